@@ -167,7 +167,7 @@ def versions(target: Target) -> dict[str, str]:
     """Versions of the libraries that edgekit makes artifacts with and of those that a target needs, by distribution."""
     names = {
         *LIBRARIES,
-        *(name for need in target.needs for name in _distributions().get(need.module.partition(".")[0], ())),
+        *(found.name for need in target.needs for found in _distributions().get(need.module.partition(".")[0], ())),
     }
     found = {name: metadata.version(name).partition("+")[0] for name in names}
     for need in target.needs:
@@ -177,13 +177,13 @@ def versions(target: Target) -> dict[str, str]:
 
 
 @functools.cache
-def _distributions() -> Mapping[str, list[str]]:
-    """Import name -> distributions: what `metadata.packages_distributions` says, which takes half a second for it."""
-    brought: dict[str, list[str]] = {}
+def _distributions() -> Mapping[str, list[metadata.Distribution]]:
+    """Import name -> distributions, as in `metadata.packages_distributions`, which reads all names: half a second."""
+    brought: dict[str, list[metadata.Distribution]] = {}
     for found in metadata.distributions():
         declared = (found.read_text("top_level.txt") or "").split()
         for module in set(declared or re.findall(r"^(\w+)[./]", found.read_text("RECORD") or "", re.MULTILINE)):
-            brought.setdefault(module, []).append(found.name)
+            brought.setdefault(module, []).append(found)
     return brought
 
 

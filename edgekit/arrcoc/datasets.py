@@ -127,7 +127,7 @@ def _encoded(pictures: Array, texts: list[str], names: tuple[str, ...]) -> Evalu
     """Pictures [n, 3, h, w] uint8 and queries in words, as a model takes them."""
     vocabulary = queries.vocabulary()
     inputs = {
-        "images": pictures.astype(np.float32) / np.float32(255.0),
+        "images": np.divide(pictures, np.float32(255.0), dtype=np.float32),
         "queries": np.stack([vocabulary.encode(text) for text in texts]),
     }
     return Evaluation(inputs, names, tuple(texts))

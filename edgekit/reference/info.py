@@ -95,7 +95,7 @@ class StoredForm:
 
     def restored(self, array: Array) -> Array:
         """The array as it was."""
-        wide: Array = array.astype(np.float32) / np.float32(255) if self.pixels else array
+        wide: Array = np.divide(array, np.float32(255), dtype=np.float32) if self.pixels else array
         return wide.transpose(np.argsort(self.order)) if self.order else wide
 
 
