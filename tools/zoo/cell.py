@@ -15,6 +15,7 @@ FALSE = "false verdict"
 ELSEWHERE = "not verified here"
 BUG = ("Traceback", "met a bug")
 """What a sentence says only where edgekit did not expect what happened."""
+ROOT = Path(__file__).parents[2]
 COMPARISON = "comparison.json"
 """Of a verified cell, in its folder beside the record."""
 
@@ -59,7 +60,7 @@ class Cell:
 def cell_of(record: CellRecord, folder: Path) -> Cell:
     """A cell of the matrix in a folder."""
     found = compared(record, folder)
-    sentence = "" if status_of(record) == VERIFIED else record.sentence
+    sentence = "" if status_of(record) == VERIFIED else record.sentence.replace(f"{ROOT}/", "")
     return Cell(record.model, record.target, status_of(record), sentence, found.ratio if found else None)
 
 

@@ -1,7 +1,7 @@
 """An independent look at an artifact that edgekit verified: other inputs, other arithmetic, none of edgekit's judge.
 
-The module answers in PyTorch, the artifact in ONNX Runtime, PyTorch, ExecuTorch, OpenVINO, MNN, IREE or Core AI,
-called directly. Core ML packages run in edgekit's own interpreter: nothing else runs them on Linux. Only NumPy
+The module answers in PyTorch, the artifact in ONNX Runtime, PyTorch, ExecuTorch, OpenVINO, MNN, IREE, LiteRT or Core
+AI, called directly. Core ML packages run in edgekit's own interpreter: nothing else runs them on Linux. Only NumPy
 compares.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,43 +28,67 @@ ALLOWED = {"fp32": 1e-3, "delegated": 1e-2, "fp16": 0.1, "int8": 0.35}
 """Root mean square error of an input's answer, in units of the answers' deviation."""
 LARGEST = 3.0
 """Of single inputs over the mean of all: how far one of many may be over it."""
-PRECISIONS = {
-    "onnx": "fp32",
-    "torchscript": "fp32",
-    "torch-mobile": "fp32",
-    "executorch": "delegated",
-    "openvino": "delegated",
-    "mnn": "delegated",
-    "mnn-int8": "int8",
-    "iree": "delegated",
-    "coreai": "fp32",
-    "onnx-fp16": "fp16",
-    "coreml": "fp16",
-    "onnx-int8-static": "int8",
-    "onnx-int8-dynamic": "int8",
-    "executorch-int8": "int8",
-    "coreml-int8": "int8",
-}
+DELEGATED = ("executorch", "openvino", "mnn", "iree", "litert")
+"""Targets whose kernels reorder sums."""
+SURE = 0.1
+"""By how much a detection's score is over the smallest where it counts as a whole one."""
 
 
 def compared(
-    module: nn.Module, outputs: Sequence[str], target: str, artifact: Path, inputs: Mapping[str, Array]
+    module: nn.Module, outputs: Mapping[str, str], target: str, artifact: Path, asked: Sequence[Mapping[str, Array]]
 ) -> tuple[float, str]:
     """The largest error in units of what is allowed, and the output that has it.
 
     Args:
         module: The model itself.
-        outputs: Names of its outputs, in the artifact's order.
+        outputs: Role of each output, in the artifact's order.
         target: What the artifact is.
         artifact: Its folder.
-        inputs: Inputs by name, [n, ...]; each is asked alone.
+        asked: Inputs by name, of one run each.
     """
-    right = stacked(module_answers(module, outputs, one) for one in singles(inputs))
+    right = stacked(module_answers(module, [*outputs], one) for one in asked)
     run = OPEN[target](artifact)
-    wrong = stacked(dict(zip(outputs, run(one), strict=True)) for one in singles(inputs))
-    allowed = ALLOWED[PRECISIONS[target]]
-    found = [(error(right[name], wrong[name]) / allowed, name) for name in outputs]
+    wrong = stacked(dict(zip(outputs, run(one), strict=True)) for one in asked)
+    precision = json.loads((artifact / "manifest.json").read_text())["precision"]
+    allowed = ALLOWED["delegated" if precision == "fp32" and target in DELEGATED else precision]
+    found = []
+    for name, role in outputs.items():
+        if role == "count":  # of the detections, which are compared as boxes
+            (boxes,) = (answer for answer in wrong.values() if answer.ndim == 4)
+            found.append((0.0 if np.array_equal(wrong[name][:, 0], (boxes[:, 0, :, 4] > 0).sum(1)) else np.inf, name))
+        else:
+            measure = detections_error if role == "detections" else error
+            found.append((measure(right[name], wrong[name]) / allowed, name))
     return max(found)
+
+
+def detections_error(right: Array, wrong: Array) -> float:
+    """Share of what is detected that is missing or too much: the mean of the inputs, or a third of the worst.
+
+    A detection (left, top, right, bottom, score, class) counts by how far its score is over the smallest of all, up to
+    `SURE`; one that is found has its overlap with the one of its class that it overlaps most, less what their scores
+    differ by. Infinite: not comparable.
+    """
+    if right.shape != wrong.shape or not np.isfinite(wrong).all():
+        return float("inf")
+    pairs = [(a[a[:, 4] > 0], b[b[:, 4] > 0]) for a, b in zip(right[:, 0], wrong[:, 0], strict=True)]
+    least = min((float(rows[:, 4].min()) for pair in pairs for rows in pair if len(rows)), default=0.0)
+    rows = np.array([max(_missing(a, b, least), _missing(b, a, least)) for a, b in pairs])
+    return float(max(rows.mean(), rows.max() / LARGEST))
+
+
+def _missing(asked: Array, there: Array, least: float) -> float:
+    weights = np.clip((asked[:, 4] - least) / SURE, 0, 1)
+    if not weights.sum():
+        return 0.0
+    low, high = (of(asked[:, None, :4], there[None, :, :4]) for of in (np.maximum, np.minimum))
+    inner = np.clip(high[..., 2:] - low[..., :2], 0, None).prod(-1)
+    sizes = [np.clip(rows[:, 2:4] - rows[:, :2], 0, None).prod(-1) for rows in (asked, there)]
+    over = inner / np.maximum(sizes[0][:, None] + sizes[1][None] - inner, 1e-12)
+    same = asked[:, None, 5] == there[None, :, 5]
+    alike = np.where(same, over - np.abs(asked[:, None, 4] - there[None, :, 4]), 0.0)
+    found = alike.max(1, initial=0.0)
+    return float(1 - (weights * found).sum() / weights.sum())
 
 
 def error(right: Array, wrong: Array) -> float:
@@ -74,12 +100,6 @@ def error(right: Array, wrong: Array) -> float:
     a, b = (x.astype(np.float64).reshape(len(x), -1) for x in (right, wrong))
     rows = np.sqrt(((a - b) ** 2).mean(1)) / max(float(a.std()), 1e-12)
     return float(max(rows.mean(), rows.max() / LARGEST))
-
-
-def singles(inputs: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-    """Each input of a set alone, with a batch of one."""
-    for row in range(len(next(iter(inputs.values())))):
-        yield {name: np.ascontiguousarray(values[row : row + 1]) for name, values in inputs.items()}
 
 
 def stacked(answers: Iterator[Answers]) -> Answers:
@@ -106,6 +126,26 @@ def _onnx(artifact: Path) -> Run:
     options.log_severity_level = 3
     session = ort.InferenceSession(_entry(artifact), options, providers=["CPUExecutionProvider"])
     return lambda inputs: session.run(None, dict(inputs))
+
+
+def _buckets(artifact: Path) -> Run:
+    """The file whose sizes are those of the input."""
+    import onnxruntime as ort
+
+    home = Path(_entry(artifact))
+    index = json.loads((home / "buckets.json").read_text())
+
+    def run(inputs: Mapping[str, Array]) -> list[Array]:
+        named = [
+            (axis, size)
+            for name, x in inputs.items()
+            for axis, size in zip(index["inputs"][name], x.shape, strict=True)
+        ]
+        sizes = {axis: size for axis, size in named if axis}
+        (file,) = (one["file"] for one in index["buckets"] if one["sizes"] == sizes)
+        return ort.InferenceSession(home / file, providers=["CPUExecutionProvider"]).run(None, dict(inputs))  # type: ignore[no-any-return]
+
+    return run
 
 
 def _script(artifact: Path) -> Run:
@@ -176,6 +216,37 @@ def _iree(artifact: Path) -> Run:
     return run
 
 
+def _aoti(artifact: Path) -> Run:
+    from torch._inductor import aoti_load_package
+
+    module = aoti_load_package(_entry(artifact))
+    return lambda inputs: _tensors(module(*map(torch.from_numpy, inputs.values())))
+
+
+LITERT = """import sys
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+runner = Interpreter(model_path=sys.argv[1]).get_signature_runner()
+np.savez(sys.argv[3], **runner(**np.load(sys.argv[2])))
+"""
+
+
+def _litert(artifact: Path) -> Run:
+    """In the environment that has LiteRT."""
+    from edgekit.storage import environment
+
+    def run(inputs: Mapping[str, Array]) -> list[Array]:
+        with tempfile.TemporaryDirectory() as folder:
+            given, said = f"{folder}/given.npz", f"{folder}/said.npz"
+            np.savez(given, **{name: _narrow(array) for name, array in inputs.items()})
+            python = str(environment.python(environment.LITERT))
+            subprocess.run([python, "-c", LITERT, _entry(artifact), given, said], check=True, capture_output=True)
+            answers = np.load(said)
+            return [answers[name] for name in _outputs(artifact)]
+
+    return run
+
+
 def _core_ai(artifact: Path) -> Run:
     from coreai.authoring.asset import AIModelAsset
     from coreai.runtime import NDArray
@@ -189,7 +260,7 @@ def _core_ai(artifact: Path) -> Run:
 
 
 def _narrow(array: Array) -> Array:
-    """Core AI and MNN have no 64-bit integers."""
+    """Core AI, MNN and LiteRT's files have no 64-bit integers."""
     return array.astype(np.int32) if array.dtype == np.int64 else array
 
 
@@ -220,6 +291,7 @@ def _entry(artifact: Path) -> str:
 OPEN: dict[str, Callable[[Path], Run]] = {
     "onnx": _onnx,
     "onnx-fp16": _onnx,
+    "onnx-buckets": _buckets,
     "onnx-int8-static": _onnx,
     "onnx-int8-dynamic": _onnx,
     "torchscript": _script,
@@ -230,7 +302,11 @@ OPEN: dict[str, Callable[[Path], Run]] = {
     "mnn": _mnn,
     "mnn-int8": _mnn,
     "iree": _iree,
+    "litert": _litert,
+    "litert-int8": _litert,
+    "aoti": _aoti,
     "coreai": _core_ai,
+    "coreai-int8": _core_ai,
     "coreml": _core_ml,
     "coreml-int8": _core_ml,
 }

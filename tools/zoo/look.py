@@ -35,17 +35,27 @@ def main(model: str, folder: Path, targets: list[str]) -> None:
 def looked_at(spec: ModelSpec, record: CellRecord, folder: Path) -> Comparison:
     """The largest error on inputs that edgekit has not asked."""
     artifact = folder / record.folder / record.model / record.target
-    outputs = [output.name for output in spec.outputs]
+    outputs = {output.name: output.role for output in spec.outputs}
     ratio, output = compared(spec.module, outputs, record.target, artifact, fresh(spec))
     return Comparison(float(f"{ratio:.2g}"), f"{output}, fresh samples", record.key)
 
 
-def fresh(spec: ModelSpec) -> dict[str, Array]:
-    """Inputs that edgekit has not asked: of the kind that the model is for."""
+def fresh(spec: ModelSpec) -> list[dict[str, Array]]:
+    """Inputs that edgekit has not asked, of one run each: of the kind that the model is for."""
     every = calibration_of(spec, 200)  # seeded: its last ones are in no set that edgekit uses
     if every is None:
         raise ValueError(f"'{spec.name}' has no samples")
-    return {name: np.ascontiguousarray(values[-COUNT:]) for name, values in every.inputs.items()}
+    shapes = {i.name: i.shape for i in spec.inputs}
+    runs = len(every.names)
+
+    def run(number: int, values: Array, shape: tuple[int | str, ...]) -> Array:
+        step = len(values) // runs  # a state's first axis is not the batch
+        return (
+            np.ascontiguousarray(values[number * step : (number + 1) * step]) if shape else np.asarray(values[number])
+        )
+
+    numbers = range(runs - COUNT, runs)
+    return [{n: run(number, v, shapes[n]) for n, v in every.inputs.items()} for number in numbers]
 
 
 if __name__ == "__main__":

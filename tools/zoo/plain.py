@@ -6,8 +6,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from edgekit.model.detector import Detector
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from tools.zoo.samples import BATCH, joined, model, pictures, sounds, vectors
+from tools.zoo.samples import (
+    BATCH,
+    KINDS,
+    ROWS,
+    STATISTICS,
+    joined,
+    model,
+    pictures,
+    seeded,
+    sounds,
+    vectors,
+)
 
 SIDE = Axis(32, 32, 64, 16)
 WORDS = 40
@@ -221,6 +233,35 @@ class MaskDecoder(nn.Module):
         return torch.sigmoid(masks), self.good(tokens[:, :4]).squeeze(2)
 
 
+class Cells(nn.Module):
+    """Boxes around the cells of a grid, each there twice, and scores of five classes: what suppression takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(pair(3, 16), nn.MaxPool2d(4), pair(16, 32), nn.AvgPool2d(2))
+        self.sides, self.kinds = nn.Conv2d(32, 4, 1), nn.Conv2d(32, KINDS, 1)
+        across, down = torch.meshgrid(torch.arange(4), torch.arange(4), indexing="xy")
+        middle = torch.stack([across, down], -1).reshape(16, 2) * 8.0 + 4
+        self.register_buffer("boxes", torch.cat([middle - 6, middle + 6], 1))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.layers(images)
+        middle = x.mean((2, 3), keepdim=True)
+        x = middle + 0.3 * (x - middle)  # what a cell sees is mostly what the picture is of
+        boxes = self.boxes + torch.tanh(self.sides(x)).flatten(2).transpose(1, 2)
+        scores = torch.sigmoid(2 * self.kinds(x) - 3).flatten(2).transpose(1, 2)
+        return torch.cat([boxes, boxes + 1], 1), torch.cat([scores, 0.8 * scores], 1)
+
+
+class Convolutions(nn.Sequential):
+    """Pictures -> classes."""
+
+    def __init__(self) -> None:
+        first, second = nn.Conv2d(3, 16, 3, stride=2), nn.Conv2d(16, 32, 3, stride=2)
+        last = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, KINDS))
+        super().__init__(first, nn.ReLU(), second, nn.ReLU(), *last)
+
+
 def lstm() -> ModelSpec:
     shapes = {"x": (10, 12), "h": (2, 16), "c": (2, 16)}
     inputs = tuple(Input(name, ("batch", *shape), low=-2.0, high=2.0) for name, shape in shapes.items())
@@ -295,6 +336,37 @@ def mask_decoder() -> ModelSpec:
     outputs = (Output("masks", role="mask"), Output("quality"))
     samples = vectors(embedding=(32, 8, 8), points=(3, 2))
     return model("mask-decoder", MaskDecoder(), inputs, outputs, samples)
+
+
+def detector() -> ModelSpec:
+    inputs = (Input("images", ("batch", 3, 32, 32), kind="image"),)
+    module = Detector(Cells(), most=20, threshold=0.4, candidates=64)
+    return model("detector", module, inputs, module.outputs, pictures("images", 32))
+
+
+def qat() -> ModelSpec:
+    """Rounded by PyTorch's way in two steps, as docs/qat.md does; its ranges are those of what it was shown."""
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+    from torchao.quantization.pt2e import allow_exported_model_train_eval
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
+
+    samples = pictures("images", 32)
+    size = {0: torch.export.Dim("batch", max=64)}
+    net = seeded(Convolutions(), 1, samples)
+    captured = torch.export.export(net, (torch.rand(4, 3, 32, 32),), dynamic_shapes=(size,)).module()
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True, is_qat=True))
+    prepared = allow_exported_model_train_eval(prepare_qat_pt2e(captured, quantizer))
+    prepared.train()
+    with torch.no_grad():
+        for part in torch.from_numpy(samples(10 * ROWS, STATISTICS)["images"]).split(ROWS):
+            prepared(part)
+    prepared.eval()
+    module = allow_exported_model_train_eval(convert_pt2e(prepared))
+    inputs = (Input("images", ("batch", 3, 32, 32), kind="image"),)
+    return model("qat", module, inputs, (Output("logits", role="logits"),), samples, seed=None)
 
 
 class _Residual(nn.Module):

