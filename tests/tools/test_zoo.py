@@ -10,14 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 from edgekit import registry
 from edgekit.matrix.crew import Local
 from edgekit.matrix.run import Settings
-from edgekit.model.spec import Array
+from edgekit.model.spec import Array, Input, ModelSpec
 from edgekit.report.matrix import CellRecord, read_cell
+from tools.exam.pictures import evaluation
 from tools.exam.sitting import ROOT, environment
-from tools.zoo import comparison
+from tools.zoo import comparison, look
 from tools.zoo.__main__ import VARIABLES, cells, fill, merged
 from tools.zoo.cell import ELSEWHERE, FALSE, LATE, REFUSED, TRACEBACK, VERIFIED, Cell, cell_of, status_of
 from tools.zoo.table import read, total, written
@@ -51,6 +53,8 @@ def test_what_the_table_says_of_a_cell() -> None:
     assert said(code=0, status=ELSEWHERE, places={"interpreter": VERIFIED, "mac": ELSEWHERE}) == VERIFIED
     assert said(code=0, status=ELSEWHERE, places={"mac": ELSEWHERE}) == ELSEWHERE
     assert (said(code=2), said(code=None), said(code=3, status="rejected")) == (REFUSED, LATE, "rejected")
+    refused = record.model_copy(update={"code": 2, "sentence": f"used at {ROOT}/tools/zoo/plain.py:1"})
+    assert cell_of(refused, ROOT).sentence == "used at tools/zoo/plain.py:1"
     assert {said(code=1), said(code=-11), said(code=2, sentence="the worker met a bug:")} == {TRACEBACK}
 
 
@@ -68,6 +72,33 @@ def test_a_wrong_answer_is_a_false_verdict() -> None:
     verified = Cell("vit", "onnx", VERIFIED, ratio=0.5)
     assert verified.word == VERIFIED
     assert {replace(verified, ratio=ratio).word for ratio in (None, 1.1, np.inf, np.nan)} == {FALSE}
+
+
+def test_detections_are_compared_as_boxes() -> None:
+    draw = np.random.default_rng(0)
+    right = np.zeros((12, 1, 8, 6))
+    corner = draw.uniform(0, 100, (12, 1, 6, 2))
+    right[:, :, :6] = np.concatenate([corner, corner + 10, np.full((12, 1, 6, 1), 0.9), np.ones((12, 1, 6, 1))], -1)
+    measure = comparison.detections_error
+    assert measure(right, right) == measure(right, right[:, :, ::-1]) == 0  # in any order
+    moved, renamed, missing = right.copy(), right.copy(), right.copy()
+    moved[:, :, :6, :4] += 1
+    renamed[:, :, :6, 5] = 2
+    missing[:, :, 2] = 0
+    assert 0.2 < measure(right, moved) < 0.4
+    assert measure(right, renamed) == 1
+    assert measure(right, missing) == measure(missing, right) > comparison.ALLOWED["fp16"]
+    right[:, :, 2, 4] = 0.05  # hardly one
+    assert measure(right, missing) < comparison.ALLOWED["fp16"]
+
+
+def test_a_run_of_a_model_with_a_state_and_a_number() -> None:
+    samples = {"x": np.arange(200)[:, None], "state": np.arange(400).reshape(400, 1), "rate": np.arange(200)}
+    inputs = (Input("x", ("batch",)), Input("state", (2, "batch")), Input("rate", ()))
+    spec = ModelSpec("recurrent", nn.Identity(), inputs, (), calibration=evaluation(samples))
+    last = look.fresh(spec)[-1]
+    assert [last[name].tolist() for name in ("x", "state", "rate")] == [[[199]], [[398], [399]], 199]
+    assert last["rate"].shape == ()
 
 
 def test_the_table_names_every_cell_that_is_not_verified() -> None:

@@ -30,8 +30,6 @@ LARGEST = 3.0
 """Of single inputs over the mean of all: how far one of many may be over it."""
 DELEGATED = ("executorch", "openvino", "mnn", "iree", "litert")
 """Targets whose kernels reorder sums."""
-SURE = 0.1
-"""By how much a detection's score is over the smallest where it counts as a whole one."""
 
 
 def compared(
@@ -65,21 +63,19 @@ def compared(
 def detections_error(right: Array, wrong: Array) -> float:
     """Share of what is detected that is missing or too much: the mean of the inputs, or a third of the worst.
 
-    A detection (left, top, right, bottom, score, class) counts by how far its score is over the smallest of all, up to
-    `SURE`; one that is found has its overlap with the one of its class that it overlaps most, less what their scores
-    differ by. Infinite: not comparable.
+    A detection (left, top, right, bottom, score, class) counts by its score; found of it is its overlap with one of its
+    class, less what their scores differ by. Infinite: not comparable.
     """
     if right.shape != wrong.shape or not np.isfinite(wrong).all():
         return float("inf")
     pairs = [(a[a[:, 4] > 0], b[b[:, 4] > 0]) for a, b in zip(right[:, 0], wrong[:, 0], strict=True)]
-    least = min((float(rows[:, 4].min()) for pair in pairs for rows in pair if len(rows)), default=0.0)
-    rows = np.array([max(_missing(a, b, least), _missing(b, a, least)) for a, b in pairs])
+    rows = np.array([max(_missing(a, b), _missing(b, a)) for a, b in pairs])
     return float(max(rows.mean(), rows.max() / LARGEST))
 
 
-def _missing(asked: Array, there: Array, least: float) -> float:
-    weights = np.clip((asked[:, 4] - least) / SURE, 0, 1)
-    if not weights.sum():
+def _missing(asked: Array, there: Array) -> float:
+    weights = asked[:, 4]
+    if not len(weights):
         return 0.0
     low, high = (of(asked[:, None, :4], there[None, :, :4]) for of in (np.maximum, np.minimum))
     inner = np.clip(high[..., 2:] - low[..., :2], 0, None).prod(-1)
@@ -238,7 +234,8 @@ def _litert(artifact: Path) -> Run:
     def run(inputs: Mapping[str, Array]) -> list[Array]:
         with tempfile.TemporaryDirectory() as folder:
             given, said = f"{folder}/given.npz", f"{folder}/said.npz"
-            np.savez(given, **{name: _narrow(array) for name, array in inputs.items()})
+            arrays: dict[str, Any] = {name: _narrow(array) for name, array in inputs.items()}
+            np.savez(given, **arrays)
             python = str(environment.python(environment.LITERT))
             subprocess.run([python, "-c", LITERT, _entry(artifact), given, said], check=True, capture_output=True)
             answers = np.load(said)

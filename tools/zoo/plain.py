@@ -242,7 +242,7 @@ class Cells(nn.Module):
         self.sides, self.kinds = nn.Conv2d(32, 4, 1), nn.Conv2d(32, KINDS, 1)
         across, down = torch.meshgrid(torch.arange(4), torch.arange(4), indexing="xy")
         middle = torch.stack([across, down], -1).reshape(16, 2) * 8.0 + 4
-        self.register_buffer("boxes", torch.cat([middle - 6, middle + 6], 1))
+        self.boxes = nn.Buffer(torch.cat([middle - 6, middle + 6], 1))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         x = self.layers(images)
@@ -361,7 +361,7 @@ def qat() -> ModelSpec:
     prepared = allow_exported_model_train_eval(prepare_qat_pt2e(captured, quantizer))
     prepared.train()
     with torch.no_grad():
-        for part in torch.from_numpy(samples(10 * ROWS, STATISTICS)["images"]).split(ROWS):
+        for part in torch.from_numpy(samples(10 * ROWS, STATISTICS)["images"]).split(ROWS):  # type: ignore[no-untyped-call]
             prepared(part)
     prepared.eval()
     module = allow_exported_model_train_eval(convert_pt2e(prepared))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
@@ -21,7 +23,7 @@ WORDS = {"vocab_size": VOCABULARY, "max_position_embeddings": 32}
 class Decoder(nn.Module):
     """Words so far and what the encoder made of the source -> the next word's logits."""
 
-    def __init__(self, whole: nn.Module) -> None:
+    def __init__(self, whole: Any) -> None:
         super().__init__()
         self.decoder, self.head = whole.get_decoder(), whole.get_output_embeddings()
 

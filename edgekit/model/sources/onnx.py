@@ -74,8 +74,9 @@ def require_ranges(spec: ModelSpec) -> None:
         UsageError: If neither the graph nor the user tells it: asked with 0 and 1, a model is proved for these alone.
     """
     file, said = file_of(spec.module), (spec.words or NOTHING).inputs
-    integers = [i.name for i in spec.inputs if np.dtype(i.dtype).kind in "iu" and "mask" not in i.name.lower()]
-    unsaid = [name for name in integers if "low" not in said.get(name, {})]
+    integers = [i for i in spec.inputs if np.dtype(i.dtype).kind in "iu" and "mask" not in i.name.lower()]
+    declared = Input.low, Input.high  # what is said in a factory shows in its inputs alone
+    unsaid = [i.name for i in integers if "low" not in said.get(i.name, {}) and (i.low, i.high) == declared]
     if file is None or not unsaid:
         return
     graph = read_graph(file).graph

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Axis, Evaluation
-from edgekit.model.words import words_of
+from edgekit.model.words import NOTHING, words_of
 from tests.onnxgraph.graphs import answers, model, rounded
 from tests.onnxgraph.test_foreign import theirs
 
@@ -146,6 +147,7 @@ def test_integers_have_the_range_that_their_readers_tell(tmp_path: Path) -> None
     said = resolve_model(str(path), words_of(None, ["rate:range=16000..16000"], None))
     onnx_file.require_ranges(said)
     assert {*said.random(3)["rate"].ravel()} == {16000}
+    onnx_file.require_ranges(replace(said, words=NOTHING))  # as a factory's, of which nothing is said on top
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
