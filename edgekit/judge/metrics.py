@@ -6,8 +6,9 @@ A measure is one float64 a row, computed in float64, and named as reports print 
 - spearman: correlation of average ranks, after each of the artifact's scores came nearer to the reference's by up to
   RESOLUTION: a smaller difference is no change of order (plain ranks weigh 0.0003 against 0.0004 like 0.3 against 0.4).
   A map that is constant, within the resolution, on both sides counts 1, on one side only 0. "spearman raw" is plain.
-- cosine: 1 - s (1 - plain cosine), where s is 1 if the larger of the two maps has a root mean square of MASS_FLOOR, and
-  its square over that of the floor below: where nothing is relevant the direction is rounding. Two zero maps count 1.
+- cosine: 1 - s (1 - plain cosine), where s is 1 if the larger of the two maps has a root mean square of MASS_FLOOR, of
+  other outputs of RESOLVED of their real answers' spread, and its square over that of the floor below: where nothing is
+  relevant the direction is rounding. Two zero maps count 1.
 - task metric of the artifact: of its answers with ties at K, within RESOLUTION, undone (`ties_undone`).
 - nrmse: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR);
   "nrmse of spread": over half the spread of real scores where that is larger.
@@ -20,7 +21,8 @@ A measure is one float64 a row, computed in float64, and named as reports print 
 - presence: share of rows of which one side alone has a score of at least the output's threshold, where the reference's
   largest score is further from it than RESOLUTION.
 - lost mass: share of the best possible sum of K reference scores that the chosen places lack.
-- relative: max abs over the reference's peak. Features are compared only where both sides chose the place.
+- relative: max abs over the reference's peak, or over the spread of real answers where that is larger: a picture
+  without what is looked for has an answer of rounding alone. Features count only where both sides chose the place.
 - deviation, error, gain, offset, correlation: `deviation.py`; what a role is for: `roles.py`, `detections.py`.
 Score units: of scores that spread less than those in 0 to 1 do (a softmax over many places), all floors shrink.
 """
@@ -166,7 +168,8 @@ def compare(
             scale = largest_scale(scored, reference[scored.name], scales or {})
             scale = scale if scales or scored.role != "scores" else np.full(1, np.inf)
             steps[output.name] = min(RESOLUTION, RESOLVED * float(scale.max()))
-            values[output.name] = list(_measures(output, base, answers, score_tolerance, scale))
+            real = float(scale.max()) if output.name in (scales or {}) else 0.0
+            values[output.name] = list(_measures(output, base, answers, score_tolerance, scale, real))
             values[output.name] += _scaled(output, outputs, answers, scale, sums)
         faults += wrong
     task = None
@@ -186,7 +189,7 @@ def failed(names: Sequence[str], fault: Fact) -> Comparison:
 
 
 def _measures(
-    output: Output, base: Output | None, answers: Answers, tolerance: float, scale: Array
+    output: Output, base: Output | None, answers: Answers, tolerance: float, scale: Array, real: float
 ) -> Iterator[RowValues]:
     r, c = (arrays[output.name].astype(np.float64) for arrays in answers)
     under = (answers[0][base.name], answers[1][base.name]) if base else None
@@ -201,7 +204,7 @@ def _measures(
     elif answers[0][output.name].dtype.kind != "f" or output.role == "detections":
         return
     else:
-        rows = _values(r, c, under, peak)
+        rows = _values(r, c, under, max(peak, real), RESOLVED * real)
     for metric, values, places in rows:
         yield RowValues(output.name, output.role, of, metric, values.astype(np.float64), places.astype(np.int64), peak)
 
@@ -271,7 +274,7 @@ def _excess(counts: Array, scores: Array, output: Output) -> Array:
     return np.asarray(np.maximum(np.maximum(short, over), 0.0))
 
 
-def _values(r: Array, c: Array, chosen: _Sides | None, peak: float) -> _Rows:
+def _values(r: Array, c: Array, chosen: _Sides | None, peak: float, floor: float) -> _Rows:
     table = np.zeros((len(r), 5))
     whole = cosine(r.ravel(), c.ravel()) if r[0].size == 1 else None  # of one number it would be its sign alone
     for i, (a, b) in enumerate(zip(r, c, strict=True)):
@@ -282,7 +285,7 @@ def _values(r: Array, c: Array, chosen: _Sides | None, peak: float) -> _Rows:
         off, length = np.abs(a - b).max(-1), np.sqrt((a * a).sum(-1))
         cosines = cosine(a, b)[length >= ROW_FLOOR * length.max(initial=0.0)]
         if len(places):
-            directed = cosine(a.ravel(), b.ravel()) if whole is None else whole
+            directed = map_cosine(a.reshape(1, -1), b.reshape(1, -1), floor)[0] if whole is None else whole
             table[i] = off.max(), directed, cosines.min(), len(a), places[off.argmax()]
         else:
             table[i] = peak, 0.0, 0.0, 0, -1
@@ -414,8 +417,8 @@ def ties_undone(
 
 
 def map_cosine(r: Array, c: Array, floor: float) -> Array:
-    """Of maps [n, places]; that of two with a root mean square below the floor counts by their size (metrics.py)."""
-    share = np.minimum(np.maximum((r * r).mean(1), (c * c).mean(1)) / floor**2, 1.0)
+    """Of maps [n, places]; that of two with a root mean square below the floor counts by their size; 0 is no floor."""
+    share = np.minimum(np.maximum((r * r).mean(1), (c * c).mean(1)) / floor**2, 1.0) if floor else 1.0
     return np.asarray(1.0 - share * (1.0 - cosine(r, c)))
 
 

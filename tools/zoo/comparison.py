@@ -296,6 +296,7 @@ OPEN: dict[str, Callable[[Path], Run]] = {
     "executorch": _executorch,
     "executorch-int8": _executorch,
     "openvino": _openvino,
+    "openvino-int8": _openvino,
     "mnn": _mnn,
     "mnn-int8": _mnn,
     "iree": _iree,

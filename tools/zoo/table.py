@@ -102,7 +102,7 @@ Public architectures, small, with seeded weights, and networks with the trained 
 the targets. A cell is **yes** where the artifact was verified, **rejected** where a limit was exceeded, **refused**
 where edgekit says in a sentence what cannot be exported. Core ML is verified in edgekit's interpreter, since nothing
 else runs it on Linux. A cell with **?** was not asked yet; models of which nothing was asked are left out.
-Targets that take long (LiteRT, MNN, IREE, AOTInductor, Core AI in INT8, bundles for browsers) are asked of a model of
+Targets that take long (LiteRT, MNN, IREE, AOTInductor, INT8 of Core AI and OpenVINO, browsers) are asked of a model of
 each of five kinds, and buckets of models with an open size; files in ONNX have no code of PyTorch, and are asked in the
 targets that need none. A cell stays as it was found until it is asked again.
 

@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from edgekit.artifact.fact import Code, fact
 from edgekit.errors import ModelError
+from edgekit.judge.deviation import spreads
 from edgekit.judge.metrics import compare
 from edgekit.model.spec import Array, Output
 from tests.answers import OUTPUTS
@@ -56,6 +57,23 @@ def test_tensors_of_any_scale(drawn: Array) -> None:
     assert value(found, "logits", "relative").max() == 0
     negated = value(compare(outputs, {"logits": drawn}, {"logits": -drawn}, ["a", "b"]), "logits", "cosine")
     assert negated == pytest.approx([-1.0 if row.any() else 1.0 for row in drawn])
+
+
+def test_answers_that_say_nothing_beside_real_ones_have_no_size_and_no_direction_of_their_own() -> None:
+    draw = np.random.default_rng(0)
+    outputs, names = (Output("mask", role="mask"),), ["a", "b"]
+    real, noise = (size * draw.random((6, 1, 8, 8), np.float32) for size in (np.float32(1), np.float32(1e-8)))
+    noise, nothing = noise[:2], np.zeros((2, 1, 8, 8), np.float32)
+    scales = spreads(outputs, [{"mask": real}], {})
+    for right, wrong in ((nothing, noise), (noise, nothing), (noise, noise[::-1])):
+        found = compare(outputs, {"mask": right}, {"mask": wrong}, names, scales=scales)
+        assert value(found, "mask", "relative").max() < 1e-6
+        assert value(found, "mask", "cosine").min() > 0.999
+        alone = compare(outputs, {"mask": right}, {"mask": wrong}, names)
+        assert value(alone, "mask", "cosine").min() < 0.9
+    false = compare(outputs, {"mask": nothing}, {"mask": real[:2]}, names, scales=scales)
+    assert value(false, "mask", "relative").min() > 0.9
+    assert value(false, "mask", "cosine").max() == 0
 
 
 def test_the_task_metric_is_asked_of_both_sides() -> None:
