@@ -86,7 +86,8 @@ class RowValues:
         values: One value a row, float64 [n].
         places: Where each row is worst, int64 [n], row-major; -1 where that means nothing.
         names: What the values are of, where that is not the rows: channels.
-        peak: The reference's largest magnitude, over all rows; 1 where that is 0.
+        peak: The reference's largest magnitude, over all rows, 1 where that is 0; the spread of real answers where
+            that is larger.
         answers: Of how many answers each value is a share, int64 [n]; None where it is no share.
     """
 
@@ -193,7 +194,7 @@ def _measures(
 ) -> Iterator[RowValues]:
     r, c = (arrays[output.name].astype(np.float64) for arrays in answers)
     under = (answers[0][base.name], answers[1][base.name]) if base else None
-    peak = peak_of(r)
+    peak = max(peak_of(r), real)
     of = output.of if output.role in ("counts", "ranking") else base.of if base else ""
     if output.role == "scores":
         rows, of = _scores(r, c, float(scale.max()), output.threshold), output.name
@@ -204,7 +205,7 @@ def _measures(
     elif answers[0][output.name].dtype.kind != "f" or output.role == "detections":
         return
     else:
-        rows = _values(r, c, under, max(peak, real), RESOLVED * real)
+        rows = _values(r, c, under, peak, RESOLVED * real)
     for metric, values, places in rows:
         yield RowValues(output.name, output.role, of, metric, values.astype(np.float64), places.astype(np.int64), peak)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,7 +16,6 @@ FALSE = "false verdict"
 ELSEWHERE = "not verified here"
 BUG = ("Traceback", "met a bug")
 """What a sentence says only where edgekit did not expect what happened."""
-ROOT = Path(__file__).parents[2]
 COMPARISON = "comparison.json"
 """Of a verified cell, in its folder beside the record."""
 
@@ -60,7 +60,7 @@ class Cell:
 def cell_of(record: CellRecord, folder: Path) -> Cell:
     """A cell of the matrix in a folder."""
     found = compared(record, folder)
-    sentence = "" if status_of(record) == VERIFIED else record.sentence.replace(f"{ROOT}/", "")
+    sentence = "" if status_of(record) == VERIFIED else re.sub(r"\S*/(?=tools/zoo/)", "", record.sentence)
     return Cell(record.model, record.target, status_of(record), sentence, found.ratio if found else None)
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 FILE = "model.onnx"
 COLOURS = 3
-FROM_HERE = "onnx and what is made from it (onnx-fp16, onnx-int8-static, onnx-int8-dynamic, web)"
+FROM_HERE = "onnx and what is made from it (its fp16, INT8 and buckets, openvino, mnn, iree and web)"
 
 
 def spec_of_onnx(path: Path, words: Words = NOTHING) -> ModelSpec:
