@@ -95,8 +95,8 @@ Inputs = Annotated[
     list[str] | None,
     typer.Option(
         "--inputs",
-        help="What is known of an input: pixels:kind=image,mean=0.5,std=0.5 or rate:range=8000..16000; also fit, "
-        "channels, layout, and shape and dtype for a factory that returns a module. Repeat for more inputs.",
+        help="What is known of an input: pixels:kind=image,mean=0.485,0.456,0.406,std=0.25 or rate:range=8000..16000; "
+        "also fit, channels, layout, and shape and dtype for a factory that returns a module. Repeat for more inputs.",
     ),
 ]
 Outputs = Annotated[

@@ -393,7 +393,7 @@ OUT: Mapping[str, Fact] = {
 """What can be said of an output."""
 EXAMPLES = {
     "axes": AXES,
-    "inputs": "--inputs pixels:kind=image,mean=0.5,std=0.5 or --inputs rate:range=8000..16000",
+    "inputs": "--inputs pixels:kind=image,mean=0.485,0.456,0.406,std=0.25 or --inputs rate:range=8000..16000",
     "outputs": "--outputs logits:role=logits,classes=cat,dog",
 }
 
