@@ -132,7 +132,10 @@ def _refuse_control_flow(model: onnx.ModelProto) -> None:
 
     for node in model.graph.node:
         if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
-            raise ExportError(f"the graph has control flow ('{node.op_type}'), which fp16 conversion does not take")
+            raise ExportError(
+                f"the graph has control flow ('{node.op_type}'), which fp16 conversion does not take: export it without "
+                "branches and loops, or use onnx or onnx-int8-dynamic"
+            )
 
 
 def _clamped(graph: ir.Graph, kept: frozenset[ir.Node]) -> int:
