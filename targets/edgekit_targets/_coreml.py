@@ -53,6 +53,7 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Wis
         import numpy as np
 
         _teach_gelu()
+        _teach_division()
         _refuse_other_names(spec)
         float16 = ct.transform.FP16ComputePrecision(op_selector=_features(spec))
         takes = _takes(spec, wishes)
@@ -161,6 +162,26 @@ def _teach_gelu() -> None:
         context.add(Builder.gelu(x=context[node.inputs[0]], mode=mode, name=node.name))
 
     register_torch_op(gelu, override=True)
+
+
+def _teach_division() -> None:
+    """Coremltools divides integers in fp32, and what is rounded stays so: an index is none then."""
+    from coremltools.converters.mil import Builder
+    from coremltools.converters.mil.frontend.torch import ops, register_torch_op
+    from coremltools.converters.mil.mil import types
+
+    def div(context: Any, node: Any) -> None:
+        mode = (node.kwinputs or {}).get("rounding_mode", ())
+        x, y = ops._get_inputs(context, node, expected=[2, 3])[:2]
+        if not mode or not (types.is_int(x.dtype) and types.is_int(y.dtype)):
+            ops.div(context, node)
+        elif "floor" in mode:
+            context.add(Builder.floor_div(x=x, y=y, name=node.name))
+        else:
+            whole = Builder.floor_div(x=Builder.abs(x=x), y=Builder.abs(x=y))
+            context.add(Builder.mul(x=whole, y=Builder.mul(x=Builder.sign(x=x), y=Builder.sign(x=y)), name=node.name))
+
+    register_torch_op(div, override=True)
 
 
 def _takes(spec: ModelSpec, wishes: Wishes) -> list[Any]:

@@ -211,6 +211,29 @@ def test_the_mode_of_gelu_survives(tmp_path: Path) -> None:
     near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-6)
 
 
+class Divided(torch.nn.Module):
+    """The row of a flat place, as a detector asks it."""
+
+    def forward(self, rows: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        of = torch.div(places, 3, rounding_mode="floor")
+        away = torch.div(2 - places, 3, rounding_mode="trunc")
+        real = torch.div(rows, 3, rounding_mode="trunc")
+        return rows.gather(1, of[:, :, None].expand(-1, -1, 2)), of, away, real
+
+
+def test_a_quotient_of_integers_is_an_integer(tmp_path: Path) -> None:
+    """coremltools 9.0 makes fp32 of it, which `gather` refuses."""
+    places = Input("places", (1, 6), dtype="int32", low=0, high=11)
+    outputs = (Output("y"), Output("of", dtype="int32"), Output("away", dtype="int32"), Output("real"))
+    spec = ModelSpec("divided", Divided(), (Input("rows", (1, 4, 2), low=-9.0, high=9.0), places), outputs)
+    inputs, right = asked(spec)
+    exported = torch.export.export(spec.module, tuple(map(torch.from_numpy, inputs.values())))
+    write_package(convert(spec, exported, Wishes(half=False)).get_spec(), None, tmp_path / "Divided.mlpackage")
+    answer = open_package(tmp_path, "interpreter").run(inputs)
+    near(answer, right, 1e-6)
+    assert all(np.array_equal(answer[name], right[name]) for name in ("of", "away"))
+
+
 def test_the_shipped_model(tmp_path: Path) -> None:
     spec = resolve_model("arr-coc-tiny")
     path = phone_models.made(coreml.TARGET, "coreml", spec, tmp_path, precision="fp32")
