@@ -42,6 +42,12 @@ WAY_OUT = (
     "write that line with other operators, name what stands for it in `ModelSpec.translations` or `decompositions`, or "
     "export to torchscript, which keeps PyTorch's own"
 )
+ROUNDS = "quantized_decomposed"
+"""Library of the operators by which a model rounds to INT8 itself."""
+ROUNDED = (
+    "a model that rounds to INT8 itself is for onnx, openvino, executorch and coreml: export to these, or export the "
+    "float model that it was made of"
+)
 
 FIXED_LENGTH = (
     "let forward() return a fixed length with a count: edgekit.Detector does so in place of non-maximum suppression; "
@@ -141,7 +147,7 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     if lacks := next((m[1] for p in _OPERATOR for text in texts for m in p.finditer(text)), ""):
         used = line_using(exported, lacks)
         of = f" (the program has complex numbers, from '{_named(imaginary)}' on)" if imaginary is not None else ""
-        return f"it has no operator '{lacks}'{f', used at {used}' if used else ''}{of}; {WAY_OUT}"
+        return f"it has no operator '{lacks}'{f', used at {used}' if used else ''}{of}; {_way_out(lacks)}"
     node = next((m[1] for text in texts for m in _NODE.finditer(text)), "")
     if used := next((_line(n) for n in exported.graph.nodes if n.name == node), ""):
         return f"{_first(errors[-1], texts[-1])}, at {used}"
@@ -149,12 +155,16 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
         name = _named(met)
         used = _line(met) or line_using(exported, name)
         said = f"it fails at the operator '{name}'{f', used at {used}' if used else ''}"
-        return f"{said} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
+        return f"{said} ({_first(errors[-1], texts[-1])}); {_way_out(name)}"
     if imaginary is not None:
         used = _line(imaginary)
         said = f"the program has complex numbers, from '{_named(imaginary)}'{f' at {used}' if used else ''} on"
         return f"{said} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
     return _first(errors[-1], texts[-1])
+
+
+def _way_out(operator: str) -> str:
+    return ROUNDED if operator.startswith(ROUNDS) else WAY_OUT
 
 
 def _first_complex(exported: torch.export.ExportedProgram) -> torch.fx.Node | None:

@@ -133,8 +133,8 @@ def _refuse_control_flow(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
         if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
             raise ExportError(
-                f"the graph has control flow ('{node.op_type}'), which fp16 conversion does not take: export it without "
-                "branches and loops, or use onnx or onnx-int8-dynamic"
+                f"the graph has control flow ('{node.op_type}'), which fp16 conversion does not take: export it "
+                "without branches and loops, or use onnx or onnx-int8-dynamic"
             )
 
 

@@ -100,6 +100,13 @@ def test_the_operator_and_its_line_are_named(text: str, exported: torch.export.E
     assert said.endswith(capture_errors.WAY_OUT)
 
 
+def test_a_model_that_rounds_itself_is_not_sent_where_it_is_refused_too(exported: torch.export.ExportedProgram) -> None:
+    said = capture_errors.why(
+        ValueError("Unsupported fx node q, kind quantized_decomposed.quantize_per_tensor"), exported
+    )
+    assert said.endswith(f"; {capture_errors.ROUNDED}")
+
+
 @pytest.mark.parametrize(
     ("formula", "lacking"),
     [

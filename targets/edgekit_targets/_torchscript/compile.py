@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.errors import CaptureError, EdgekitError, ExportError
+from edgekit.model import capture_errors as causes
 from edgekit.model.adapter import to_tensors
 from edgekit.model.own_operators import decomposed
 from edgekit.model.shapes import grid
@@ -154,9 +155,10 @@ def _refuse_own_operators(spec: ModelSpec, module: torch.jit.ScriptModule) -> No
 
     named = torch.jit.export_opnames(module)  # type: ignore[no-untyped-call]  # untyped
     if own := sorted(name for name in named if name.partition("::")[0] not in OPERATORS):
+        rounds = own[0].startswith(causes.ROUNDS)
+        way_out = causes.ROUNDED if rounds else "name what stands for it in `ModelSpec.decompositions`"
         raise ExportError(
-            f"'{spec.name}' uses the operator '{own[0]}', which TorchScript's runtimes do not have: name what stands "
-            "for it in `ModelSpec.decompositions`"
+            f"'{spec.name}' uses the operator '{own[0]}', which TorchScript's runtimes do not have: {way_out}"
         )
 
 
