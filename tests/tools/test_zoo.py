@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from edgekit import registry
@@ -53,8 +54,8 @@ def test_what_the_table_says_of_a_cell() -> None:
     assert said(code=0, status=ELSEWHERE, places={"interpreter": VERIFIED, "mac": ELSEWHERE}) == VERIFIED
     assert said(code=0, status=ELSEWHERE, places={"mac": ELSEWHERE}) == ELSEWHERE
     assert (said(code=2), said(code=None), said(code=3, status="rejected")) == (REFUSED, LATE, "rejected")
-    refused = record.model_copy(update={"code": 2, "sentence": f"used at {ROOT}/tools/zoo/plain.py:1"})
-    assert cell_of(refused, ROOT).sentence == "used at tools/zoo/plain.py:1"
+    refused = record.model_copy(update={"code": 2, "sentence": f"{ROOT}/tools/zoo/plain.py:1, {torch.__file__}:2"})
+    assert cell_of(refused, ROOT).sentence == "tools/zoo/plain.py:1, torch/__init__.py:2"
     assert {said(code=1), said(code=-11), said(code=2, sentence="the worker met a bug:")} == {TRACEBACK}
 
 

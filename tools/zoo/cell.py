@@ -16,6 +16,8 @@ FALSE = "false verdict"
 ELSEWHERE = "not verified here"
 BUG = ("Traceback", "met a bug")
 """What a sentence says only where edgekit did not expect what happened."""
+FOLDERS = re.compile(r"\S*/(?:site-packages/|(?=tools/zoo/))")
+"""In front of a file's path in a sentence: they are of one machine."""
 COMPARISON = "comparison.json"
 """Of a verified cell, in its folder beside the record."""
 
@@ -60,7 +62,7 @@ class Cell:
 def cell_of(record: CellRecord, folder: Path) -> Cell:
     """A cell of the matrix in a folder."""
     found = compared(record, folder)
-    sentence = "" if status_of(record) == VERIFIED else re.sub(r"\S*/(?=tools/zoo/)", "", record.sentence)
+    sentence = "" if status_of(record) == VERIFIED else FOLDERS.sub("", record.sentence)
     return Cell(record.model, record.target, status_of(record), sentence, found.ratio if found else None)
 
 
