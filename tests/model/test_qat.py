@@ -25,10 +25,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 ROWS = np.random.default_rng(0).normal(0, 1, (200, 3, 8, 8)).astype(np.float32)
 
 
-def prepared() -> torch.fx.GraphModule:
+def prepared(*layers: nn.Module) -> torch.fx.GraphModule:
     """With the ranges of some rows."""
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)).eval()
+    net = nn.Sequential(*layers or (nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))).eval()
     size = {0: torch.export.Dim("batch", max=64)}
     captured = torch.export.export(net, (torch.rand(4, 3, 8, 8),), dynamic_shapes=(size,)).module()
     quantizer = xnnpack.XNNPACKQuantizer()
@@ -69,6 +69,21 @@ def test_what_pt2e_converted_keeps_its_ranges_and_is_judged_as_int8(tmp_path: Pa
     }
     kept = {float(v) for i in graph.initializer if not i.dims for v in [onnx.numpy_helper.to_array(i)]}
     assert all(min(abs(scale - other) for other in kept) < 1e-6 * scale for scale in learned)
+
+
+def test_a_mean_in_int8_is_right_for_every_batch(tmp_path: Path) -> None:
+    """XNNPACK's own writes over the row whose values begin at the 32nd byte."""
+    pool = nn.Conv2d(3, 32, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    build = edgekit.export(
+        pt2e.convert_pt2e(prepared(*pool)),
+        example=torch.from_numpy(ROWS[:1]),
+        targets=["executorch"],
+        name="pooled",
+        output=tmp_path,
+        evaluation=Evaluation({"input": ROWS}, tuple(map(str, range(len(ROWS))))),
+        inputs={"input": {"kind": "tensor"}},
+    )
+    assert build["executorch"].verdict == "verified", build["executorch"].sentences
 
 
 def test_what_is_prepared_and_not_converted_is_refused() -> None:
