@@ -141,10 +141,10 @@ def keep_means_float(module: torch.fx.GraphModule) -> None:
             continue
         mean, scale, zero, low, high = node.args[:5]
         if mean.target in (aten.mean.dim, aten.mean.default, aten.adaptive_avg_pool2d.default):
+            given = (mean, scale * (low - zero), scale * (high - zero))
             with module.graph.inserting_before(node):
-                held = module.graph.call_function(
-                    aten.clamp.default, (mean, scale * (low - zero), scale * (high - zero))
-                )
+                held = module.graph.call_function(aten.clamp.default, given)
+            held.meta = dict(mean.meta)
             node.replace_input_with(mean, held)
 
 

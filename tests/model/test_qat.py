@@ -15,6 +15,8 @@ import edgekit
 from edgekit import Evaluation
 from edgekit.errors import ModelError
 from edgekit.model.sources.module import spec_of_module
+from edgekit.model.spec import Array
+from edgekit_targets import _executorch_graph
 
 with warnings.catch_warnings(action="ignore"):
     NEEDS = "needs executorch: pip install 'edgekit[executorch]'"
@@ -25,23 +27,26 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 ROWS = np.random.default_rng(0).normal(0, 1, (200, 3, 8, 8)).astype(np.float32)
 
 
-def prepared(*layers: nn.Module) -> torch.fx.GraphModule:
-    """With the ranges of some rows."""
+def small() -> nn.Module:
     torch.manual_seed(0)
-    net = nn.Sequential(*layers or (nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))).eval()
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)).eval()
+
+
+def prepared(net: nn.Module, rows: Array) -> torch.fx.GraphModule:
+    """With the ranges of some rows."""
     size = {0: torch.export.Dim("batch", max=64)}
-    captured = torch.export.export(net, (torch.rand(4, 3, 8, 8),), dynamic_shapes=(size,)).module()
+    captured = torch.export.export(net, (torch.from_numpy(rows[:4]),), dynamic_shapes=(size,)).module()
     quantizer = xnnpack.XNNPACKQuantizer()
     quantizer.set_global(xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_qat=True))
     module: torch.fx.GraphModule = pt2e.prepare_qat_pt2e(captured, quantizer)
     with torch.no_grad():
-        for start in range(0, len(ROWS), 50):
-            module(torch.from_numpy(ROWS[start : start + 50]))
+        for start in range(0, len(rows), 50):
+            module(torch.from_numpy(rows[start : start + 50]))
     return module
 
 
 def test_what_pt2e_converted_keeps_its_ranges_and_is_judged_as_int8(tmp_path: Path) -> None:
-    module = pt2e.convert_pt2e(prepared())
+    module = pt2e.convert_pt2e(prepared(small(), ROWS))
     build = edgekit.export(
         module,
         example=torch.from_numpy(ROWS[:1]),
@@ -71,21 +76,19 @@ def test_what_pt2e_converted_keeps_its_ranges_and_is_judged_as_int8(tmp_path: Pa
     assert all(min(abs(scale - other) for other in kept) < 1e-6 * scale for scale in learned)
 
 
-def test_a_mean_in_int8_is_right_for_every_batch(tmp_path: Path) -> None:
-    """XNNPACK's own writes over the row whose values begin at the 32nd byte."""
-    pool = nn.Conv2d(3, 32, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    build = edgekit.export(
-        pt2e.convert_pt2e(prepared(*pool)),
-        example=torch.from_numpy(ROWS[:1]),
-        targets=["executorch"],
-        name="pooled",
-        output=tmp_path,
-        evaluation=Evaluation({"input": ROWS}, tuple(map(str, range(len(ROWS))))),
-        inputs={"input": {"kind": "tensor"}},
-    )
-    assert build["executorch"].verdict == "verified", build["executorch"].sentences
+def test_no_mean_is_of_int8_in_executorch() -> None:
+    """Where the batch grows, XNNPACK's own writes beyond its memory: a row was off by 6.5 of logits of 2."""
+    pool = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    module = pt2e.convert_pt2e(prepared(pool.eval(), ROWS))
+    before = torch.export.export(module, (torch.from_numpy(ROWS[:1]),))
+    changed = _executorch_graph.apply_workarounds("pooled", before)
+    rounded = [n for n in changed.graph.nodes if str(n.target).startswith("quantized_decomposed.quantize_per_tensor")]
+    assert rounded
+    assert not [n for n in rounded if n.args[0].target is torch.ops.aten.adaptive_avg_pool2d.default]
+    given = torch.from_numpy(ROWS[5:6])
+    assert torch.equal(changed(given), module(given))
 
 
 def test_what_is_prepared_and_not_converted_is_refused() -> None:
     with pytest.raises(ModelError, match=r"was prepared for PT2E's quantization .* export what torchao's convert_pt2e"):
-        spec_of_module(prepared(), torch.ones(1, 3, 8, 8))
+        spec_of_module(prepared(small(), ROWS), torch.ones(1, 3, 8, 8))
