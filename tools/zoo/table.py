@@ -35,8 +35,9 @@ def total(cells: Sequence[Cell]) -> str:
 def _left_out(targets: Sequence[str]) -> str:
     """Of which of edgekit's targets the share says nothing."""
     there = [name for name, entry in registry.available().items() if entry.origin == "edgekit"]
-    names = ", ".join(f"`{name}`" for name in there if name not in targets)
-    return f"The share is of {len(targets)} of the {len(there)} targets: {names} were not asked." if names else ""
+    names = [f"`{name}`" for name in there if name not in targets]
+    asked = f"{', '.join(names)} {'were' if len(names) > 1 else 'was'} not asked."
+    return f"The share is of {len(targets)} of the {len(there)} targets: {asked}" if names else ""
 
 
 def written(cells: Sequence[Cell]) -> str:
