@@ -16,7 +16,7 @@ FALSE = "false verdict"
 ELSEWHERE = "not verified here"
 BUG = ("Traceback", "met a bug")
 """What a sentence says only where edgekit did not expect what happened."""
-FOLDERS = re.compile(r"\S*/(?:site-packages/|(?=tools/zoo/))|/tmp/\S*/")  # noqa: S108
+FOLDERS = re.compile(r"\S*/(?:site-packages/|(?=tools/zoo/))|/tmp/\S*/")
 """In front of a file's path in a sentence: they are of one machine."""
 COMPARISON = "comparison.json"
 """Of a verified cell, in its folder beside the record."""
