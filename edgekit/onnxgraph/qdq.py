@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.model.onnx_bodies import names_read
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import weight_only
 from edgekit.onnxgraph.conv_chain import Chain, chain, convolutions
@@ -93,7 +94,7 @@ class _Quantizing:
             for name in node.output:
                 if name in self.chain.given:
                     self._tensor(name)
-        read = {name for node in self.nodes for name in node.input}
+        read = {name for node in self.nodes for name in names_read(node)}
         for name, weight in weights.items():
             if name not in read:
                 self.graph.initializer.remove(weight)

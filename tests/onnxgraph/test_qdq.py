@@ -41,6 +41,23 @@ def test_a_quantized_graph_is_near(
     assert not [i.name for i in made.graph.initializer if i.name in ("w1", "w2", "w3")]
 
 
+def test_what_only_a_branch_reads_is_kept(
+    graph: onnx.ModelProto, samples: Samples, observed: dict[str, ObservedRange]
+) -> None:
+    """Silero's file: weights of the outer graph that the bodies of an If alone read."""
+    whole = onnx.ModelProto.FromString(graph.SerializeToString())
+    answer, kind = whole.graph.output[0].name, whole.graph.output[0].type
+    adding = helper.make_node("Add", [answer, "added"], ["moved"])
+    branch = helper.make_graph([adding], "branch", [], [helper.make_value_info("moved", kind)])
+    whole.graph.node.append(helper.make_node("If", ["yes"], ["shifted"], then_branch=branch, else_branch=branch))
+    held = {"added": np.full(1, 5, np.float32), "yes": np.array(True)}
+    whole.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in held.items())
+    whole.graph.output.append(helper.make_value_info("shifted", kind))
+    made = qdq.quantize_static(whole, QuantConfig(), observed)
+    found = answers(made, **samples.inputs)
+    np.testing.assert_allclose(found["shifted"], found[answer] + 5, atol=1e-5)
+
+
 def test_reduced_range_is_seven_bits_and_costs_accuracy(
     graph: onnx.ModelProto, samples: Samples, observed: dict[str, ObservedRange]
 ) -> None:
