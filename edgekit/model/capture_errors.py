@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.model import fourier
 from edgekit.model.complex_numbers import is_complex
 
 if TYPE_CHECKING:
@@ -144,6 +145,13 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     errors = list(_chain(error))
     texts = [plain(str(one)) for one in errors]
     imaginary = _first_complex(exported)
+    if open_transform := next((n for n in exported.graph.nodes if fourier.is_open(n)), None):
+        used = _line(open_transform)
+        return (
+            f"'{_named(open_transform)}'{f' at {used}' if used else ''} goes along an axis of open length "
+            f"({_first(errors[-1], texts[-1])}): leave that axis out of `axes`, since a transform of fixed length "
+            "becomes products, which every target has, or export to torchscript, which keeps PyTorch's own"
+        )
     if lacks := next((m[1] for p in _OPERATOR for text in texts for m in p.finditer(text)), ""):
         used = line_using(exported, lacks)
         of = f" (the program has complex numbers, from '{_named(imaginary)}' on)" if imaginary is not None else ""

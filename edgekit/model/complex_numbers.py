@@ -1,56 +1,58 @@
 """Complex numbers of a captured graph -> pairs of real ones, [..., 2]: few converters have operators of complex ones.
 
-A graph is rewritten where all that it does with them is here: rotary positions as products, say. Any other (a Fourier
-transform) is left as it is, for converters that have it.
+A graph is rewritten where all that it does with them is here: rotary positions as products, say, and Fourier transforms
+along axes of fixed length (`edgekit.model.fourier`). Any other is left as it is, for converters that have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from edgekit.model import complex_blocks, fourier
+from edgekit.model.complex_blocks import Blocks, as_blocks, as_pairs
 
 if TYPE_CHECKING:
     import torch
 
-    Operator = Callable[..., torch.Tensor]
+    Operator = Callable[..., Any]
 
 
 def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphModule | None:
     """The program as a module without complex numbers; None where it has none, or does more with them than is known."""
-    nodes = [node for node in exported.graph.nodes if is_complex(node)]
-    if not nodes or any(is_complex(node) for node in exported.graph.output_node().all_input_nodes):
+    import torch
+
+    if not any(map(is_complex, exported.graph.nodes)):
         return None
-    module = exported.module()
-    known, paired = _operators(), set()
-    for node in list(module.graph.nodes):
-        reads = [given for given in node.all_input_nodes if given in paired]
+    if any(_changes(node) for node in exported.graph.nodes):
+        exported = exported.run_decompositions({})  # which writes a new tensor where an operator changes one
+    known = _operators()
+    if not all(_is_known(node, known) for node in exported.graph.nodes):
+        return None
+    module, paired = exported.module(), set()
+    for node in module.graph.nodes:
+        operands = _operands(node)
         if node.op == "get_attr" and _complex_attribute(module, str(node.target)):
             paired.add(node)
-        elif node.op == "call_function" and (reads or is_complex(node)):
-            if node.target not in known or _has_number(node):
-                return None
-            operator, gives = known[node.target]
-            flags = tuple(given in paired for given in node.all_input_nodes)
-            node.kwargs = {**node.kwargs, "paired": flags}
-            node.target = operator
-            if gives:
+        elif node.op == "call_function" and (is_complex(node) or paired.intersection(operands)):
+            node.kwargs = {**node.kwargs, "paired": tuple(each in paired for each in operands)}
+            if is_complex(node):
                 paired.add(node)
-        elif reads and node.op != "output" and node.op != "call_module":
-            return None
+                if axes := fourier.axes_of_node(node):
+                    node.kwargs = {**node.kwargs, "read": fourier.read_of(node, [axis for axis, _ in axes])}
+            node.target = known[node.target]
     for node in paired:
         if node.op == "get_attr":
             _as_pair(module, str(node.target))
     module.recompile()
+    arguments, keywords = exported.example_inputs or ((), {})
+    try:
+        with torch.no_grad():
+            module(*arguments, **keywords)  # makes the tables of transforms, which are constants of the capture
+    except fourier.TooLargeError:
+        return None
     return module
-
-
-def _has_number(node: torch.fx.Node) -> bool:
-    """Whether an operator is given a number that pairs cannot be given."""
-    import torch
-
-    sums = (torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor)
-    kinds = (complex, int, float) if node.target in sums else complex
-    return any(isinstance(given, kinds) for given in node.args)
 
 
 def is_complex(node: torch.fx.Node) -> bool:
@@ -59,6 +61,39 @@ def is_complex(node: torch.fx.Node) -> bool:
 
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def _changes(node: torch.fx.Node) -> bool:
+    """Whether an operator changes a tensor in place."""
+    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
+
+
+def _is_known(node: torch.fx.Node, known: Mapping[Any, Operator]) -> bool:
+    """Whether a node is without complex numbers, or does with them what can be done with pairs."""
+    if node.op == "output":
+        return not any(map(is_complex, node.all_input_nodes))
+    if node.op != "call_function" or not any(map(is_complex, (node, *node.all_input_nodes))):
+        return True
+    return node.target in known and not fourier.is_open(node) and not _is_lossy(node)
+
+
+def _is_lossy(node: torch.fx.Node) -> bool:
+    """Whether an operator pads with anything but zeros, or drops imaginary parts."""
+    import torch
+
+    aten = torch.ops.aten
+    if node.target in (aten.pad.default, aten.constant_pad_nd.default):
+        return not all(given in ("constant", None, 0) for given in node.args[2:])
+    return node.target in (aten.to.dtype, aten._to_copy.default) and not is_complex(node)
+
+
+def _operands(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The nodes among an operator's arguments, in order; one that is given twice, twice."""
+    import torch
+
+    operands: list[torch.fx.Node] = []
+    torch.fx.map_arg(node.args, operands.append)
+    return operands
 
 
 def _complex_attribute(module: torch.nn.Module, name: str) -> bool:
@@ -85,63 +120,130 @@ def _as_pair(module: torch.nn.Module, name: str) -> None:
         setattr(part, last, real)
 
 
-def _operators() -> dict[Any, tuple[Operator, bool]]:
-    """PyTorch's operators -> what computes them on pairs, and whether it gives pairs."""
+def _operators() -> dict[Any, Operator]:
+    """PyTorch's operators -> what computes them on pairs; it is told which of its operands are pairs."""
     import torch
 
     aten = torch.ops.aten
-    pairs: dict[Any, Operator] = {
-        aten.slice.Tensor: _along(aten.slice.Tensor),
+    transforms = fourier.Transforms()
+    on_blocks: dict[Any, Operator] = {
+        aten.slice.Tensor: _untold(complex_blocks.part),
+        aten.slice_scatter.default: _written,
+        aten.cat.default: lambda all_of, axis=0, *, paired: complex_blocks.joined([*map(_pair, all_of, paired)], axis),
+        aten.pad.default: lambda x, sizes, *_, paired: complex_blocks.padded(x, sizes),
+        aten.constant_pad_nd.default: lambda x, sizes, *_, paired: complex_blocks.padded(x, sizes),
+        aten.zeros.default: lambda sizes, *, paired, **_: Blocks(tuple(sizes)),
+        aten.new_zeros.default: lambda x, sizes, *, paired, **_: Blocks(tuple(sizes)),
+        aten.zeros_like.default: lambda x, *, paired, **_: Blocks(as_blocks(x).shape if paired[0] else x.shape),
+        aten.copy.default: _copied,
+        **dict.fromkeys((aten.to.dtype, aten._to_copy.default), lambda x, *_, paired, **__: _pair(x, paired[0])),
+        aten.fft_fftshift.default: _untold(complex_blocks.shifted(inverse=False)),
+        aten.fft_ifftshift.default: _untold(complex_blocks.shifted(inverse=True)),
+        aten.sym_size.int: lambda x, axis, *, paired: as_blocks(x).shape[axis],
+        **{getattr(aten, name).default: transforms.operator(name) for name in fourier.NAMES},
+        **dict.fromkeys((aten.view_as_complex.default, aten.clone.default, aten.contiguous.default), _same),
+        **dict.fromkeys((aten.resolve_conj.default, aten.detach.default, aten.alias.default), _same),
+        aten.lift_fresh_copy.default: _same,
+    }
+    on_pairs: dict[Any, Operator] = {
         aten.select.int: _along(aten.select.int),
+        aten.select_scatter.default: _scattered,
         aten.unsqueeze.default: _along(aten.unsqueeze.default, added=1),
         aten.squeeze.dim: _along(aten.squeeze.dim),
-        aten.view.default: _sized(aten.reshape.default, 2),
-        aten.reshape.default: _sized(aten.reshape.default, 2),
-        aten.expand.default: _sized(aten.expand.default, -1),
+        **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshaped),
+        aten.unflatten.int: lambda x, axis, sizes, *, paired: x.unflatten(axis % (x.dim() - 1), sizes),
+        aten.expand.default: lambda x, sizes, *, paired: x.expand([*sizes, -1]),
         aten.permute.default: _permuted,
         aten.numpy_T.default: lambda x, *, paired: _permuted(x, range(x.dim() - 2, -1, -1), paired=paired),
         aten.transpose.int: lambda x, one, other, *, paired: x.transpose(one % (x.dim() - 1), other % (x.dim() - 1)),
         aten.flatten.using_ints: _flattened,
-        aten.cat.default: lambda all_of, axis=0, *, paired: torch.cat(list(all_of), axis % (all_of[0].dim() - 1)),
-        aten.mul.Tensor: _product,
+        aten.stack.default: _stacked,
+        aten.sum.dim_IntList: _reduced(aten.sum.dim_IntList),
+        aten.mean.dim: _reduced(aten.mean.dim),
+        **{each: _product(each) for each in (aten.matmul.default, aten.mm.default, aten.bmm.default)},
+        aten.tensordot.default: _product(aten.tensordot.default),
+        aten.linear.default: _linear,
+        aten.einsum.default: _einsum,
+        aten.mul.Tensor: _times,
         aten.div.Tensor: _quotient,
         aten.add.Tensor: _total(1),
         aten.sub.Tensor: _total(-1),
         aten.neg.default: lambda x, *, paired: -x,
         aten._conj.default: lambda x, *, paired: torch.stack([x[..., 0], -x[..., 1]], -1),
+        aten.exp.default: lambda x, *, paired: _polar(x[..., 0].exp(), x[..., 1]),
         aten.complex.default: lambda real, imaginary, *, paired: torch.stack([real, imaginary], -1),
-        aten.polar.default: lambda size, angle, *, paired: torch.stack([size * angle.cos(), size * angle.sin()], -1),
-        **dict.fromkeys((aten.view_as_complex.default, aten.clone.default, aten.contiguous.default), _same),
-        **dict.fromkeys((aten.resolve_conj.default, aten.detach.default, aten.alias.default), _same),
-        aten.lift_fresh_copy.default: _same,
-    }
-    plain: dict[Any, Operator] = {
+        aten.polar.default: lambda size, angle, *, paired: _polar(size, angle),
         aten.view_as_real.default: _same,
-        aten.sym_size.int: lambda x, axis, *, paired: x.shape[axis % (x.dim() - 1)],
         aten.real.default: lambda x, *, paired: x[..., 0],
         aten.imag.default: lambda x, *, paired: x[..., 1],
         aten.abs.default: lambda x, *, paired: (x * x).sum(-1).sqrt(),
+        aten.angle.default: lambda x, *, paired: torch.atan2(x[..., 1], x[..., 0]),
     }
-    giving = {name: (operator, True) for name, operator in pairs.items()}
-    return giving | {name: (operator, False) for name, operator in plain.items()}
+    return on_blocks | {name: _of_pairs(operator) for name, operator in on_pairs.items()}
+
+
+def _of_pairs(operator: Operator) -> Operator:
+    """An operator that needs its operands whole."""
+    return lambda *given, **named: operator(*map(as_pairs, given), **named)
+
+
+def _untold(operator: Operator) -> Operator:
+    return lambda *given, paired: operator(*given)
+
+
+def _polar(size: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.stack([size * angle.cos(), size * angle.sin()], -1)
+
+
+def _pair(x: Any, is_pair: bool) -> Any:
+    """An operand as a pair, where it is a real tensor or a number."""
+    import torch
+
+    if is_pair:
+        return x
+    if isinstance(x, torch.Tensor):
+        return torch.stack([x, torch.zeros_like(x)], -1)
+    return torch.stack([torch.full((), float(part)) for part in (complex(x).real, complex(x).imag)])
 
 
 def _along(operator: Operator, added: int = 0) -> Operator:
     """An operator whose second argument is an axis."""
 
     def on_pairs(x: torch.Tensor, axis: int = 0, *rest: Any, paired: Sequence[bool]) -> torch.Tensor:
-        return operator(x, axis % (x.dim() - 1 + added), *rest)
+        return operator(x, axis % (x.dim() - 1 + added), *rest)  # type: ignore[no-any-return]
 
     return on_pairs
 
 
-def _sized(operator: Operator, last: int) -> Operator:
-    """An operator whose second argument is a shape."""
-    return lambda x, sizes, *, paired: operator(x, [*sizes, last])
+def _reduced(operator: Operator) -> Operator:
+    """An operator whose second argument is a list of axes; all where there is none."""
+
+    def on_pairs(x: torch.Tensor, axes: Any, *rest: Any, paired: Sequence[bool], **_: Any) -> torch.Tensor:
+        rank = x.dim() - 1
+        return operator(x, [axis % rank for axis in axes or range(rank)], *rest)  # type: ignore[no-any-return]
+
+    return on_pairs
 
 
-def _same(x: torch.Tensor, *, paired: Sequence[bool], **_: Any) -> torch.Tensor:
+def _same(x: Any, *, paired: Sequence[bool], **_: Any) -> Any:
     return x
+
+
+def _written(x: Any, source: Any, *where: Any, paired: Sequence[bool]) -> Any:
+    return complex_blocks.with_part(_pair(x, paired[0]), _pair(source, paired[1]), *where)
+
+
+def _copied(x: Any, source: Any, *, paired: Sequence[bool]) -> Any:
+    """A tensor of the first one's shape with the second one's values, which may have fewer axes."""
+    source, shape = _pair(source, paired[1]), as_blocks(x).shape
+    fits = tuple(as_blocks(source).shape) == tuple(shape)
+    return source if fits else as_pairs(source).expand([*shape, 2])
+
+
+def _reshaped(x: torch.Tensor, sizes: Sequence[int], *, paired: Sequence[bool]) -> torch.Tensor:
+    return x.reshape([*sizes, 2])
 
 
 def _permuted(x: torch.Tensor, axes: Sequence[int], *, paired: Sequence[bool]) -> torch.Tensor:
@@ -152,43 +254,84 @@ def _flattened(x: torch.Tensor, start: int = 0, end: int = -1, *, paired: Sequen
     return x.flatten(start % (x.dim() - 1), end % (x.dim() - 1))
 
 
-def _product(a: Any, b: Any, *, paired: Sequence[bool]) -> torch.Tensor:
+def _scattered(x: Any, source: Any, axis: int, index: int, *, paired: Sequence[bool]) -> torch.Tensor:
     import torch
 
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and all(paired):
-        (c, d), (e, f) = a.unbind(-1), b.unbind(-1)
-        return torch.stack([c * e - d * f, c * f + d * e], -1)
-    one, other = _widened(a, b, paired)
-    return torch.mul(one, other)
+    x = _pair(x, paired[0])
+    return torch.select_scatter(x, _pair(source, paired[1]), axis % (x.dim() - 1), index)
 
 
-def _quotient(a: torch.Tensor, b: Any, *, paired: Sequence[bool]) -> torch.Tensor:
+def _stacked(all_of: Sequence[Any], axis: int = 0, *, paired: Sequence[bool]) -> torch.Tensor:
     import torch
 
-    if isinstance(b, torch.Tensor) and paired[-1]:
-        inverse = torch.stack([b[..., 0], -b[..., 1]], -1) / (b * b).sum(-1, keepdim=True)
-        return _product(a, inverse, paired=paired)
-    one, other = _widened(a, b, paired)
-    return torch.div(one, other)
+    pairs = list(map(_pair, all_of, paired))
+    return torch.stack(pairs, axis % pairs[0].dim())
 
 
-def _total(sign: int) -> Operator:
-    """A sum or a difference, of two tensors."""
+def _linear(x: Any, weight: Any, bias: Any = None, *, paired: Sequence[bool]) -> torch.Tensor:
+    import torch
 
-    def on_pairs(a: torch.Tensor, b: torch.Tensor, *, paired: Sequence[bool], alpha: float = 1) -> torch.Tensor:
+    product: torch.Tensor = _product(torch.nn.functional.linear)(x, weight, paired=paired[:2])
+    return product if bias is None else product + _pair(bias, paired[2])
+
+
+def _einsum(equation: str, operands: Sequence[Any], *, paired: Sequence[bool]) -> torch.Tensor:
+    import torch
+
+    product: torch.Tensor = _product(lambda *parts: torch.einsum(equation, *parts))(*operands, paired=paired)
+    return product
+
+
+def _product(operator: Operator) -> Operator:
+    """An operator that is linear in each of its tensors: the sum over all choices of their parts."""
+
+    def on_pairs(*given: Any, paired: Sequence[bool]) -> torch.Tensor:
         import torch
 
-        both = zip((a, b), (paired[0], paired[-1]), strict=True)
-        one, other = (x if pair else torch.stack([x, torch.zeros_like(x)], -1) for x, pair in both)
-        return one + sign * alpha * other
+        tensors = [x for x in given if isinstance(x, torch.Tensor)]
+        parts = [x.unbind(-1) if is_pair else (x,) for x, is_pair in zip(tensors, paired, strict=True)]
+        sums: list[Any] = [None, None]
+        for choice in itertools.product(*(range(len(each)) for each in parts)):
+            value = operator(*(each[index] for each, index in zip(parts, choice, strict=True)), *given[len(tensors) :])
+            half, is_imaginary = divmod(sum(choice) % 4, 2)  # the power of i
+            total = sums[is_imaginary]
+            sums[is_imaginary] = value if total is None else total - value if half else total + value
+        return torch.stack(sums, -1)
 
     return on_pairs
 
 
-def _widened(a: Any, b: Any, paired: Sequence[bool]) -> tuple[Any, Any]:
-    """A pair and a real factor, which belongs to both of its numbers."""
+def _times(a: Any, b: Any, *, paired: Sequence[bool]) -> torch.Tensor:
     import torch
 
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return a, b
-    return (a, b.unsqueeze(-1)) if paired[0] else (a.unsqueeze(-1), b)
+    if isinstance(b, complex):
+        return _times(a, _pair(b, False), paired=(True, True))
+    if not isinstance(b, torch.Tensor):
+        return torch.mul(a, b)
+    if all(paired):
+        product: torch.Tensor = _product(torch.mul)(a, b, paired=paired)
+        return product
+    one, other = (x if is_pair else x.unsqueeze(-1) for x, is_pair in zip((a, b), paired, strict=True))
+    return one * other  # type: ignore[no-any-return]  # a real factor belongs to both parts
+
+
+def _quotient(a: Any, b: Any, *, paired: Sequence[bool]) -> torch.Tensor:
+    import torch
+
+    if isinstance(b, torch.Tensor) and paired[-1]:
+        inverse = torch.stack([b[..., 0], -b[..., 1]], -1) / (b * b).sum(-1, keepdim=True)
+        return _times(a, inverse, paired=paired)
+    return torch.div(a, b.unsqueeze(-1) if isinstance(b, torch.Tensor) else b)
+
+
+def _total(sign: int) -> Operator:
+    """A sum or a difference."""
+
+    def on_pairs(a: Any, b: Any, *, paired: Sequence[bool], alpha: float = 1) -> torch.Tensor:
+        import torch
+
+        flags = iter(paired)
+        one, other = (_pair(x, isinstance(x, torch.Tensor) and next(flags)) for x in (a, b))
+        return one + sign * alpha * other  # type: ignore[no-any-return]
+
+    return on_pairs

@@ -12,6 +12,7 @@ import torch
 from edgekit.errors import CaptureError
 from edgekit.model import capture_errors
 from edgekit.model.graph import capture
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from tests import modules
 
 LOGGER = "torch.fx.experimental.symbolic_shapes"
@@ -148,7 +149,7 @@ def test_a_converter_that_fails_without_a_word_is_asked_which_operator_it_was_at
 
 
 def test_complex_numbers_are_named_where_a_converter_has_none() -> None:
-    spec = modules.spec(modules.Formula(lambda linear, x: torch.fft.fft(linear(x)).abs()))
+    spec = modules.spec(modules.Formula(lambda linear, x: torch.fft.fft(linear(x)).tan().abs()))
     exported = capture(spec, dynamic=False).exported
     said = capture_errors.why(RuntimeError("tensors of mismatched dtypes:"), exported)
     line = rf"{re.escape(modules.__file__)}:\d+ \(.*\)"
@@ -156,3 +157,15 @@ def test_complex_numbers_are_named_where_a_converter_has_none() -> None:
     assert re.match(wanted, said), said
     lacking = capture_errors.why(RuntimeError("Missing out variants: {'aten::fft_fft'}"), exported)
     assert "(the program has complex numbers, from 'aten.fft_fft' on); write that line" in lacking
+
+
+def test_a_transform_along_an_open_axis_is_named() -> None:
+    axes = {**modules.BATCH, "length": Axis(8, 4, 16)}
+    module = modules.Formula(lambda linear, x: torch.fft.rfft(x).abs().sum(-1)).eval()
+    exported = capture(ModelSpec("open", module, (Input("x", ("batch", "length")),), (Output("y"),), axes)).exported
+    said = capture_errors.why(RuntimeError("tensors of mismatched dtypes:"), exported)
+    line = rf"{re.escape(modules.__file__)}:\d+ \(.*\)"
+    assert re.match(rf"'aten\.fft_rfft' at {line} goes along an axis of open length \(RuntimeError: tensors", said), (
+        said
+    )
+    assert "a transform of fixed length becomes products, which every target has" in said
