@@ -149,7 +149,7 @@ def shifted(inverse: bool) -> Callable[..., Any]:
     def shift(x: Any, axes: Any = None) -> Any:
         shape = as_blocks(x).shape
         for axis in range(len(shape)) if axes is None else axes:
-            cut = (shape[axis] + (not inverse)) // 2
+            cut = (shape[axis] + int(not inverse)) // 2
             x = joined([part(x, axis, cut, shape[axis]), part(x, axis, 0, cut)], axis)
         return x
 

@@ -27,7 +27,8 @@ def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphM
         return None
     if any(_changes(node) for node in exported.graph.nodes):
         exported = exported.run_decompositions({})  # which writes a new tensor where an operator changes one
-    known = _operators()
+    transforms = fourier.Transforms()
+    known = _operators(transforms)
     if not all(_is_known(node, known) for node in exported.graph.nodes):
         return None
     module, paired = exported.module(), set()
@@ -49,9 +50,10 @@ def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphM
     arguments, keywords = exported.example_inputs or ((), {})
     try:
         with torch.no_grad():
-            module(*arguments, **keywords)  # makes the tables of transforms, which are constants of the capture
+            module(*arguments, **keywords)  # makes the tables
     except fourier.TooLargeError:
         return None
+    transforms.keep_in(module)
     return module
 
 
@@ -78,10 +80,12 @@ def _is_known(node: torch.fx.Node, known: Mapping[Any, Operator]) -> bool:
 
 
 def _is_lossy(node: torch.fx.Node) -> bool:
-    """Whether an operator pads with anything but zeros, or drops imaginary parts."""
+    """Whether an operator pads with anything but zeros, drops imaginary parts, or frames complex numbers."""
     import torch
 
     aten = torch.ops.aten
+    if node.target is aten.stft.default:
+        return any(map(is_complex, node.all_input_nodes))
     if node.target in (aten.pad.default, aten.constant_pad_nd.default):
         return not all(given in ("constant", None, 0) for given in node.args[2:])
     return node.target in (aten.to.dtype, aten._to_copy.default) and not is_complex(node)
@@ -120,12 +124,11 @@ def _as_pair(module: torch.nn.Module, name: str) -> None:
         setattr(part, last, real)
 
 
-def _operators() -> dict[Any, Operator]:
+def _operators(transforms: fourier.Transforms) -> dict[Any, Operator]:
     """PyTorch's operators -> what computes them on pairs; it is told which of its operands are pairs."""
     import torch
 
     aten = torch.ops.aten
-    transforms = fourier.Transforms()
     on_blocks: dict[Any, Operator] = {
         aten.slice.Tensor: _untold(complex_blocks.part),
         aten.slice_scatter.default: _written,
@@ -141,6 +144,7 @@ def _operators() -> dict[Any, Operator]:
         aten.fft_ifftshift.default: _untold(complex_blocks.shifted(inverse=True)),
         aten.sym_size.int: lambda x, axis, *, paired: as_blocks(x).shape[axis],
         **{getattr(aten, name).default: transforms.operator(name) for name in fourier.NAMES},
+        aten.stft.default: transforms.spectrogram,
         **dict.fromkeys((aten.view_as_complex.default, aten.clone.default, aten.contiguous.default), _same),
         **dict.fromkeys((aten.resolve_conj.default, aten.detach.default, aten.alias.default), _same),
         aten.lift_fresh_copy.default: _same,

@@ -83,6 +83,11 @@ class Transforms:
     def __init__(self) -> None:
         self._tables: dict[Any, torch.Tensor] = {}
 
+    def keep_in(self, module: torch.nn.Module) -> None:
+        """Make the tables constants of a module, by which they have names where it is captured."""
+        for number, table in enumerate(self._tables.values()):
+            setattr(module, f"fourier_table_{number}", table)
+
     def operator(self, name: str) -> Callable[..., Any]:
         """What computes `fft_rfft2`, say; as `read` it takes the coefficients that are read, as runs by axis."""
         inverse, half = name.startswith("fft_i"), "rfft" in name
@@ -101,6 +106,35 @@ class Transforms:
             return x
 
         return transform
+
+    def spectrogram(
+        self,
+        x: torch.Tensor,
+        size: int,
+        hop: int | None = None,
+        width: int | None = None,
+        window: torch.Tensor | None = None,
+        normalized: bool = False,
+        onesided: bool | None = None,
+        *_: Any,
+        paired: Any,
+    ) -> torch.Tensor:
+        """What computes `aten.stft`: values [..., length] -> pairs [..., coefficients, frames, 2]."""
+        import torch
+
+        hop, width = hop or size // 4, width or size
+        count = 1 + (x.shape[-1] - size) // hop
+        if (size, hop, count) not in self._tables:
+            places = np.arange(0, count * hop, hop)[:, None] + np.arange(size)
+            self._tables[size, hop, count] = torch.from_numpy(places.reshape(-1))
+        frames = x.index_select(-1, self._tables[size, hop, count]).reshape([*x.shape[:-1], count, size])
+        window = torch.ones(width) if window is None and width < size else window
+        if window is not None:
+            before = (size - width) // 2
+            frames = frames * torch.nn.functional.pad(window, (before, size - width - before))
+        wave = Wave(size, False, onesided is not False, size**-0.5 if normalized else 1.0)
+        coefficients: Blocks = self._along(frames, frames.dim() - 1, wave, ((0, wave.outs),))
+        return coefficients.whole().transpose(-3, -2)
 
     def _along(self, x: Any, axis: int, wave: Wave, read: tuple[Run, ...]) -> Any:
         """One axis: from real numbers to blocks, from blocks to blocks, or from blocks to real numbers."""
@@ -155,6 +189,10 @@ def axes_of_node(node: torch.fx.Node) -> list[tuple[int, Any]]:
 
 def is_open(node: torch.fx.Node) -> bool:
     """Whether a node transforms along an axis whose length is open."""
+    import torch
+
+    if node.target is torch.ops.aten.stft.default:
+        return not isinstance(node.all_input_nodes[0].meta["val"].shape[-1], int)
     ends = (node, *node.all_input_nodes[:1])
     return not all(isinstance(end.meta["val"].shape[axis], int) for axis, _ in axes_of_node(node) for end in ends)
 

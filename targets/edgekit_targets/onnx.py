@@ -146,6 +146,8 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
             raise ExportError(f"PyTorch's ONNX exporter cannot translate '{spec.name}': {cause}") from error
     if translated is None:
         raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
+    for declared, value in zip(spec.inputs, translated.model.graph.inputs, strict=True):
+        value.name = declared.name  # PyTorch 2.10 renames an input that is an output as well
     _clear_names(translated.model)
     graph = patch_embed.embed(translated.model, _multiples(spec))
     if not captured.dynamic:

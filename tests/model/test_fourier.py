@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -146,6 +146,24 @@ def test_fourier_operators_answer_as_they_do(
 def test_transforms_of_other_kinds(formula: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> None:
     batch = torch.rand(5, *shape) - 0.5
     check(real(formula, torch.rand(2, *shape)), batch, formula(batch.double()).numpy())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_fft": 16, "window": torch.ones(16)},
+        {"n_fft": 15, "hop_length": 4, "window": torch.hamming_window(15), "center": False, "normalized": True},
+        {"n_fft": 16, "hop_length": 8, "win_length": 11, "window": torch.hann_window(11), "onesided": False},
+        {"n_fft": 16, "win_length": 12, "window": torch.ones(12), "pad_mode": "constant"},
+    ],
+)
+def test_spectrograms(options: dict[str, Any]) -> None:
+    def spectrogram(x: Tensor) -> Tensor:
+        window = options["window"].to(x.dtype)  # a constant of the capture, beside the tables
+        return torch.stft(x, **{**options, "window": window}, return_complex=True).abs()
+
+    batch = torch.rand(5, 50) - 0.5
+    check(real(spectrogram, torch.rand(2, 50)), batch, spectrogram(batch.double()).numpy())
 
 
 def test_no_more_is_multiplied_than_is_read() -> None:
