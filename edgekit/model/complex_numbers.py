@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     Operator = Callable[..., Any]
 
 
+def export(module: torch.nn.Module, arguments: tuple[Any, ...], shapes: Any) -> torch.export.ExportedProgram:
+    """`torch.export` of a module, without complex numbers where that can be."""
+    import torch
+
+    exported = torch.export.export(module, arguments, dynamic_shapes=shapes, strict=False)
+    if (real := with_real_numbers(exported)) is None:
+        return exported
+    return torch.export.export(real, arguments, dynamic_shapes=shapes, strict=False)
+
+
 def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphModule | None:
     """The program as a module without complex numbers; None where it has none, or does more with them than is known."""
     import torch

@@ -29,6 +29,10 @@ NAMES = tuple(f"fft_{name}{axes}" for name in ("fft", "ifft", "rfft", "irfft") f
 """The transforms, as PyTorch's operators are called."""
 
 
+PARTS = ("_fft_r2c", "_fft_c2r", "_fft_c2c")
+"""What they consist of where a target takes them apart."""
+
+
 class TooLargeError(Exception):
     """A table would have more numbers than `LARGEST`."""
 
@@ -181,6 +185,9 @@ def axes_of(name: str, rank: int, size: Any, axes: Any) -> list[tuple[int, Any]]
 def axes_of_node(node: torch.fx.Node) -> list[tuple[int, Any]]:
     """The same of a captured graph's node; none where it is no transform."""
     name = getattr(getattr(node.target, "_schema", None), "name", "").removeprefix("aten::")
+    if name in PARTS:
+        along: Any = node.args[1]
+        return [(axis, None) for axis in along]
     if name not in NAMES:
         return []
     size, axes, *_ = (*node.args[1:], None, None)

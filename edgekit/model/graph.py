@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import CaptureError, EdgekitError, ModelError
+from edgekit.model import complex_numbers
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.capture_errors import FIXED_LENGTH, at, capture_error, guards_added, open_length, sentence
-from edgekit.model.complex_numbers import with_real_numbers
 from edgekit.model.own_operators import check_registered, decomposed
 from edgekit.model.shapes import example_sizes, grid
 from edgekit.model.sources import onnx, script
@@ -77,9 +77,7 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     kept = dynamic and bool(spec.factory)  # a worker without the model's file knows no operator of its own
     with guards_added() as guards, quiet(), torch.no_grad(), decomposed(spec, translated=kept):
         try:
-            exported = torch.export.export(module, arguments, dynamic_shapes=shapes, strict=False)
-            if (real := with_real_numbers(exported)) is not None:
-                exported = torch.export.export(real, arguments, dynamic_shapes=shapes, strict=False)
+            exported = complex_numbers.export(module, arguments, shapes)
         except Exception as error:
             raise CaptureError(capture_error(spec.name, error, guards)) from error
     _refuse_open_length(spec, exported)

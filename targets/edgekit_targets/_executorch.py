@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ExportError, reason
 from edgekit.model import capture_errors as causes
+from edgekit.model import complex_numbers
 from edgekit.model.adapter import to_tensors
 from edgekit.model.graph import Program
 from edgekit.model.own_operators import decomposed
@@ -119,7 +120,7 @@ def captured(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...
     arguments = to_tensors(spec, spec.random(0, sizes))
     with silent(), torch.no_grad(), decomposed(spec):
         try:
-            return torch.export.export(module, arguments, dynamic_shapes=_shapes(spec, axes))
+            return complex_numbers.export(module, arguments, _shapes(spec, axes))
         except Exception as error:
             names = ", ".join(a for a in spec.axes if a not in axes) or "none"
             raise ExportError(
