@@ -57,7 +57,7 @@ class Wave:
         return self.length // 2 + 1 if self.half and not self.inverse else self.length
 
     def table(self, rows: Run, columns: Sequence[Run], dtype: torch.dtype, pairs: bool) -> torch.Tensor:
-        """Cosines and sines for these values in and out, by whether values in are pairs: [values in, values out].
+        """Cosines and sines for these values in and out, by whether values in are pairs: [values out, values in].
 
         Computed in double precision, from angles within one turn.
 
@@ -77,8 +77,8 @@ class Wave:
             parts = [[twice * cosines], [-twice * sines]]
         else:
             parts = [[cosines, sines], [-sines, cosines]] if pairs else [[cosines, sines]]
-        table = np.transpose(parts, (2, 0, 3, 1))  # value in, its part, value out, its part
-        return torch.from_numpy(table.reshape(len(ins) * len(parts), -1)).to(dtype)
+        table = np.transpose(parts, (3, 1, 2, 0))  # value out, its part, value in, its part
+        return torch.from_numpy(table.reshape(-1, len(ins) * len(parts))).to(dtype)
 
 
 class Transforms:
@@ -163,12 +163,14 @@ class Transforms:
     def _product(
         self, x: torch.Tensor, axis: int, wave: Wave, rows: Run, columns: tuple[Run, ...], *, pairs: bool
     ) -> torch.Tensor:
+        import torch
+
         key = wave, rows, columns, x.dtype, pairs
         if key not in self._tables:
             self._tables[key] = wave.table(rows, columns, x.dtype, pairs)
         last = x.dim() - 1 - pairs
         x = x if axis == last else x.movedim(axis, last)
-        y = (x.flatten(-2) if pairs else x) @ self._tables[key]
+        y = torch.nn.functional.linear(x.flatten(-2) if pairs else x, self._tables[key])
         y = y if wave.inverse and wave.half else y.unflatten(-1, (-1, 2))  # type: ignore[no-untyped-call]
         return y if axis == last else y.movedim(last, axis)
 
