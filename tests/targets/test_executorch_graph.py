@@ -15,8 +15,10 @@ from torch.nn import functional
 from edgekit.errors import ArtifactError
 from edgekit.hosts import process
 from edgekit.model.adapter import to_tensors
-from edgekit.model.graph import quiet
-from edgekit.model.spec import ModelSpec
+from edgekit.model.complex_numbers import is_complex
+from edgekit.model.graph import capture, quiet
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit_targets import _executorch
 from edgekit_targets import _executorch_graph as graphs
 from tests import modules
 from tests.targets import phone_models
@@ -170,3 +172,13 @@ def test_what_its_kernels_lack_is_named_with_the_reason_and_the_way_out(tmp_path
     said = r"^ExecuTorch failed in the operator 'aten::convolution': Expect input tensor to be 3-D or 4-D, but got, 5; "
     with pytest.raises(ArtifactError, match=said + "write that part of the model with other operators"):
         runtime.run(spec.random(0))
+
+
+def test_a_transform_along_an_axis_that_is_fixed_here_becomes_products() -> None:
+    axes = {"batch": Axis(1, 1, 3), "length": Axis(8, 4, 16)}
+    module = modules.Formula(lambda linear, x: torch.fft.rfft(x).abs()).eval()
+    spec = ModelSpec("spectrum", module, (Input("x", ("batch", "length")),), (Output("y"),), axes)
+    fixed = _executorch.fixed(capture(spec), spec, ("batch",))
+    assert not any(is_complex(node) for node in fixed.graph.nodes)
+    x = torch.rand(2, 8)
+    torch.testing.assert_close(fixed.module()(x), module(x))
