@@ -39,6 +39,8 @@ DYNAMIC = Option(
 )
 _KEPT = {"batch": ("batch",), "none": ()}
 ENTRY = "model.pte"
+CYCLES = "Invalid partition, found dependency cycles"
+APART = "export the towers of a model with several as parts of an `edgekit.Parts`, or export to onnx or openvino"
 NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
 
 PRODUCTS = ("linear", "convolution", "bmm", "mm", "addmm")
@@ -151,7 +153,9 @@ def lowered(
             _require_kernels(written)
             data = bytes(written.buffer)
         except Exception as error:
-            raise ExportError(f"ExecuTorch cannot lower '{spec.name}': {causes.why(error, exported)}") from error
+            why = causes.why(error, exported)
+            why = f"XNNPACK's partitioner stops ({CYCLES}): {APART}" if CYCLES in why else why
+            raise ExportError(f"ExecuTorch cannot lower '{spec.name}': {why}") from error
     operators = {n: o for n, o in info.delegation_by_operator.items() if n not in NO_OPERATORS}
     return Lowered(
         data=data,
