@@ -393,7 +393,8 @@ OUT: Mapping[str, Fact] = {
 """What can be said of an output."""
 EXAMPLES = {
     "axes": AXES,
-    "inputs": "--inputs pixels:kind=image,mean=0.485,0.456,0.406,std=0.25 or --inputs rate:range=8000..16000",
+    "inputs": "--inputs pixels:shape=1,3,224,224,kind=image,mean=0.485,0.456,0.406,std=0.25 or "
+    "--inputs rate:range=8000..16000",
     "outputs": "--outputs logits:role=logits,classes=cat,dog",
 }
 
