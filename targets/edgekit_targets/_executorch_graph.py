@@ -41,7 +41,7 @@ def apply_workarounds(name: str, exported: torch.export.ExportedProgram) -> torc
     write_out_splits(module)
     write_out_convolutions(module)
     say_strides(module)
-    keep_means_float(module)
+    keep_float(module)
     allow_copies(module)
     fold_constants(module)
     module.recompile()
@@ -128,24 +128,34 @@ def say_strides(module: torch.fx.GraphModule) -> None:
             node.args = (*node.args[:2], node.args[1], *node.args[3:])
 
 
-def keep_means_float(module: torch.fx.GraphModule) -> None:
-    """Of a model that rounds itself: where the batch grows, XNNPACK's INT8 mean writes beyond its memory.
+def keep_float(module: torch.fx.GraphModule) -> None:
+    """What XNNPACK takes for an operator of INT8, since what follows rounds it, and cannot compute as one.
 
-    It takes a mean for one of INT8 where what follows rounds it. A clamp to what the rounding can hold changes nothing.
+    Where the batch grows, its mean writes beyond its memory; a product is refused where the scales lie too far apart.
+    A clamp in between, to what the rounding can hold, changes nothing else.
     """
     import torch
 
     aten = torch.ops.aten
+    means = (aten.mean.dim, aten.mean.default, aten.adaptive_avg_pool2d.default)
     for node in list(module.graph.nodes):
         if not str(node.target).startswith("quantized_decomposed.quantize_per_tensor"):
             continue
-        mean, scale, zero, low, high = node.args[:5]
-        if mean.target in (aten.mean.dim, aten.mean.default, aten.adaptive_avg_pool2d.default):
-            given = (mean, scale * (low - zero), scale * (high - zero))
+        found, scale, zero, low, high = node.args[:5]
+        if found.target in means or (found.target is aten.mul.Tensor and not _fits(found, scale)):
+            given = (found, scale * (low - zero), scale * (high - zero))
             with module.graph.inserting_before(node):
                 held = module.graph.call_function(aten.clamp.default, given)
-            held.meta = dict(mean.meta)
-            node.replace_input_with(mean, held)
+            held.meta = dict(found.meta)
+            node.replace_input_with(found, held)
+
+
+def _fits(product: torch.fx.Node, scale: float) -> bool:
+    """Whether XNNPACK can multiply these in INT8 (`xnn_define_binary` has the limits)."""
+    given = product.all_input_nodes
+    rounded = [n for n in given if str(n.target).startswith("quantized_decomposed.dequantize_per_tensor")]
+    scales = [float(str(n.args[1])) for n in rounded]
+    return len(scales) != len(product.args) or 2**-16 <= scales[0] * scales[-1] / scale < 2**8
 
 
 def allow_copies(module: torch.fx.GraphModule) -> None:

@@ -20,7 +20,7 @@ from edgekit.model.spec import ORDERED, ModelSpec
 from edgekit.quantization import calibration
 from edgekit.runtime.logs import silent
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Target
-from edgekit_targets import _executorch
+from edgekit_targets import _executorch, _executorch_graph
 from edgekit_targets._xnnpack import constants
 
 if TYPE_CHECKING:
@@ -140,6 +140,8 @@ def _quantized(
             for sample in samples:
                 prepared(*to_tensors(spec, sample))
             converted = convert_pt2e(prepared)
+            _executorch_graph.keep_float(converted)
+            converted.recompile()
         except Exception as error:
             raise ExportError(f"PT2E cannot quantize '{spec.name}': {reason(error)}") from error
     if not chosen:
