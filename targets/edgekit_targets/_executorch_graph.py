@@ -137,17 +137,24 @@ def keep_float(module: torch.fx.GraphModule) -> None:
     import torch
 
     aten = torch.ops.aten
-    means = (aten.mean.dim, aten.mean.default, aten.adaptive_avg_pool2d.default)
     for node in list(module.graph.nodes):
         if not str(node.target).startswith("quantized_decomposed.quantize_per_tensor"):
             continue
         found, scale, zero, low, high = node.args[:5]
-        if found.target in means or (found.target is aten.mul.Tensor and not _fits(found, scale)):
+        if found.target in means() or (found.target is aten.mul.Tensor and not _fits(found, scale)):
             given = (found, scale * (low - zero), scale * (high - zero))
             with module.graph.inserting_before(node):
                 held = module.graph.call_function(aten.clamp.default, given)
             held.meta = dict(found.meta)
             node.replace_input_with(found, held)
+
+
+def means() -> tuple[torch._ops.OpOverload, ...]:
+    """The operators that XNNPACK may take for its INT8 mean."""
+    import torch
+
+    aten = torch.ops.aten
+    return aten.mean.dim, aten.mean.default, aten.adaptive_avg_pool2d.default
 
 
 def _fits(product: torch.fx.Node, scale: float) -> bool:

@@ -157,9 +157,6 @@ def _quantizer(wanted: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:
     moving = xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
     fixed = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
 
-    aten = torch.ops.aten
-    means = (aten.mean.dim, aten.mean.default, aten.adaptive_avg_pool2d.default)
-
     class Quantizer(xnnpack.XNNPACKQuantizer):  # type: ignore[misc]  # executorch has no types
         def transform_for_annotation(self, model: torch.fx.GraphModule) -> torch.fx.GraphModule:
             """XNNPACK's own makes floats of numbers that are added to indices.
@@ -167,7 +164,7 @@ def _quantizer(wanted: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:
             A mean stays in fp32: where the batch grows, XNNPACK's INT8 one writes beyond its memory.
             """
             for node in model.graph.nodes:
-                if node.target in means:
+                if node.target in _executorch_graph.means():
                     node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(_annotated=True)
             return model
 
