@@ -145,21 +145,25 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     errors = list(_chain(error))
     texts = [plain(str(one)) for one in errors]
     imaginary = _first_complex(exported)
-    if open_transform := next((n for n in exported.graph.nodes if fourier.is_open(n)), None):
+    lacks = next((m[1] for p in _OPERATOR for text in texts for m in p.finditer(text)), "")
+    name = next((m[1] for text in texts for m in _NODE.finditer(text)), "")
+    node = next((n for n in exported.graph.nodes if n.name == name), None)
+    met = node or _met(errors[-1])
+    open_transform = next((n for n in exported.graph.nodes if fourier.is_open(n)), None)
+    if open_transform and _in_complex_part(lacks, met, exported):
         used = _line(open_transform)
         return (
             f"'{_named(open_transform)}'{f' at {used}' if used else ''} goes along an axis of open length "
             f"({_first(errors[-1], texts[-1])}): leave that axis out of `axes`, since a transform of fixed length "
             "becomes products, which every target has, or export to torchscript, which keeps PyTorch's own"
         )
-    if lacks := next((m[1] for p in _OPERATOR for text in texts for m in p.finditer(text)), ""):
+    if lacks:
         used = line_using(exported, lacks)
         of = f" (the program has complex numbers, from '{_named(imaginary)}' on)" if imaginary is not None else ""
         return f"it has no operator '{lacks}'{f', used at {used}' if used else ''}{of}; {_way_out(lacks)}"
-    node = next((m[1] for text in texts for m in _NODE.finditer(text)), "")
-    if used := next((_line(n) for n in exported.graph.nodes if n.name == node), ""):
+    if node and (used := _line(node)):
         return f"{_first(errors[-1], texts[-1])}, at {used}"
-    if met := _met(errors[-1]):
+    if met:
         name = _named(met)
         used = _line(met) or line_using(exported, name)
         said = f"it fails at the operator '{name}'{f', used at {used}' if used else ''}"
@@ -169,6 +173,21 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
         said = f"the program has complex numbers, from '{_named(imaginary)}'{f' at {used}' if used else ''} on"
         return f"{said} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
     return _first(errors[-1], texts[-1])
+
+
+def _in_complex_part(lacks: str, met: torch.fx.Node | None, exported: torch.export.ExportedProgram) -> bool:
+    """Whether an error may come from a Fourier transform: it names none of the operators that take real numbers alone.
+
+    Args:
+        lacks: The operator that a converter does not have, or nothing.
+        met: The operator that it was at, if that is known.
+        exported: The program that it was given.
+    """
+    if "fft" in lacks or "stft" in lacks or not (lacks or met):
+        return True
+    called = [n for n in exported.graph.nodes if n.op == "call_function"]
+    named = [n for n in called if _bare(str(n.target)) == _bare(lacks)] if lacks else [met]
+    return any(is_complex(end) for n in named if n for end in (n, *n.all_input_nodes))
 
 
 def _way_out(operator: str) -> str:

@@ -169,3 +169,17 @@ def test_a_transform_along_an_open_axis_is_named() -> None:
         said
     )
     assert "a transform of fixed length becomes products, which every target has" in said
+    lacking = capture_errors.why(RuntimeError("PyTorch convert function for op 'fft_rfft' not implemented"), exported)
+    assert "goes along an axis of open length" in lacking
+
+
+def test_an_open_transform_is_not_blamed_for_another_operator() -> None:
+    axes = {**modules.BATCH, "length": Axis(8, 4, 16)}
+    module = modules.Formula(lambda linear, x: torch.fft.rfft(x).abs().sum(-1).erfinv()).eval()
+    exported = capture(ModelSpec("open", module, (Input("x", ("batch", "length")),), (Output("y"),), axes)).exported
+    lacking = RuntimeError("No ONNX function found for <OpOverload(op='aten.erfinv', overload='default')>.")
+    said = capture_errors.why(lacking, exported)
+    assert said.startswith("it has no operator 'aten.erfinv', used at "), said
+    failing = RuntimeError("Error when translating node %erfinv : more")
+    failing.__cause__ = ValueError("the shapes differ")
+    assert capture_errors.why(failing, exported).startswith("ValueError: the shapes differ, at ")
