@@ -62,7 +62,7 @@ __all__ = [
     "silent",
 ]
 
-Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed"]
+Precision = Literal["fp32", "fp16", "bf16", "int8", "int4", "mixed"]
 Audience = Literal["server", "browser", "android", "ios", "none"]
 T = TypeVar("T", bound=OptionValue)
 

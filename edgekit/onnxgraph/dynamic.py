@@ -16,15 +16,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.model.onnx_bodies import bodies, names_read
+from edgekit.model.onnx_bodies import bodies
 from edgekit.onnxgraph import weight_only
-from edgekit.onnxgraph.graph import copied, graph_pass, set_nodes
+from edgekit.onnxgraph.graph import copied, graph_pass, set_nodes, set_weights
 from edgekit.onnxgraph.groups import groups, nodes_of
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def quantize_dynamic(
     copy = copied(graph)
     chosen = set(nodes_of(groups(copy, dynamic=True), floats))
     weights = {i.name: i for i in copy.graph.initializer}
-    nodes = [part for node in copy.graph.node for part in _gemm_as_matmul(node, chosen, weights)]
+    nodes = [part for node in copy.graph.node for part in gemm_as_matmul(node, chosen, weights)]
     set_nodes(copy.graph, nodes)
-    _set_weights(copy.graph, weights.values())
+    set_weights(copy.graph, weights.values())
     copy = scale_tokens(copy, chosen) if token_scales else copy
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         source, result = Path(folder) / "source.onnx", Path(folder) / "result.onnx"
@@ -118,16 +118,8 @@ def _shortened(graph: onnx.ModelProto) -> onnx.ModelProto:
     for node in graph.graph.node:
         for ends in (node.input, node.output):
             ends[:] = [names.get(name, name) for name in ends]
-    _set_weights(graph.graph, graph.graph.initializer)
+    set_weights(graph.graph, graph.graph.initializer)
     return graph
-
-
-def _set_weights(graph: onnx.GraphProto, weights: Iterable[onnx.TensorProto]) -> None:
-    """Give a graph those of some weights that it reads."""
-    read = {name for node in graph.node for name in names_read(node)} | {value.name for value in graph.output}
-    kept = [weight for weight in weights if weight.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
 
 
 @contextlib.contextmanager
@@ -142,7 +134,7 @@ def _quiet() -> Iterator[None]:
         root.setLevel(before)
 
 
-def _gemm_as_matmul(
+def gemm_as_matmul(
     node: onnx.NodeProto, chosen: set[str], weights: dict[str, onnx.TensorProto]
 ) -> Iterator[onnx.NodeProto]:
     """A Gemm as MatMul and Add: the dynamic quantizer takes no Gemm, and ONNX Runtime fuses the two again."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from edgekit.errors import ExportError, reason
+from edgekit.model.onnx_bodies import names_read
 
 if TYPE_CHECKING:
     import onnx
@@ -188,6 +189,14 @@ def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
     listed = list(nodes)
     del graph.node[:]
     graph.node.extend(listed)
+
+
+def set_weights(graph: onnx.GraphProto, weights: Iterable[onnx.TensorProto]) -> None:
+    """Give a graph those of some weights that it reads."""
+    read = {name for node in graph.node for name in names_read(node)} | {value.name for value in graph.output}
+    kept = [weight for weight in weights if weight.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
 
 
 def take_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:

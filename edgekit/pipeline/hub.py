@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from edgekit.model.spec import Array
 
 ONNX = ".onnx"
-SUFFIXES = {"fp16": "_fp16", "int8": "_quantized"}
+SUFFIXES = {"fp16": "_fp16", "int8": "_quantized", "int4": "_q4"}
 """Behind the name of an ONNX file, by its precision, as transformers.js and optimum look for it."""
 Holds = Callable[[str, Mapping[str, Session]], bool]
 """(a target, sessions for some parts) -> whether the whole holds with them in the place of the target's artifacts."""

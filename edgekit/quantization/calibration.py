@@ -92,6 +92,19 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
     return result
 
 
+def available(spec: ModelSpec, count: int) -> Samples:
+    """At most `count` calibration samples of a model; random inputs where there is no set and it takes no pictures.
+
+    Raises:
+        CalibrationError: As `samples`.
+    """
+    if spec.calibration is not None or unknown(spec):
+        return samples(spec, count=count, least=1).part(0, count)
+    rows = [spec.random(seed) for seed in range(count)]
+    arrays = {i.name: stacked(row[i.name] for row in rows) for i in spec.inputs}
+    return Samples(arrays, tuple(f"random {seed}" for seed in range(count)), unusual_shapes(spec.inputs))
+
+
 def unknown(spec: ModelSpec, folder: Path | None = None) -> bool:
     """Whether nothing is known of a model's inputs but that they are pictures: `samples` are parts of photographs."""
     pictures = all(i.kind == "image" and len(i.shape) == 4 and i.shape[1] == COLOURS for i in spec.inputs)

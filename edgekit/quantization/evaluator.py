@@ -128,8 +128,10 @@ class Evaluator:
         )
 
     def snr(self, runtime: Runtime) -> float:
-        """Signal-to-noise ratio in dB of the first output of floats on the samples alone; the runtime is closed."""
-        return _snr(self._truth[0], self._answers(runtime, self._asked[:1])[0], _first_float(self._spec.outputs))
+        """Least signal-to-noise ratio in dB of any output of floats on the samples alone; the runtime is closed."""
+        answers = self._answers(runtime, self._asked[:1])[0]
+        floats = [o.name for o in self._spec.outputs if np.dtype(o.dtype).kind == "f"]
+        return min((_snr(self._truth[0], answers, name) for name in floats), default=NOISELESS)
 
     @property
     def one(self) -> dict[str, Array]:

@@ -318,30 +318,29 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class FloatFallback:
-    """Which groups stay in float, and how good the artifact is then.
+class Fallback:
+    """Which groups keep more bits than the others, and how good the artifact is then.
 
     Attributes:
-        floats: Groups that stay in float arithmetic, sorted.
+        groups: These groups, sorted.
         quality: Of the artifact with these, on samples held back from calibration.
         tried: Candidates that were judged.
     """
 
-    floats: tuple[str, ...]
+    groups: tuple[str, ...]
     quality: Quality
     tried: int
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of the choice, in sentences."""
-        kept = (f"in float arithmetic: {', '.join(self.floats)}",) if self.floats else ()
+        """What a user should know of the choice, in sentences; the groups are named by the caller."""
         if self.quality.passed or self.quality.broken:
-            return kept
+            return ()
         best = (
             f"nothing passed the gate, with {1.0 - STRICTER:.0%} of its room kept, on samples held back from "
             f"calibration: this is the best of {self.tried} ({self.quality.reasons[0]})"
         )
-        return (*kept, best)
+        return (best,)
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -384,35 +383,41 @@ def fewest_broken(candidates: Iterable[T], broken: Callable[[T], int]) -> T:
     return min(counts, key=lambda each: each[0])[1]
 
 
-def float_fallback(
+def fallback(
     parts: Collection[str],
     judge: Callable[[tuple[str, ...]], Quality],
     snr: Callable[[tuple[str, ...]], float],
     progress: Callable[[float, str], None] = lambda done, text: None,
-) -> FloatFallback:
-    """Find the groups to keep in float.
+) -> Fallback:
+    """Find the fewest groups that keep more bits: float beside INT8, 8 beside 4 bits; the most sensitive ones first.
+
+    Their number is found by halving, as if what holds with some groups held with more of them.
 
     Args:
         parts: All groups that can be quantized.
-        judge: Makes a candidate with these groups in float, and says how good it is.
+        judge: Makes a candidate in which these groups keep more bits, and says how good it is.
         snr: The same, and says its signal-to-noise ratio alone, in dB: it orders the groups.
         progress: Called with the share done and what is tried.
     """
-    progress(0.0, "everything in INT8")
+    progress(0.0, "every group with few bits")
     qualities: dict[tuple[str, ...], Quality] = {(): judge(())}
     order: list[str] = []
     if not qualities[()].passed and len(parts) > 1:
         alone: dict[str, float] = {}
         for number, part in enumerate(parts):
-            progress(0.1 + 0.4 * number / len(parts), f"only {part} in INT8")
+            progress(0.1 + 0.4 * number / len(parts), f"only {part} with few bits")
             alone[part] = snr(tuple(sorted(other for other in parts if other != part)))
         order = sorted(alone, key=alone.__getitem__)
 
-    def tried(floats: tuple[str, ...]) -> Quality:
-        progress(0.5 + 0.5 * len(floats) / len(order), f"in float: {', '.join(sorted(floats))}")
-        qualities[tuple(sorted(floats))] = quality = judge(tuple(sorted(floats)))
+    def tried(groups: tuple[str, ...]) -> Quality:
+        progress(0.5 + 0.5 * len(groups) / len(order), f"with more bits: {', '.join(sorted(groups))}")
+        qualities[tuple(sorted(groups))] = quality = judge(tuple(sorted(groups)))
         return quality
 
-    with_more_floats(order, tried, lambda quality: quality.passed)
-    best = max(qualities, key=lambda floats: (qualities[floats].passed, qualities[floats].snr_db))
-    return FloatFallback(best, qualities[best], len(qualities))
+    failing, passing = 0, len(order)
+    while passing - failing > 1:
+        count = (failing + passing) // 2
+        failing, passing = (failing, count) if tried(tuple(order[:count])).passed else (count, passing)
+    holding = [groups for groups, quality in qualities.items() if quality.passed]
+    best = min(holding, key=len) if holding else max(qualities, key=lambda groups: qualities[groups].snr_db)
+    return Fallback(best, qualities[best], len(qualities))

@@ -48,7 +48,9 @@ SCORE_INT8 = 2e-2
 """Score units. Ranks decide under INT8; a score that is off by more was not quantized but broken."""
 LOST_MASS = 0.02
 """Share: twice the limit of an artifact's verdict."""
-TOLERANCES: Mapping[str, Tolerance] = {"fp32": FP32, "delegated": FP32_DELEGATED, "fp16": FP16, "int8": INT8}
+TOLERANCES: Mapping[str, Tolerance] = {
+    "fp32": FP32, "delegated": FP32_DELEGATED, "fp16": FP16, "int8": INT8, "int4": INT8
+}  # fmt: skip
 """Precision, or what runs fp32 by other kernels -> the gate's limits."""
 SOURCES = (EVALUATION, PHOTOGRAPHS, STRESS)
 """Where rows are taken from: the first of these batches that there is."""
@@ -191,7 +193,7 @@ class Golden:
         if output.name not in self.spread:
             return {"wrong": tolerance.limit("flips", "tensor") or 0.0}
         unit = self.spread[output.name]
-        error = ERROR_INT8 if kind == "int8" else tolerance.limit("error", "tensor") or 0.0
+        error = ERROR_INT8 if tolerance is INT8 else tolerance.limit("error", "tensor") or 0.0
         return {"max_abs": unit * (tolerance.limit("deviation", "tensor") or LARGEST_INT8), "rms": unit * error}
 
     def _error(self, metric: str, case: Case, output: str, answers: Mapping[str, Array]) -> float:

@@ -12,7 +12,7 @@ from edgekit.report.study import Study
 
 PLATFORMS = {ANDROID: "android", IOS: "ios"}
 SIGNATURE = "signature"  # a signed build's folder
-EXPLAINED = ("fp16", "int8")
+EXPLAINED = ("fp16", "int8", "int4")
 """Precisions whose errors `edgekit explain` attributes to modules."""
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ExportError
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.folder import load_model
-from edgekit.model.input_rows import stacked, unusual_shapes
+from edgekit.model.input_rows import unusual_shapes
 from edgekit.model.onnx_bodies import bodies, every_node
 from edgekit.model.shapes import between
 from edgekit.onnxgraph import dynamic, optimizer, weight_only
@@ -129,7 +129,7 @@ def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[st
     made = dynamic.quantize_dynamic(graph, floats, reduce_range)
     if not (stored := weight_only.stored(made)):
         return _Made(made, floats)
-    drawn = _drawn(spec)
+    drawn = calibration.available(spec, HELD_BACK)
     extra = extra_inputs(spec, drawn, job.dynamic)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
         quality = Evaluator(spec, graph, drawn, Path(place), extra, tolerance=without_task(INT8)).judge(made)
@@ -137,14 +137,6 @@ def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[st
         return _Made(made, floats)
     half = dynamic.quantize_dynamic(graph, floats, reduce_range, convolutions=False)
     return _Made(half, floats, quality.reasons[0]) if weight_only.stored(half) < stored else _Made(made, floats)
-
-
-def _drawn(spec: ModelSpec) -> Samples:
-    if calibration.unknown(spec):
-        return calibration.samples(spec, count=HELD_BACK, least=1)
-    rows = [spec.random(seed) for seed in range(HELD_BACK)]
-    arrays = {i.name: stacked(row[i.name] for row in rows) for i in spec.inputs}
-    return Samples(arrays, tuple(f"random {seed}" for seed in range(HELD_BACK)), unusual_shapes(spec.inputs))
 
 
 def _candidates(

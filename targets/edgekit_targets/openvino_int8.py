@@ -26,7 +26,7 @@ from edgekit.quantization import calibration, conditioning
 from edgekit.quantization.calibration import Samples, extra_inputs
 from edgekit.quantization.conditioning import REDUCE_RANGE
 from edgekit.quantization.evaluator import STRICTER, Evaluator, Quality, stricter
-from edgekit.quantization.search import NEEDED, float_fallback, split
+from edgekit.quantization.search import NEEDED, fallback, split
 from edgekit.runtime import openvino as runtime
 from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target, Tolerance
 from edgekit_targets._openvino import ENTRY, load, read_model, save_model
@@ -88,10 +88,11 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         def snr(floats: tuple[str, ...]) -> float:
             return evaluator.snr(opened(floats))
 
-        chosen = float_fallback(parts, judged, snr, lambda done, text: job.progress(0.3 + 0.6 * done, text))
-    kept = (f"in fp32, weights too: {', '.join(ready.floats)}",) if ready.floats else ()
+        chosen = fallback(parts, judged, snr, lambda done, text: job.progress(0.3 + 0.6 * done, text))
+    kept = [f"in fp32, weights too: {', '.join(ready.floats)}"] if ready.floats else []
+    kept += [f"in float arithmetic: {', '.join(chosen.groups)}"] if chosen.groups else []
     job.progress(0.95, "writing the files")
-    save_model(_without(quantized, parts, chosen.floats), out / ENTRY, spec.facts)
+    save_model(_without(quantized, parts, chosen.groups), out / ENTRY, spec.facts)
     return Exported(
         precision="int8",
         entry=ENTRY,

@@ -24,7 +24,7 @@ from torch import nn
 Array = npt.NDArray[Any]
 Answers = dict[str, Array]
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
-ALLOWED = {"fp32": 1e-3, "delegated": 1e-2, "fp16": 0.1, "int8": 0.35}
+ALLOWED = {"fp32": 1e-3, "delegated": 1e-2, "fp16": 0.1, "int8": 0.35, "int4": 0.35}
 """Root mean square error of an input's answer, in units of the answers' deviation."""
 LARGEST = 3.0
 """Of single inputs over the mean of all: how far one of many may be over it."""
@@ -291,6 +291,7 @@ OPEN: dict[str, Callable[[Path], Run]] = {
     "onnx-buckets": _buckets,
     "onnx-int8-static": _onnx,
     "onnx-int8-dynamic": _onnx,
+    "onnx-int4": _onnx,
     "torchscript": _script,
     "torch-mobile": _lite,
     "executorch": _executorch,

@@ -1,39 +1,44 @@
 from collections.abc import Mapping
 
 from edgekit.quantization.evaluator import Quality
-from edgekit.quantization.search import FloatFallback, fewest_broken, float_fallback
+from edgekit.quantization.search import Fallback, fallback, fewest_broken
 
 NOISE = {"first": 3.0, "middle": 1.0, "last": 8.0}
 """What each group adds in INT8, in units of the gate's room."""
 
 
-def judge(allowed: float, broken: float = 100.0, noise: Mapping[str, float] = NOISE) -> FloatFallback:
+def judge(allowed: float, broken: float = 100.0, noise: Mapping[str, float] = NOISE) -> Fallback:
     def judged(floats: tuple[str, ...]) -> Quality:
         lost = sum(value for name, value in noise.items() if name not in floats)
         reasons = ("it is too much",) if lost > allowed else ()
         return Quality(not reasons, 40.0 - lost, {}, reasons, reasons if lost > broken else ())
 
-    return float_fallback(tuple(noise), judged, lambda floats: judged(floats).snr_db)
+    return fallback(tuple(noise), judged, lambda floats: judged(floats).snr_db)
 
 
 def test_nothing_goes_back_where_everything_passes() -> None:
     found = judge(allowed=20)
-    assert (found.floats, found.tried, found.notes, found.failures) == ((), 1, (), ())
+    assert (found.groups, found.tried, found.notes, found.failures) == ((), 1, (), ())
 
 
 def test_the_most_sensitive_group_goes_back_first() -> None:
     found = judge(allowed=5)
-    assert found.floats == ("last",)
-    assert found.notes == ("in float arithmetic: last",)
+    assert found.groups == ("last",)
+    assert found.notes == ()
+
+
+def test_few_candidates_are_judged() -> None:
+    found = judge(allowed=37, noise={f"group {number}": 1.0 for number in range(40)})
+    assert (len(found.groups), found.tried) == (3, 6)
 
 
 def test_as_many_go_back_as_the_gate_asks() -> None:
-    assert judge(allowed=2).floats == ("first", "last")
+    assert judge(allowed=2).groups == ("first", "last")
 
 
 def test_the_best_is_told_where_nothing_passes() -> None:
     found = judge(allowed=0.5)
-    assert found.floats == ("first", "last")
+    assert found.groups == ("first", "last")
     assert "this is the best of 3 (it is too much)" in found.notes[-1]
     assert found.failures == ()
 
@@ -46,7 +51,7 @@ def test_what_breaks_the_gate_itself_is_a_failure() -> None:
 
 
 def test_a_single_group_is_left_in_int8() -> None:
-    assert judge(allowed=0.5, noise={"only": 1.0}).floats == ()
+    assert judge(allowed=0.5, noise={"only": 1.0}).groups == ()
 
 
 def test_where_no_candidate_holds_the_one_that_breaks_fewest_limits_is_chosen() -> None:
