@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CheckpointError, ModelError
 from edgekit.model import own_operators
-from edgekit.model.contract import checked
 from edgekit.model.declared import declaration
 from edgekit.model.kept_sets import SETS, with_sets, write_sets
 from edgekit.model.program import Capture, holds_program, read_captured, write_captured
@@ -129,12 +128,13 @@ def load_model(folder: Path) -> ModelSpec:
     name, files = config["factory"], config["files"]
     if not name:
         return with_sets(read_captured(config, folder), folder, config["sets"])
+    words, kept = from_record(config["words"]), {file: folder / file for file in files}
     if name.startswith(transformers.PREFIX):
-        spec = checked(transformers.spec_of_files({file: folder / file for file in files}))
+        spec = factory.described(transformers.spec_of_files(kept), words)
     elif name.startswith(timm.PREFIX):
-        spec = checked(timm.spec_of_files({file: folder / file for file in files}))
+        spec = factory.described(timm.spec_of_files(kept), words)
     else:
-        spec = factory.shipped(name, from_record(config["words"]))
+        spec = factory.shipped(name, words)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
     spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
     here = {name: folder / name for name in files if name not in (WEIGHTS, *SETS.values())}

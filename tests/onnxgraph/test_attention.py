@@ -31,13 +31,30 @@ class Attention(nn.Module):
 
 def exported(module: nn.Module, inputs: tuple[Tensor, ...], table: dict[Any, Any] | None) -> onnx.ModelProto:
     with warnings.catch_warnings(action="ignore"):  # the exporter's deprecated helpers
-        names = ["query", "key", "value"]
+        names = ["query", "key", "value", "mask"]
         made = torch.onnx.export(
-            module.eval(), inputs, dynamo=True, opset_version=20, verbose=False, input_names=names,
+            module.eval(), inputs, dynamo=True, opset_version=20, verbose=False, input_names=names[: len(inputs)],
             output_names=["y"], custom_translation_table=table,
         )  # fmt: skip
     assert made is not None
     return made.model_proto
+
+
+def test_a_row_that_is_masked_from_end_to_end_is_zeros() -> None:
+    class Masked(nn.Module):
+        def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+            return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(BATCH, HEADS, COUNT, SIZE, generator=generator) for _ in range(3)]
+    mask = torch.rand(BATCH, 1, COUNT, COUNT, generator=generator) < 0.5
+    mask[0, :, 1], mask[1, :, 2] = False, True
+    graph = exported(Masked(), (*inputs, mask), attention.translations())
+    named = {i.name: v.numpy() for i, v in zip(graph.graph.input, (*inputs, mask), strict=True)}
+    expected = Masked()(*inputs, mask).numpy()
+    assert not expected[0, :, 1].any()
+    np.testing.assert_allclose(answers(graph, **named)["y"], expected, atol=1e-5)
+    assert operators(graph)["IsNaN"] == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgekit.errors import UsageError, did_you_mean
-from edgekit.model.contract import checked
 from edgekit.model.parts import Parts
 from edgekit.model.sources import captured, checkpoint, factory, timm, transformers
 from edgekit.model.sources.onnx import spec_of_onnx
@@ -39,7 +38,7 @@ def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | P
     Args:
         model: The name; a folder as `transformers:FOLDER`, `timm:FOLDER` or `capture:FOLDER`, a factory as
             `package.module:factory`.
-        words: What is said of an ONNX file or of a factory's model.
+        words: What is said of an ONNX file, of a folder's or of a factory's model.
         task: What a folder of transformers is for, where that takes more than one run of it.
 
     Raises:
@@ -59,18 +58,17 @@ def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | P
     others = (*PRESETS, transformers.PREFIX, timm.PREFIX)
     if ":" in model and not model.startswith(others) and not path.exists():
         return factory.named(model, words)
+    if model.startswith((transformers.PREFIX, timm.PREFIX)) and not task:
+        return factory.described(_of_library(model), words)
     if words:
         raise UsageError(
-            f"'{model}' says itself what its inputs, outputs and axes are: --axes, --inputs and --outputs are for an "
-            "ONNX file and for package.module:factory"
+            f"'{model}'{f' for {task}' if task else ''} says itself what its inputs, outputs and axes are: --axes, "
+            "--inputs and --outputs are for an ONNX file, a folder of transformers or timm, and package.module:factory"
         )
     if model in PRESETS:
         return factory.shipped(PRESETS[model])
     if model.startswith(transformers.PREFIX):
-        folder = Path(model.removeprefix(transformers.PREFIX))
-        return transformers.parts_of_folder(folder, task) if task else checked(transformers.spec_of_folder(folder))
-    if model.startswith(timm.PREFIX):
-        return checked(timm.spec_of_timm(model.removeprefix(timm.PREFIX)))
+        return transformers.parts_of_folder(Path(model.removeprefix(transformers.PREFIX)), task)
     if captured.is_capture(path):
         raise UsageError(
             f"'{model}' is a captured module, and opening it can run code of whoever wrote it: name it as "
@@ -81,6 +79,13 @@ def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | P
         spec = factory.called(factory.imported(FROM_CHECKPOINT), FROM_CHECKPOINT, tensors)
         return checkpoint.as_their_own(spec, path, factory.shipped(spec.factory))
     raise UsageError(f"no model '{model}': {_hint(model)}")
+
+
+def _of_library(model: str) -> ModelSpec:
+    """A model of transformers or timm, as its folder describes it."""
+    if model.startswith(timm.PREFIX):
+        return timm.spec_of_timm(model.removeprefix(timm.PREFIX))
+    return transformers.spec_of_folder(Path(model.removeprefix(transformers.PREFIX)))
 
 
 def check_model(model: str) -> None:

@@ -64,6 +64,16 @@ def shipped(factory: str, words: Words = NOTHING) -> ModelSpec:
     return replace(called(imported(factory), factory, words=words), factory=factory, words=words)
 
 
+def described(spec: ModelSpec, words: Words) -> ModelSpec:
+    """A declared model with what is said on top, checked.
+
+    Raises:
+        UsageError: If something is said of what it has not.
+    """
+    words.require_own_shapes()
+    return replace(checked(words.of_spec(spec) if words else spec), words=words)
+
+
 def is_shipped(factory: str) -> bool:
     """Whether edgekit itself has this factory: a function of its own that takes nothing and returns a ModelSpec."""
     module, _, name = factory.partition(":")
@@ -116,8 +126,7 @@ def made(factory: Callable[..., object], name: str, *arguments: object, words: W
     except Exception as error:
         raise ModelError(f"the factory '{name}' raised {_where(error)}") from error
     if isinstance(returned, ModelSpec):
-        words.require_own_shapes()
-        return checked(words.of_spec(returned) if words else returned)
+        return described(returned, words)
     if isinstance(returned, Parts):
         if words:
             raise UsageError(f"'{name}' returns a model of parts: say axes, inputs and outputs of each edgekit.Part")

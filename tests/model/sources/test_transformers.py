@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from edgekit.errors import DependencyError, EdgekitError, ModelError
+from edgekit.errors import DependencyError, EdgekitError, ModelError, UsageError
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.folder import load_model, save_model
 from edgekit.model.graph import capture
-from edgekit.model.sources import resolve_model
+from edgekit.model.sources import resolve, resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
+from edgekit.model.spec import Axis
+from edgekit.model.words import words_of
 
 MEAN, DEVIATION = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 
@@ -52,6 +54,21 @@ def bert(tmp_path: Path) -> Path:
     config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, vocab_size=50)
     BertForSequenceClassification(config).save_pretrained(tmp_path / "tiny-bert")
     return tmp_path / "tiny-bert"
+
+
+def test_a_range_of_tokens_is_said_in_words_and_kept(bert: Path, tmp_path: Path) -> None:
+    said = words_of(["input_ids:1=tokens:8..40/8@24"], None, ["logits:classes=no,yes"])
+    spec = resolve_model(f"transformers:{bert}", said)
+    save_model(spec, tmp_path / "model")
+    for one in (spec, load_model(tmp_path / "model")):
+        assert one.axes["tokens"] == Axis(24, 8, 40, 8)
+        assert [i.shape for i in one.inputs] == [("batch", "tokens")] * 2
+        assert one.outputs[0].classes == ("no", "yes")
+    with pytest.raises(UsageError, match="axes name the input 'ids', which the model has not"):
+        resolve_model(f"transformers:{bert}", words_of(["ids:1=tokens:8..40"], None, None))
+    task = "for feature-extraction says itself what its inputs, outputs and axes are"
+    with pytest.raises(UsageError, match=task):
+        resolve(f"transformers:{bert}", said, "feature-extraction")
 
 
 def test_a_classifier_of_pictures_takes_them_as_they_are(vit: Path, tmp_path: Path) -> None:
