@@ -107,7 +107,10 @@ export class QueryField {
     if (!this.encoder) return;
     const unknown = this.encoder.unknown(this.query);
     const several = [...(this.parts.length > 1 ? this.partHints() : []), ...this.kindHints(this.encoder)];
-    this.status.replaceChildren(...several, ...(unknown.length > 0 ? this.corrections(unknown, this.encoder) : several.length > 0 ? [] : this.exampleHints()));
+    const hints = document.createElement("p");
+    hints.append(...several, ...(unknown.length > 0 ? this.corrections(unknown, this.encoder) : several.length > 0 ? [] : this.exampleHints()));
+    // What says the same stays: else a press would miss its button, and a screen reader say it twice.
+    if (hints.innerHTML !== this.status.innerHTML) this.status.replaceChildren(...hints.childNodes);
     this.showWords(unknown.some((word) => this.encoder?.nearest(word) === undefined && this.encoder?.complete(word, 1).length === 0));
   }
 
