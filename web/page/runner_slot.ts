@@ -118,13 +118,12 @@ export class RunnerSlot {
   }
 
   private async execute(request: InferenceRequest, runner: Runner): Promise<void> {
-    const stale = (): boolean => this.waiting !== undefined || this.runner !== runner;
+    const stale = (): boolean => this.latest !== request || this.runner !== runner;
     try {
       const result = await runWithRetry(runner, request);
       if (!stale()) this.hooks.onresult({ request, result });
     } catch (error) {
       if (!stale()) this.hooks.onerror(error);
-      else if (this.runner !== runner) this.waiting ??= request; // the runner was replaced during the run
     }
   }
 }
