@@ -23,6 +23,10 @@ LOAD = """async (options) => {
     return { code: error.code, name: error.name, message: error.message };
   }
 }"""
+STORED = """async () => {
+  const { isCached } = await import(new URL("edgekit.js", location.href).href);
+  while (!(await isCached("./", { device: "wasm" }))) await new Promise(requestAnimationFrame);
+}"""
 RUN = """async ([query, count]) => {
   const canvas = new OffscreenCanvas(320, 240);
   const context = canvas.getContext("2d");
@@ -42,17 +46,14 @@ def load(page: Page, **options: object) -> dict[str, Any]:
     return found
 
 
-def wait_until(page: Page, condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
-    """Wait for a condition that only this process sees; the page's events are handled while it waits."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        page.wait_for_timeout(10)  # Playwright handles events only inside of its own calls
+def stored(page: Page) -> None:
+    """Wait until the model is stored, which goes on after it was loaded."""
+    page.evaluate(STORED)
 
 
 def no_workers(page: Page) -> None:
     """Wait until the page has no worker left."""
-    wait_until(page, lambda: page.workers == [], "the page has no worker")
+    until(page, lambda: page.workers == [], "the page has no worker")
 
 
 def fitting(files: Mapping[str, bytes], manifest: bytes) -> dict[str, bytes]:
@@ -81,11 +82,11 @@ def replace(page: Page, path: str, change: Callable[[bytes], bytes]) -> None:
 
 
 def until(page: Page, condition: Callable[[], object], what: str) -> None:
-    """Wait for a condition, as short as it takes."""
+    """Wait for a condition that only this process sees, as short as it takes."""
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, f"never came: {what}"
-        page.wait_for_timeout(20)  # lets Playwright's events through
+        page.wait_for_timeout(20)  # Playwright handles events only inside of its own calls
 
 
 def prefix_worker(page: Page, script: str) -> None:

@@ -8,20 +8,23 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from edgekit.arrcoc.queries import ATTRIBUTES, CONCEPTS, DRAWN, OBJECT, OUTLINE
 from tests.web.conftest import DESKTOP, Opener, ready
+from tests.web.driving import stored, until
 from tests.web.pictures import png
 from tests.web.test_page import answered
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, Route
+    from playwright.sync_api import Locator, Page, Route
 
 
-# Counts decoded pictures, each after the page has used it.
-DECODED = """globalThis.decoded = 0; const decode = globalThis.createImageBitmap.bind(globalThis);
+# Keeps the sizes of decoded files, each after the page has used its picture.
+DECODED = """globalThis.decoded = []; const decode = globalThis.createImageBitmap.bind(globalThis);
 globalThis.createImageBitmap = async (...source) => {
   const picture = await decode(...source);
-  setTimeout(() => { globalThis.decoded++; });
+  setTimeout(() => { globalThis.decoded.push(source[0].size); });
   return picture;
 };"""
 
@@ -53,9 +56,8 @@ def test_only_answers_to_one_query_are_compared(page: Page) -> None:
     assert all(a == b for a, b in compared)
 
 
-def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: str) -> None:
-    page = open_page("manifest.json", service_workers="block", **DESKTOP)
-    page.add_init_script(DECODED)
+def held_sample(page: Page, name: str) -> list[Route]:
+    """Hold the picture of a sample back from now on, not that of its tile; what was held."""
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -64,41 +66,132 @@ def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: 
         else:
             route.continue_()
 
-    page.route("**/samples/*001*", hold)
+    page.route(f"**/samples/{name}.png", hold)
+    return held
+
+
+def tile(page: Page, name: str) -> Locator:
+    return page.locator(f'[data-sample="{name}"]')
+
+
+def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: str, bundle: Path) -> None:
+    page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    page.add_init_script(DECODED)
+    held = held_sample(page, "001")
     page.goto(url)
     ready(page)
-    tiles = page.locator("[data-sample]")
-    slow = next(tile for tile in tiles.all() if "001" in (tile.get_attribute("data-sample") or ""))
-    slow.click()
-    later = tiles.nth(3)
-    later.click()
-    page.wait_for_function("(tile) => tile.ariaPressed === 'true'", arg=later.element_handle())
-    assert held
-    decoded = page.evaluate("() => globalThis.decoded")
-    for route in held:
-        route.continue_()
-    page.wait_for_function("(before) => globalThis.decoded > before", arg=decoded)
-    assert later.get_attribute("aria-pressed") == "true"
-    assert slow.get_attribute("aria-pressed") == "false"
+    tile(page, "001").click()
+    tile(page, "003").click()
+    page.locator('[data-sample="003"][aria-pressed="true"]').wait_for()
+    until(page, lambda: held, "the picture of the first sample is asked for")
+    held[0].continue_()
+    size = (bundle / "samples" / "001.png").stat().st_size
+    page.wait_for_function("(size) => globalThis.decoded.includes(size)", arg=size)
+    assert tile(page, "003").get_attribute("aria-pressed") == "true"
+    assert tile(page, "001").get_attribute("aria-pressed") == "false"
 
 
 def test_what_is_asked_after_the_shown_sample_stays(page: Page) -> None:
-    page.evaluate("""() => {
+    """The picture is there: it is not fetched again, so that nothing can come later and replace the query."""
+    fetched = page.evaluate("""() => {
+      const own = globalThis.fetch, fetched = [];
+      globalThis.fetch = (...asked) => { fetched.push(String(asked[0])); return own(...asked); };
       document.querySelector("[data-sample][aria-pressed=true]").click();
       document.querySelector("#query-status button").click();
+      globalThis.fetch = own;
+      return fetched;
     }""")
+    assert [address for address in fetched if "samples" in address] == []
     asked = page.input_value("#query")
-    page.locator(f'#map-a canvas[aria-label*="“{asked}”"]').wait_for()
-    page.wait_for_timeout(300)  # a sample that is loaded again would come now
+    answered(page, asked)
     assert page.input_value("#query") == asked
+
+
+@pytest.mark.parametrize("path", ["", "?q=yellow+ring"])
+def test_what_is_typed_while_a_picture_comes_stays(open_page: Opener, url: str, path: str) -> None:
+    page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    held = held_sample(page, "000")
+    page.goto(url + path)
+    until(page, lambda: held, "the first picture is asked for")
+    page.fill("#query", "star")
+    held[0].continue_()
+    answered(page, "star")
+    assert page.input_value("#query") == "star"
+    assert "q=star" in page.url
+    held.clear()
+    tile(page, "003").click()
+    page.locator('[data-sample="003"][aria-pressed="true"]').wait_for()
+    tile(page, "000").click()
+    until(page, lambda: held, "the other picture is asked for")
+    page.fill("#query", "blue")
+    held[0].continue_()
+    page.locator('[data-sample="000"][aria-pressed="true"]').wait_for()
+    answered(page, "blue")
+    assert page.input_value("#query") == "blue"
+
+
+def test_two_steps_back_at_once_show_the_second(open_page: Opener, url: str) -> None:
+    """The picture of both is still on its way when the second step is taken."""
+    page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    page.goto(url)
+    ready(page)
+    tile(page, "002").click()
+    answered(page, "striped")
+    ask(page, "red")
+    answered(page, "red")
+    tile(page, "003").click()
+    page.locator('[data-sample="003"][aria-pressed="true"]').wait_for()
+    held = held_sample(page, "002")
+    for query in ("red", "striped"):
+        page.go_back()
+        page.wait_for_url(f"**q={query}*")
+    until(page, lambda: len(held) == 2, "the picture is asked for twice")
+    for route in held:
+        route.continue_()
+    page.locator('[data-sample="002"][aria-pressed="true"]').wait_for()
+    answered(page, "striped")
+    assert page.input_value("#query") == "striped"
+    assert "q=striped" in page.url
+
+
+def test_a_hint_that_stays_is_not_made_again(page: Page) -> None:
+    """Else a press on its button would be lost where the button is made again under it."""
+    page.evaluate("() => { globalThis.hint = document.querySelector('#query-status button'); }")
+    page.press("#query", "Enter")
+    assert page.evaluate("() => hint.isConnected")
+    ask(page, "blue")
+    assert not page.evaluate("() => hint.isConnected")
+
+
+def test_an_error_of_what_is_not_asked_any_more_is_not_shown(open_page: Opener, url: str) -> None:
+    page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    held: list[Route] = []
+    page.route("**/embeddings.bin", lambda route: held.append(route))
+    page.goto(url)
+    ready(page)
+    page.evaluate(
+        """() => { globalThis.notices = []; const notice = document.querySelector("#notice");
+          new MutationObserver(() => { if (!notice.hidden) notices.push(notice.textContent); })
+            .observe(notice, { attributeFilter: ["hidden"] }); }"""
+    )
+    ask(page, "blue")
+    until(page, lambda: held, "the vectors of words are asked for")
+    ask(page, "")
+    page.locator("#answer-line", has_text="Type a word").wait_for()
+    with page.expect_event("requestfailed"):
+        held[0].abort()
+    ask(page, "red circle")  # its vector came with its sample
+    answered(page, "red circle")
+    assert page.evaluate("() => notices") == []
 
 
 def test_a_choice_that_fails_says_why_and_goes_back(open_page: Opener, url: str) -> None:
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
     page.goto(url)
     ready(page)
+    stored(page)
     page.click("#clear-cache")  # else the stored fp16 model would be used: its bytes are those of int8 here
-    page.locator("#panel-message", has_text="removed").wait_for()
+    page.locator("#panel-message", has_text="1 stored model removed").wait_for()
     page.route("**/*.onnx", lambda route: route.abort())
     choose(page, "dtype", "fp32")
     page.locator("#notice", has_text="cannot be fetched").wait_for()
@@ -128,7 +221,8 @@ def test_the_map_of_an_earlier_query_is_marked_while_another_is_typed(page: Page
     """Every change of the mark is kept: it lasts only until the next answer, which may come before a test can look."""
     page.evaluate(
         """() => { globalThis.marks = []; const map = document.querySelector("#map-a");
-          new MutationObserver(() => marks.push("stale" in map.dataset)).observe(map, { attributeFilter: ["data-stale"] }); }"""
+          new MutationObserver(() => marks.push("stale" in map.dataset))
+            .observe(map, { attributeFilter: ["data-stale"] }); }"""
     )
     assert page.locator("#map-a[data-stale]").count() == 0
     page.locator("#query").press_sequentially("gre")

@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.web.conftest import DESKTOP, Opener, ready
-from tests.web.driving import load, no_workers, wait_until
+from tests.web.conftest import DESKTOP, PATIENCE, Opener, ready
+from tests.web.driving import load, no_workers, stored, until
 from tests.web.host import Host
 from tests.web.test_page import answered
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-
-STORED = """async () => {
-  const { isCached } = await import(new URL("edgekit.js", location.href).href);
-  while (!(await isCached("./", { device: "wasm" }))) await new Promise(requestAnimationFrame);
-}"""
 
 
 def test_a_page_instead_of_the_manifest_is_named(library: Page) -> None:
@@ -62,7 +56,7 @@ def test_a_warm_load_asks_no_server_for_the_model(library: Page) -> None:
     asked: list[str] = []
     library.on("request", lambda request: asked.append(request.url))
     load(library, device="wasm")
-    library.evaluate(STORED)
+    stored(library)
     library.reload()
     info = load(library, device="wasm")
     assert info["fromCache"]
@@ -85,9 +79,9 @@ def test_preload_fetches_without_starting(library: Page) -> None:
 
 
 def test_a_slow_download_of_the_runtime_is_no_time_out(browser: Browser, bundle: Path) -> None:
-    # The download must really take longer than the time limit, which the runtime's start keeps without it.
-    with _slow(browser, bundle, lambda path: time.sleep(4.0 * path.endswith(".wasm"))) as page:
-        info = load(page, device="wasm", dtype="fp32", timeout=2000)
+    # The download must really take longer than the time limit, which the rest keeps without it, on a slow machine too.
+    with _slow(browser, bundle, lambda path: time.sleep(10.0 * path.endswith(".wasm"))) as page:
+        info = load(page, device="wasm", dtype="fp32", timeout=8000)
         assert (info["device"], info["fallbacks"]) == ("wasm", [])
 
 
@@ -105,7 +99,7 @@ def test_an_abort_while_the_runtime_comes_ends_its_worker(browser: Browser, bund
               globalThis.control = new AbortController();
               globalThis.loading = load("./", { device: "wasm", signal: control.signal }).catch((e) => e.name); }"""
         )
-        wait_until(page, requested.is_set, "the runtime is requested")
+        until(page, requested.is_set, "the runtime is requested")
         assert page.evaluate("() => { control.abort(); return loading; }") == "AbortError"
         assert not release.is_set()
         no_workers(page)
@@ -126,6 +120,7 @@ def test_a_stale_file_is_asked_for_again(library: Page, bundle: Path, more: byte
 def _slow(browser: Browser, bundle: Path, hold: Callable[[str], None]) -> Iterator[Page]:
     with Host({"/": bundle}, hold=hold) as host:
         context = browser.new_context(service_workers="block")
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.goto(f"{host.url}manifest.json")
         yield page

@@ -43,6 +43,8 @@ export class ImagePicker {
   private picture: ImageBitmap | undefined;
   private trainedOn = "";
   private latestLoad = 0;
+  /** Whether something was asked since the picture that is loading was chosen. */
+  private overtaken = false;
 
   constructor(
     private readonly onchosen: (chosen: ChosenImage) => void,
@@ -60,8 +62,8 @@ export class ImagePicker {
     this.listen();
   }
 
-  /** List the bundle's samples, and load the one with that name, or the first. */
-  async start(base: string, name: string): Promise<void> {
+  /** List the bundle's samples, and load the one with that name, or the first. @param query - Instead of its own, if not empty. */
+  async start(base: string, name: string, query: string): Promise<void> {
     this.base = base;
     const response = await fetch(new URL("samples.json", base));
     const listed: Samples = response.ok ? ((await response.json()) as Samples) : { samples: [] };
@@ -69,7 +71,7 @@ export class ImagePicker {
     this.trainedOn = listed.trained_on ?? "";
     this.strip.append(...this.samples.map((sample) => this.sampleTile(sample)));
     const first = this.samples.find((s) => sampleName(s) === name) ?? this.samples[0];
-    if (first) await this.loadSample(first);
+    if (first) await this.loadSample(first, query || first.query, this.overtaken);
   }
 
   /** Load a sample by its name, with another query than its own. */
@@ -110,7 +112,8 @@ export class ImagePicker {
   }
 
   /** Load a sample; the one that is shown is there at once, so that what is asked next is not overtaken by it. */
-  private loadSample(sample: Sample, query = sample.query): Promise<void> {
+  private loadSample(sample: Sample, query = sample.query, overtaken = false): Promise<void> {
+    this.overtaken = overtaken;
     if (sample === this.chosen && this.picture) {
       this.latestLoad++;
       this.choosePicture(this.picture, sample, query);
@@ -134,12 +137,27 @@ export class ImagePicker {
   private choosePicture(picture: ImageBitmap, sample: Sample | undefined, query: string): void {
     this.mark(sample);
     this.picture = picture;
-    this.onchosen({ picture, sample: sample ? sampleName(sample) : "", query, examples: examplesOf(sample) });
+    this.onchosen({ picture, sample: sample ? sampleName(sample) : "", query: this.overtaken ? "" : query, examples: examplesOf(sample) });
+  }
+
+  /** Whether a sample is shown, and not only loading. */
+  shows(name: string): boolean {
+    return this.chosen !== undefined && sampleName(this.chosen) === name;
+  }
+
+  /** Something is asked: a picture that is still loading comes without its own query. */
+  overtake(): void {
+    this.overtaken = true;
+  }
+
+  /** Keep what is shown: a picture that is still loading is not wanted any more. */
+  keep(): void {
+    this.latestLoad++;
   }
 
   /** Choose none of the samples: something else is shown. */
   leave(): void {
-    this.latestLoad++;
+    this.keep();
     this.mark(undefined);
   }
 

@@ -49,9 +49,11 @@ const view = new AnswerView();
 const tensors = new TensorPage(view.answers, showError);
 const steps = new Steps(onBack);
 const queryField = new QueryField((query, change) => {
-  updateState({ query }, query === "" ? "setting" : change);
+  imagePicker.overtake();
+  updateState({ query }, query === "" || !picture ? "setting" : change);
   submitQuery();
 }, (text) => {
+  imagePicker.overtake();
   view.map.stale = text !== view.shown?.request.query && queryField.query !== view.shown?.request.query;
 });
 const slot = new RunnerSlot(bundle, {
@@ -82,7 +84,7 @@ async function start(): Promise<void> {
   view.setView(state.view);
   view.reasonOfMiss = (query) => imagePicker.reasonOfMiss(query);
   addListeners();
-  const requestedQuery = state.query;
+  queryField.text = state.query;
   const loaded = reload();
   void bundle.then(({ manifest }) => {
     element("#model", HTMLElement).textContent = manifest.name;
@@ -90,12 +92,7 @@ async function start(): Promise<void> {
     disableMissingViews(manifest);
     describePage(manifest);
   }, () => undefined); // the runner slot reports the error
-  await imagePicker.start(BASE, state.sample).catch(showError);
-  if (requestedQuery) {
-    queryField.text = requestedQuery;
-    updateState({ query: requestedQuery });
-    submitQuery();
-  }
+  await imagePicker.start(BASE, state.sample, state.query).catch(showError);
   await loaded;
   await disableUnsupportedDevices(slot.runner?.bundle.manifest);
   updateComparison();
@@ -152,7 +149,7 @@ function onImage(chosen: ChosenImage): void {
   view.map.showPicture(chosen.picture);
   comparison.showPicture(chosen.picture);
   const query = chosen.query || queryField.text;
-  queryField.text = query;
+  if (query !== queryField.text) queryField.text = query;
   queryField.setExamples(chosen.examples);
   updateState({ sample: chosen.sample, query }, change);
   steps.keep(chosen.sample === "" ? chosen.picture : undefined);
@@ -164,7 +161,7 @@ function onImage(chosen: ChosenImage): void {
 /** Show what was asked in another step. */
 function onBack({ sample, query }: typeof state, own: ImageBitmap | undefined): void {
   live.stop();
-  const shown = sample === "" ? own === picture : sample === state.sample;
+  const shown = sample === "" ? own === picture : imagePicker.shows(sample);
   updateState({ sample, query });
   if (!shown && sample !== "") void imagePicker.choose(sample, query);
   else if (!shown && own) {
@@ -172,6 +169,7 @@ function onBack({ sample, query }: typeof state, own: ImageBitmap | undefined): 
     onImage({ picture: own, sample: "", query, examples: { queries: [] } });
   } else {
     if (!shown) notice.show("the picture of that step was yours, and is not kept: open it again");
+    imagePicker.keep();
     queryField.text = query;
     submitQuery();
   }
