@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from tests.web.conftest import DESKTOP, Opener, ready
+from tests.web.conftest import DESKTOP, PATIENCE, Opener, ready
 from tests.web.driving import until
 from tests.web.host import Host
 from tests.web.pictures import png
@@ -172,6 +172,7 @@ def test_a_result_is_saved_copied_and_shared(open_page: Opener, tmp_path: Path) 
 def test_the_six_lines_on_the_page_run_in_a_page_of_ones_own(browser: Browser, bundle: Path, tmp_path: Path) -> None:
     with Host({"/bundle/": bundle, "/app/": tmp_path}) as host:
         context = browser.new_context(service_workers="block", permissions=list(CLIPBOARD))
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.goto(f"{host.url}bundle/?q=circle&sample=006")
         answered(page, "circle")

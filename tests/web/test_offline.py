@@ -65,6 +65,7 @@ def test_another_document_is_not_kept_as_the_page(browser: Browser, bundle: Path
         visit(context, host.url)
         visit(context, host.url)
         page = context.new_page()
+        page.set_default_timeout(PATIENCE)
         page.goto(f"{host.url}licences/onnxruntime/LICENSE")
         assert "MIT License" in page.inner_text("body")
         context.set_offline(True)

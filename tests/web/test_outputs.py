@@ -104,8 +104,7 @@ def test_every_output_is_shown_as_what_it_is(open_page: Opener, bundle: Path, ur
     masked = page.evaluate(PIXEL, [0.25, 0.5])
     assert masked != whole[0], "the mask is drawn instead of the classes"
     assert sum(masked) < sum(whole[0]), "outside of the mask it is dark"
-    page.set_input_files("#file", half((250, 0, 0), (0, 0, 120)))
-    page.locator('.answers section[aria-label="vector"]', has_text="Similarity to the kept picture").wait_for()
+    assert "Similarity to the kept picture" in said["vector"]
     page.get_by_role("button", name="Compare with this picture from now on").click()
     page.set_input_files("#file", half((0, 250, 0), (0, 250, 0)))
     page.locator('.answers section[aria-label="vector"]', has_text="kept picture: 0.000").wait_for()

@@ -105,6 +105,7 @@ def test_an_unanswerable_query_is_told_from_an_answer(page: Page) -> None:
     buffer = io.BytesIO()
     picture.save(buffer, "PNG")
     page.locator("#file").set_input_files({"name": "own.png", "mimeType": "image/png", "buffer": buffer.getvalue()})
+    page.locator('.tile[aria-pressed="true"]').wait_for(state="detached")
     for query, absent in (("cross", True), ("circle", False), ("heart", True)):
         page.fill("#query", query)
         answered(page, query)
@@ -160,7 +161,7 @@ def test_it_works_offline(page: Page) -> None:
 def test_by_keyboard_only(page: Page) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")  # the skip link
-    assert focused(page) == "query"
+    page.locator("#query:focus").wait_for()
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.type("stri")
     page.locator("#completions li").first.wait_for()
@@ -173,6 +174,7 @@ def test_by_keyboard_only(page: Page) -> None:
         if focused(page) == "map-a":
             break
     assert focused(page) == "map-a"
+    page.locator("#patch-facts", has_text="1 of 196").wait_for()  # the numbers come after the map
     page.keyboard.press("Home")
     best = page.inner_text("#patch-live") or page.text_content("#patch-live") or ""
     assert "rank 1 of 196" in best

@@ -203,6 +203,7 @@ def test_nothing_overflows_on_a_phone_and_axe_finds_nothing(tabular: Path, opene
 def test_the_six_lines_run_in_a_page_of_ones_own(tabular: Path, browser: Browser, tmp_path: Path) -> None:
     with Host({"/bundle/": tabular / "web", "/app/": tmp_path}) as host:
         context = browser.new_context(service_workers="block")
+        context.set_default_timeout(PATIENCE)
         page, own = context.new_page(), context.new_page()
         page.goto(f"{host.url}bundle/")
         page.locator("#tensor-message", has_text="Largest difference").wait_for()
