@@ -31,8 +31,11 @@ Worker.prototype.postMessage = function (message, ...rest) {
   const image = message.op === "run" ? message.questions[0].image : null;
   if (image instanceof ImageBitmap) {
     const frame = new OffscreenCanvas(image.width, image.height);
-    frame.getContext("2d").drawImage(image, 0, 0);
-    const one = { frame };
+    const pen = frame.getContext("2d");
+    pen.drawImage(image, 0, 0);
+    const pixels = pen.getImageData(0, 0, image.width, image.height).data.join();
+    const one = { frame, moved: pixels !== globalThis.before };
+    globalThis.before = pixels;
     globalThis.asked.push(one);
     globalThis.most = Math.max(globalThis.most, ++flying);
     const listen = ({ data }) => {
@@ -40,13 +43,13 @@ Worker.prototype.postMessage = function (message, ...rest) {
       flying--;
       this.removeEventListener("message", listen);
       one.relevance = data.response[0].relevance;
-      if (globalThis.looking && !document.querySelector("#live-bar").hidden) one.shown = look();
+      if (globalThis.looking && one.moved && !document.querySelector("#live-bar").hidden) one.shown = look();
     };
     this.addEventListener("message", listen);
   }
   return post.call(this, message, ...rest);
 };"""
-# What the library answers to kept frames, and the frames as files.
+# What the library answers to kept frames, each another than the one before it, and the frames as files.
 AGAIN = """async (count) => {
   const kept = globalThis.asked.filter((one) => one.shown).slice(-count);
   const { load } = await import(new URL("edgekit.js", location.href).href);
@@ -146,14 +149,13 @@ def running(page: Page) -> None:
 
 def check_frames(page: Page, button: str = "") -> None:
     """Compare frames that were shown with what the library and the page answer to the same pictures."""
-    before = page.evaluate("() => { globalThis.looking = true; return asked.length; }")
-    page.wait_for_function("([start, count]) => asked.length > start + count", arg=[before, KEPT])
+    page.evaluate("() => { globalThis.looking = true; }")
+    page.wait_for_function("(count) => asked.filter((one) => one.shown).length >= count", arg=KEPT)  # the picture moves
     assert page.evaluate("() => globalThis.most") == 1, "one frame at a time"
     page.get_by_role("button", name="Stop").press("Enter")
     assert not button or focused(page) == button, "where it was before"
     found = page.evaluate(AGAIN, KEPT)
     assert len(found) == KEPT
-    assert len({tuple(one["file"]) for one in found}) > 1, "the picture moves"
     for at, one in enumerate(found):
         assert one["shown"] == one["right"]
         asked = page.evaluate("() => asked.length")

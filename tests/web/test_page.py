@@ -24,6 +24,8 @@ NIGHTLY = ((DESKTOP, "dark"), (PHONE, "light")) if os.environ.get("EDGEKIT_SLOW"
 LEVELS = {"wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"}
 STALL = 50  # ms of work in one task of the main thread
 SLOW = 2  # how much slower than itself a shared machine may be
+# Work of STALL ms where the limit was set: a slower machine takes longer for it, and for the page.
+WORK = """() => { const end = 4_500_000; let x = 1; for (let i = 0; i < end; i++) x = (x * 48271) % 2147483647; return x; }"""
 
 
 def answered(page: Page, query: str) -> None:
@@ -225,6 +227,9 @@ def test_the_main_thread_is_never_held(
 ) -> None:
     page = open_page("manifest.json", **DESKTOP)
     browser.start_tracing(page=page, categories=["toplevel"])
+    page.evaluate(WORK)
+    (allowed, _), _ = _longest(browser)
+    browser.start_tracing(page=page, categories=["toplevel"])
     page.goto(f"{url}?dtype=fp32")
     ready(page)
     for word in ("blue", "star", "ring"):
@@ -232,15 +237,22 @@ def test_the_main_thread_is_never_held(
         answered(page, word)
     page.locator("#views label", has_text="Tokens").click()
     page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    (own, wall), tasks = _longest(browser)
+    with capsys.disabled():
+        print(f"\n  main thread: longest task {own:.0f} ms of work, {wall:.0f} ms with waiting for a core")
+        print(f"  {STALL} ms of work take {allowed:.0f} ms here")
+    assert tasks > 100
+    assert own < SLOW * max(STALL, allowed)
+
+
+def _longest(browser: Browser) -> tuple[tuple[float, float], int]:
+    """The longest task of the main thread since tracing began: ms of its own work, and with waiting; how many there were."""
     events = json.loads(browser.stop_tracing())["traceEvents"]
     threads = {(e["pid"], e["tid"]) for e in events if (e.get("args") or {}).get("name") == "CrRendererMain"}
     tasks = [e for e in events if (e["pid"], e["tid"]) in threads and e["name"].endswith("RunTask") and "tdur" in e]
     # Microseconds of the thread's own work: on a busy machine it also waits for a core, which no page can help.
     own, wall = (max(e[key] for e in tasks) / 1000 for key in ("tdur", "dur"))
-    with capsys.disabled():
-        print(f"\n  main thread: longest task {own:.0f} ms of work, {wall:.0f} ms with waiting for a core")
-    assert len(tasks) > 100
-    assert own < SLOW * STALL
+    return (own, wall), len(tasks)
 
 
 def test_nothing_is_fetched_from_elsewhere(open_page: Opener, url: str) -> None:
