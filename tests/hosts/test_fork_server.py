@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -135,7 +135,13 @@ def test_a_server_that_dies_as_it_is_asked_is_done_without(monkeypatch: pytest.M
     asked()
     (server,) = fork_server._servers
     os.kill(server.process.pid, signal.SIGSTOP)  # it takes the request, and answers nothing
-    threading.Timer(0.5, server.process.kill).start()
+    send = fork_server._send
+
+    def sent(modules: Sequence[str], streams: list[int], memory: int) -> None:
+        send(modules, streams, memory)
+        threading.Timer(0.5, server.process.kill).start()
+
+    monkeypatch.setattr(fork_server, "_send", sent)
     monkeypatch.setenv("EDGEKIT_LONG", "x" * 100_000)  # more than a pipe holds
     assert process.call(look, {}, modules=MODULES)["origin"] == os.getpid()
 
