@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from werkzeug.serving import BaseWSGIServer, make_server
@@ -77,6 +80,19 @@ class S3:
         self.requests.clear()
         self.queries.clear()
         self.fault, self.before, self.after = (lambda *_: ""), (lambda _: None), (lambda _: None)
+
+
+def killing(process: BaseProcess, at: int) -> Callable[[int], None]:
+    """Kills a process, which is about to be started, at one of its requests."""
+
+    def kill(number: int) -> None:
+        if number != at:
+            return
+        while process.pid is None:  # its first request may come before its start has returned
+            time.sleep(0.001)
+        os.kill(process.pid, signal.SIGKILL)
+
+    return kill
 
 
 def _half(answer: Iterable[bytes]) -> Iterator[bytes]:

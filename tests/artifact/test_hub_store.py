@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
 import shutil
 import signal
@@ -18,7 +17,7 @@ from edgekit.errors import ArtifactError, HostError, UsageError
 from edgekit.storage.object_store import open_store
 from tests.artifact.test_remote import KILLS, change, contents, pull, push
 from tests.hub import REPOSITORY, Hub
-from tests.object_store import S3, started
+from tests.object_store import S3, killing, started
 
 pytest.importorskip("huggingface_hub", reason="no huggingface_hub: pip install huggingface_hub")
 
@@ -103,11 +102,9 @@ def test_a_kill_at_any_request_leaves_nothing_half_done(
         call, folder = (_push, build) if work is _push else (_pull, into)
         process = multiprocessing.get_context("spawn").Process(target=call, args=(str(folder),))
         server.quiet()
+        setattr(server, when, killing(process, at))
         process.start()
-        setattr(
-            server, when, lambda number, at=at, pid=process.pid: os.kill(pid, signal.SIGKILL) if number == at else None
-        )
-        process.join(60)
+        process.join(120)
         server.quiet()
         assert process.exitcode in (0, -signal.SIGKILL)
         killed += process.exitcode != 0

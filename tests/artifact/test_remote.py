@@ -22,7 +22,7 @@ from edgekit.storage import object_store
 from edgekit.storage.files import digest_bytes, dump_json
 from tests import interrupted
 from tests.manifests import resealed
-from tests.object_store import BUSY, HALF, LATE, S3, TIMEOUT, objects
+from tests.object_store import BUSY, HALF, LATE, S3, TIMEOUT, killing, objects
 
 URL = "s3://bucket/small"
 KILLS = 50 if os.environ.get("EDGEKIT_SLOW") else 3
@@ -98,7 +98,8 @@ def test_a_store_that_fails_now_and_then_is_asked_again(
     s3: S3, build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """Every ninth answer is a 503, ends in the middle, or comes too late."""
-    monkeypatch.setitem(object_store.S3_SETTINGS["config_kwargs"], "read_timeout", TIMEOUT)
+    if fault == LATE:
+        monkeypatch.setitem(object_store.S3_SETTINGS["config_kwargs"], "read_timeout", TIMEOUT)
     s3.fault = lambda method, path, number: fault if number % 9 == 3 else ""
     push(build)
     pull(tmp_path / "into")
@@ -256,9 +257,9 @@ def test_a_kill_at_any_request_leaves_nothing_half_done(s3: S3, build: Path, tmp
         call, folder = (_push, build) if work == "push" else (_pull, into)
         process = context.Process(target=call, args=(str(folder), url, dict(os.environ)))
         s3.quiet()
+        setattr(s3, when, killing(process, at))
         process.start()
-        setattr(s3, when, lambda number, at=at, pid=process.pid: os.kill(pid, signal.SIGKILL) if number == at else None)
-        process.join(60)
+        process.join(120)
         s3.quiet()
         assert process.exitcode in (0, -signal.SIGKILL)
         killed += process.exitcode != 0
