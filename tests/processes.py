@@ -10,12 +10,13 @@ from pathlib import Path
 
 
 def soon(condition: Callable[[], bool]) -> bool:
-    """Whether it holds within half a minute."""
-    for _ in range(300):
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False
+    """Whether it holds within two minutes, which a busy machine may need."""
+    ends = time.monotonic() + 120
+    while not condition():
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def running(pid: int) -> bool:

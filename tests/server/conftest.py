@@ -23,7 +23,7 @@ import edgekit
 from tests.apps import toy
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60  # until a server that starts on a busy host says where it is
+SECONDS = 60  # until a server on a busy host says where it is, answers, and ends
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Serving:
     readers: tuple[Thread, ...] = ()
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[HTTPResponse, bytes]:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, named)
         response = connection.getresponse()
@@ -116,7 +116,7 @@ def _servers() -> Iterator[Callable[..., Serving]]:
         server.process.send_signal(signal.SIGTERM)
     for server in started:
         try:
-            server.process.wait(30)
+            server.process.wait(SECONDS)
         except subprocess.TimeoutExpired:
             server.process.kill()
             raise
