@@ -69,7 +69,7 @@ def test_none_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_lines_tell_where_a_step_begins_and_how_it_ended(capsys: pytest.CaptureFixture[str]) -> None:
-    whole_run(shown("lines"))
+    whole_run(Lines(clock=lambda: 0.0))
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.splitlines() == [
