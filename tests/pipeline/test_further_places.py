@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -30,6 +29,7 @@ from edgekit.report.rows import read_study
 from edgekit.report.text import to_junit
 from edgekit.testing import SMALL
 from tests.manifests import read_result, spoilt
+from tests.processes import soon
 
 SSHD = shutil.which("sshd") or (Path("/usr/sbin/sshd").is_file() and "/usr/sbin/sshd") or ""
 needs_sshd = pytest.mark.skipif(not SSHD, reason="install OpenSSH's server: apt-get install openssh-server")
@@ -330,15 +330,16 @@ def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         Path("/run/sshd").mkdir(exist_ok=True)
     server = subprocess.Popen([SSHD, "-D", "-e", "-f", str(home / "sshd_config")], stderr=subprocess.DEVNULL)
     try:
-        for _ in range(100):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
+        assert soon(lambda: _listens(port))
         yield f"ort-basic@ssh:box:{sys.executable}"
     finally:
         server.terminate()
         server.wait(10)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @needs_sshd
