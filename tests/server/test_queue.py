@@ -36,10 +36,11 @@ def inputs() -> dict[str, Array]:
 def test_a_full_queue_refuses_and_a_late_answer_is_not_waited_for(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = threading.Event()
+    begun, held = threading.Event(), threading.Event()
     right = served.artifact.run(inputs())
 
     def run(arrays: dict[str, Array]) -> dict[str, Array]:
+        begun.set()
         held.wait(30)
         return right
 
@@ -51,7 +52,7 @@ def test_a_full_queue_refuses_and_a_late_answer_is_not_waited_for(
                 return (await served.run(inputs(), seconds=20))[0]
 
         first, second = asyncio.create_task(one()), asyncio.create_task(one())
-        await asyncio.sleep(0.1)
+        assert await asyncio.to_thread(begun.wait, 30)
         with pytest.raises(BusyError, match="1 requests wait for 'toy' already"), served.place(1):
             pass
         with pytest.raises(TooSlowError, match=r"gave no answer within 0\.1 s"):
