@@ -7,8 +7,8 @@
 
     with a mask of booleans: Where before the softmax and after it, in place of Where, Add, IsNaN and Where
 
-A row that is masked from end to end (an empty text of a batch) is zeros in PyTorch. The exporter's own graph gives it the
-mean of all values: it looks for the NaN of a row of -inf, and masks by the least finite number.
+A row that is masked from end to end (an empty text of a batch) is zeros in PyTorch. The exporter's own graph gives it
+the mean of all values: it looks for the NaN of a row of -inf, and masks by the least finite number.
 
 ONNX Runtime folds the scale and the transposition of the keys into its MatMul when a session starts, so that nothing
 that is only one runtime's has to be in the file.
