@@ -20,7 +20,7 @@ TARGETS = (
 )
 FIVE = ("vit", "resnet", "bert", "lstm", "unet")
 """Models of five kinds that are also asked of targets that take long, each a minute or more a cell."""
-ALSO = ("onnx-int4", "litert", "litert-int8", "mnn", "mnn-int8", "iree", "coreai-int8", "openvino-int8", "aoti", "web")
+ALSO = ("litert", "litert-int8", "mnn", "mnn-int8", "iree", "coreai-int8", "openvino-int8", "aoti", "web")
 BUCKETS = "onnx-buckets"
 SIZES = (
     *("bert", "distilbert", "clip_text", "gpt2", "t5_encoder", "clip", "t5_decoder", "whisper_decoder"),
