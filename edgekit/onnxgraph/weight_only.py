@@ -4,6 +4,9 @@
     x -> MatMul, weight int8 [K, N] -> DequantizeLinear, scale [N], zero point [N] -> fp32 [K, N]
     x -> MatMul, weight int8 [K, 1, N] -> DequantizeLinear, scale [K], zero point [K] -> Reshape -> fp32 [K, N]
 
+    ids -> Gather, table fp32 [V, D] -> y [..., D]
+    ids -> Gather, table int8 [V, D] -> Cast fp32 -> Mul with Gather, scales [V, 1] -> y [..., D]
+
     positions fp32 [...] -> Resize
     positions fp16 [...] -> Cast fp32 -> Resize
 
@@ -13,8 +16,9 @@ The first two are for Gemm and Conv alike, with a scale for each output or each 
 that reads numbers of different kinds has inputs whose weights are a hundred times those of others. The axis of one in a
 matrix of the second is for OpenVINO 2026.4.1, which takes the scales of inputs for those of outputs without it. Zero
 points are zero, and written: without them ONNX Runtime refuses a DequantizeLinear with several scales under
-`session.x64quantprecision`. The third is for all other tables of floats. ONNX Runtime does all of it once, when it
-opens the file.
+`session.x64quantprecision`. The third is for large tables that are looked up, such as the embeddings of words, with a
+scale for each row: only the rows that are read become floats. The fourth is for all other tables of floats. ONNX
+Runtime does the others once, when it opens the file.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.model.onnx_bodies import names_read
 from edgekit.onnxgraph.graph import copied, graph_pass, readers, set_nodes
 
 if TYPE_CHECKING:
@@ -34,6 +39,8 @@ STORED = "/DequantizeLinear"
 """How the nodes end that make a stored weight a float one."""
 LEAST = 4096
 """Elements: a smaller weight is not worth a node."""
+LARGE_TABLE = 65536
+"""Elements: of a smaller table that is looked up fp16 costs little more than INT8, and is exacter."""
 LARGEST_ERROR = 1e-3
 """Of a value that is stored in fp16: what follows may be a sine or an exponential, of which an error is absolute."""
 RECURRENT = "LSTM"
@@ -55,6 +62,7 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
     graph = copied(graph)
     weights = {i.name: i for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT}
     users, added = readers(graph), []
+    lookups: dict[str, list[onnx.NodeProto]] = {}
     for name, weight in weights.items():
         values = numpy_helper.to_array(weight)
         if values.size < LEAST or name not in users:  # or read in a branch or a loop only
@@ -62,6 +70,9 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
         weighs = all(_is_weight(node, name) for node in users[name])
         if weighs and (convolutions or users[name][0].op_type not in CONVOLUTIONS):
             arrays, unpacking = _in_int8(name, values, channel_axis(users[name][0]))
+        elif values.ndim == 2 and values.size >= LARGE_TABLE and _looked_up(graph, name):
+            arrays, unpacking = _by_row(name, values), []
+            lookups |= {node.output[0]: _lookup(node) for node in users[name]}
         elif _fits_fp16(values, weighs):
             arrays, unpacking = _in_fp16(name, values)
         else:
@@ -69,8 +80,36 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
         graph.graph.initializer.remove(weight)
         graph.graph.initializer.extend(numpy_helper.from_array(array, held_name) for held_name, array in arrays.items())
         added.extend(unpacking)
-    set_nodes(graph.graph, [*added, *graph.graph.node])
+    nodes = (part for node in graph.graph.node for part in lookups.get(node.output[0], (node,)))
+    set_nodes(graph.graph, [*added, *nodes])
     return graph
+
+
+def _looked_up(graph: onnx.ModelProto, name: str) -> bool:
+    """Whether nothing reads a table but nodes that take rows of it, outside of branches and loops."""
+    nodes = [node for node in graph.graph.node if name in names_read(node)]
+    rows = (n.op_type == "Gather" and [*n.input].index(name) == 0 and not any(a.i for a in n.attribute) for n in nodes)
+    return all(rows) and all(name not in (node.input[1:]) for node in nodes)
+
+
+def _by_row(name: str, values: Array) -> dict[str, Array]:
+    """A table in INT8 and a scale for each row."""
+    peaks = np.abs(values).max(axis=1, keepdims=True)
+    scale = np.where(peaks > 0, peaks / 127.0, 1.0).astype(np.float32)
+    return {f"{name}_int8": np.round(values / scale).astype(np.int8), f"{name}_scale": scale}
+
+
+def _lookup(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """What takes rows of such a table, in the place of a Gather."""
+    from onnx import TensorProto, helper
+
+    table, ids, rows = *node.input, node.output[0]
+    return [
+        helper.make_node("Gather", [f"{table}_int8", ids], [f"{rows}_int8"], name=node.name),
+        helper.make_node("Cast", [f"{rows}_int8"], [f"{rows}_steps"], name=f"{node.name}/Cast", to=TensorProto.FLOAT),
+        helper.make_node("Gather", [f"{table}_scale", ids], [f"{rows}_scale"], name=f"{node.name}/Gather"),
+        helper.make_node("Mul", [f"{rows}_steps", f"{rows}_scale"], [rows], name=f"{node.name}/Mul"),
+    ]
 
 
 def _in_int8(name: str, values: Array, outputs: int) -> tuple[dict[str, Array], list[onnx.NodeProto]]:

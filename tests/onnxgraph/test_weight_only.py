@@ -170,3 +170,41 @@ def test_what_no_node_of_the_graph_itself_reads_stays_as_it_is() -> None:
     graph = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (2, 64)}, {"y": (2, 80)}, tables)
     graph = weight_only.quantize_weights(graph)
     assert np.array_equal(weights(graph)["elsewhere"], tables["elsewhere"])
+
+
+@pytest.mark.parametrize("attributes", [{}, {"axis": 0}], ids=["usual axis", "axis 0"])
+def test_a_large_table_that_is_looked_up_has_a_scale_a_row(attributes: dict[str, int]) -> None:
+    """One word is a thousand times the others, and one is all zeros."""
+    table = rounded(1024, 64)
+    table[3], table[4] = table[3] * 1000, 0.0
+    nodes = [
+        helper.make_node("Gather", ["table", "first"], ["y"], name="words/Gather", **attributes),
+        helper.make_node("Gather", ["table", "second"], ["z"], name="words/Gather_1"),
+    ]
+    types = dict.fromkeys(("first", "second"), onnx.TensorProto.INT64)
+    shapes: tuple[dict[str, tuple[int | str, ...]], ...] = (
+        {"first": ("n", "m"), "second": ("n",)},
+        {"y": ("n", "m", 64), "z": ("n", 64)},
+    )
+    before = model(nodes, *shapes, {"table": table}, types)
+    after = weight_only.quantize_weights(before)
+    held = weights(after)
+    assert (held["table_int8"].dtype.name, held["table_scale"].shape, "table" in held) == ("int8", (1024, 1), False)
+    asked = {"first": np.array([[0, 3], [4, -1]]), "second": np.array([3, 7])}
+    right, got = answers(before, **asked), answers(after, **asked)
+    for name in ("y", "z"):
+        peaks = np.abs(right[name]).max(-1, keepdims=True)
+        assert (np.abs(right[name] - got[name]) <= peaks / 254 * 1.001).all()
+
+
+@pytest.mark.parametrize("other", ["another axis", "another reader", "a small one"])
+def test_other_tables_stay_as_they_were(other: str) -> None:
+    table = rounded(1024, 32 if other == "a small one" else 64)
+    axis = int(other == "another axis")
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["y"], name="words/Gather", axis=axis)]
+    outputs: dict[str, tuple[int | str, ...]] = {"y": (1024, "n") if axis else ("n", table.shape[1])}
+    if other == "another reader":
+        nodes.append(helper.make_node("Transpose", ["table"], ["z"], perm=[1, 0]))
+        outputs["z"] = (64, 1024)
+    before = model(nodes, {"ids": ("n",)}, outputs, {"table": table}, {"ids": onnx.TensorProto.INT64})
+    assert "table_int8" not in weights(weight_only.quantize_weights(before))
