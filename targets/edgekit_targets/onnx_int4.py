@@ -18,7 +18,7 @@ from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.groups import linear_groups
 from edgekit.quantization import calibration
 from edgekit.quantization.calibration import extra_inputs
-from edgekit.quantization.evaluator import Evaluator, Quality, without_task
+from edgekit.quantization.evaluator import Evaluator, Quality, strictest
 from edgekit.quantization.search import fallback
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
@@ -56,10 +56,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         return weight_only.quantize_weights(nbits.quantize_blocks(graph, every, finer, int(job.get(BLOCK))))
 
     samples = calibration.available(spec, SAMPLES)
-    tolerance = None if spec.calibration is not None else without_task(INT8)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
         extra = extra_inputs(spec, samples, job.dynamic)
-        evaluator = Evaluator(spec, graph, samples, Path(place), extra, tolerance=tolerance)
+        evaluator = Evaluator(spec, graph, samples, Path(place), extra, tolerance=strictest(INT8))
 
         def judged(eight: tuple[str, ...]) -> Quality:
             return evaluator.judge(made(eight))

@@ -25,10 +25,10 @@ from edgekit.onnxgraph.groups import group_of
 from edgekit.quantization import calibration, conditioning
 from edgekit.quantization.calibration import Samples, extra_inputs
 from edgekit.quantization.conditioning import REDUCE_RANGE
-from edgekit.quantization.evaluator import STRICTER, Evaluator, Quality, stricter
+from edgekit.quantization.evaluator import Evaluator, Quality, strictest
 from edgekit.quantization.search import NEEDED, fallback, split
 from edgekit.runtime import openvino as runtime
-from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target, Tolerance
+from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target
 from edgekit_targets._openvino import ENTRY, load, read_model, save_model
 
 LAYERS = ("MatMul", "Convolution", "GroupConvolution")
@@ -36,16 +36,6 @@ UNPACKING = ("Convert", "Reshape", "Transpose", "Unsqueeze")  # what may stand b
 SILENT = "NNCF_CI"
 """With this variable NNCF reports nothing of its use to anyone."""
 ROUNDING = "FakeQuantize"
-
-
-def _room(tolerance: Tolerance) -> Tolerance:
-    for metric in ("error", "channel error"):
-        tolerance = tolerance.changed(metric, "tensor", lambda limit: STRICTER * limit)
-    return tolerance
-
-
-ROOM = _room(stricter(INT8))
-"""What candidates are chosen by: an artifact whose error was a fifth below the gate's limit here broke it elsewhere."""
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -76,7 +66,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         job.progress(0.2, f"looking at activations on {len(shown.names)} samples")
         quantized = _quantized(model, shown, {name for names in parts.values() for name in names}, reduced, spec.name)
         asked = extra_inputs(spec, samples, job.dynamic, between(spec.axes))
-        evaluator = Evaluator(spec, graph, held_back, place, asked, tolerance=ROOM)
+        evaluator = Evaluator(spec, graph, held_back, place, asked, tolerance=strictest(INT8))
 
         def opened(floats: tuple[str, ...]) -> Runtime:
             save_model(_without(quantized, parts, floats), place / ENTRY, spec.facts)
