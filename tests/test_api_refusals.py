@@ -21,6 +21,19 @@ class Silent(torch.nn.Module):
         return []
 
 
+class Sparse(torch.nn.Module):
+    """Keeps a table by its few values that are not 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.eye(2).to_sparse())
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mixed: torch.Tensor = torch.sparse.mm(self.table, x.T)
+        return mixed.T
+
+
 NET = torch.nn.Linear(2, 2).eval()
 EXAMPLE = torch.ones(1, 2)
 TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" / "arr-coc-tiny" / "reference"
@@ -36,6 +49,28 @@ TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" /
         ),
         ({"model": torch.nn.Linear(2, 2), "example": torch.ones(1, 2)}, ModelError, r"training mode: call \.eval\(\)"),
         ({"model": torch.nn.Linear(2, 2).eval(), "example": torch.ones(1, 3)}, ModelError, "does not take the example"),
+        (
+            {"model": torch.nn.Linear(2, 2).double().eval(), "example": torch.ones(1, 2).double()},
+            ModelError,
+            "does not take the example, with its weights in float32 as every artifact has them: RuntimeError",
+        ),
+        (
+            {"model": torch.nn.Linear(2, 2, device="meta").eval(), "example": torch.ones(1, 2)},
+            ModelError,
+            "'linear' has no values in 'weight', which is on the device 'meta'",
+        ),
+        ({"model": Sparse(), "example": torch.ones(1, 2)}, ModelError, r"'sparse' keeps 'table' as torch\.sparse_coo"),
+        (
+            {"model": NET, "example": EXAMPLE, "inputs": {"input": "kind=image"}},
+            ModelError,
+            r"'input' of 'linear' has the shape \['batch', 2\]: a picture has batch, channels, height and width",
+        ),
+        (
+            {"model": lambda: NET, "inputs": {"input": {"shape": (1, 10**14)}}},
+            ModelError,
+            "it may hold 1073741824 values at most",
+        ),
+        ({"model": lambda: NET, "inputs": {"input": "shape=-1,2"}}, ModelError, "sizes of 0 and more are possible"),
         ({"model": torch.nn.Linear(2, 2).eval(), "example": {"y": torch.ones(1, 2)}}, ModelError, "names 'y'"),
         ({"model": torch.nn.Linear(2, 2).eval(), "example": ("a",)}, ModelError, "'input' is str"),
         ({"model": "arr-coc-tyni"}, UsageError, "did you mean 'arr-coc-tiny'"),

@@ -6,8 +6,13 @@ or is over budget, 130 interrupted by Ctrl-C, 143 terminated.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -27,7 +32,35 @@ app = App(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable object and nothing else.")]
+_ANSWERS: ContextVar[TextIO | None] = ContextVar("answers", default=None)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """What anything but `print_json` prints, a model's own code too, goes to standard error."""
+    token = _ANSWERS.set(sys.stdout)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _ANSWERS.reset(token)
+
+
+def _printed_alone(context: typer.Context, as_json: bool) -> bool:
+    if as_json:
+        context.with_resource(_alone())
+    return as_json
+
+
+def print_json(record: object) -> None:
+    """Print the one object of --json."""
+    print(json.dumps(record, indent=2), file=_ANSWERS.get() or sys.stdout)
+
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print one machine-readable object and nothing else.", callback=_printed_alone),
+]
 VERBOSE = "--verbose"
 Verbose = Annotated[
     bool, typer.Option("-v", VERBOSE, help="Print what each verdict rests on, and the whole report of what failed.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 import sys
@@ -35,6 +34,7 @@ from edgekit.cli.arguments import (
     TrustBuild,
     Verbose,
     app,
+    print_json,
     required,
 )
 from edgekit.cli.completion import among, int8_values, option_values, selections
@@ -158,7 +158,10 @@ def capture(
     from edgekit.model.words import words_of
 
     folder = write_capture(model, output, words_of(axes, inputs, None), name)
-    print(json.dumps({"capture": str(folder)}) if as_json else f"captured: {folder}")
+    if as_json:
+        print_json({"capture": str(folder)})
+    else:
+        print(f"captured: {folder}")
 
 
 @app.command(
@@ -316,7 +319,10 @@ def reference(
         output=output,
         progress=progress_style(as_json),
     )
-    print(json.dumps({"reference": str(folder)}) if as_json else f"reference: {folder}")
+    if as_json:
+        print_json({"reference": str(folder)})
+    else:
+        print(f"reference: {folder}")
 
 
 def _seconds(text: str) -> float:
@@ -355,7 +361,7 @@ def conclude(build: Build, as_json: bool, quiet: bool = False, verbose: bool = F
     """Print what became of a build, and exit with the code that says so."""
     _show_reports(build, verbose)
     if as_json:
-        print(json.dumps({**build.as_record(), **more}, indent=2))
+        print_json({**build.as_record(), **more})
     else:
         from edgekit.cli.console import show_build
 

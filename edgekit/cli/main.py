@@ -52,12 +52,27 @@ def main() -> None:
         left = error.__cause__ if isinstance(error.__cause__, ends) else error  # of pydantic, while it wrote a record
         if not isinstance(left, ends):
             raise
+        if isinstance(left, SystemExit) and (where := _foreign(left)):
+            print(f"edgekit: the model's code ended the process at {where}: let it return or raise", file=sys.stderr)
+            sys.exit(USER_ERROR)
         code = INTERRUPTED if isinstance(left, KeyboardInterrupt) else left.code
         if code in (INTERRUPTED, TERMINATED):
             print("edgekit: interrupted; what was finished is kept, run the same command to go on", file=sys.stderr)
         sys.exit(code)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _foreign(ended: SystemExit) -> str:
+    """`file:line` where code that is neither edgekit's nor its server's or its command line's asked for the end."""
+    frames = [(f"{f.f_code.co_filename}:{n}", _package(f)) for f, n in traceback.walk_tb(ended.__traceback__)]
+    if not frames or frames[-1][1] in ("edgekit", "typer", "click", "uvicorn"):
+        return ""
+    return next((where for where, package in reversed(frames) if package not in sys.stdlib_module_names), frames[-1][0])
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _require_working_directory() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.arguments import REJECTED, USER_ERROR, Json, Quiet, app
+from edgekit.cli.arguments import REJECTED, USER_ERROR, Json, Quiet, app, print_json
 from edgekit.cli.completion import among
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def matrix(
     tell = (lambda _: None) if as_json or quiet else _say
     found = run(cells, root, crew, Settings(seconds, own, again, fresh), tell)
     if as_json:
-        print(json.dumps(found.model_dump(mode="json"), indent=2))
+        print_json(found.model_dump(mode="json"))
     else:
         _show(found, root, quiet)
     statuses = {cell.status for cell in found.cells}

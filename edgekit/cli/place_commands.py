@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, BuildFolder, Chosen, Images, Json, TrustBuild, app
+from edgekit.cli.arguments import DEFAULT_BUILD, BuildFolder, Chosen, Images, Json, TrustBuild, app, print_json
 from edgekit.cli.build_commands import conclude, progress_style
 from edgekit.cli.completion import among, place_names
 from edgekit.cli.help import App
@@ -33,7 +32,7 @@ def places(as_json: Json = False) -> None:
             for n, r in RUNTIMES.items()
         ]
         more = [{"name": n, "summary": what, "opens": (), "settings": {}, "install": ""} for n, what in own.items()]
-        print(json.dumps({"schema_version": 1, "places": rows + more}, indent=2))
+        print_json({"schema_version": 1, "places": rows + more})
         return
     lines = [(n, r.summary, ", ".join(r.opens), r.install) for n, r in RUNTIMES.items()]
     print_table(("place", "what", "opens", "install"), [*lines, *((n, what, "", "") for n, what in own.items())])
@@ -71,7 +70,7 @@ def pack(
         progress=progress_style(as_json),
     )
     if as_json:
-        print(json.dumps({"pack": str(output), "targets": packed, "bytes": output.stat().st_size}))
+        print_json({"pack": str(output), "targets": packed, "bytes": output.stat().st_size})
         return
     print(f"{output}: {', '.join(packed)}, {output.stat().st_size / 1e6:.1f} MB")
     print(
@@ -106,7 +105,10 @@ def import_(
     if name is None:
         raise UsageError("say with --name what the report calls it, for example --name pixel-8-onnx")
     folder = imports.add_result(build, result, name)
-    print(json.dumps({"imported": str(folder)}) if as_json else folder)
+    if as_json:
+        print_json({"imported": str(folder)})
+    else:
+        print(folder)
 
 
 @env.command(epilog="Example: `edgekit env add litert`")

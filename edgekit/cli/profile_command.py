@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.arguments import Json, TrustBuild, app
+from edgekit.cli.arguments import Json, TrustBuild, app, print_json
 from edgekit.cli.completion import among, model_names
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def profile(
         progress="none" if as_json else "auto",
     )
     if as_json:
-        print(json.dumps(done.as_record(), indent=2))
+        print_json(done.as_record())
     else:
         _print(done)
 

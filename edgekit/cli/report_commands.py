@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, BuildFolder, Json, app
+from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, BuildFolder, Json, app, print_json
 from edgekit.cli.build_commands import progress_style
 
 
@@ -34,7 +33,10 @@ def report(
 
     if history is not None:
         trend, page = reports.write_history(history)
-        print(json.dumps(trend.as_record(), indent=2) if as_json else page)
+        if as_json:
+            print_json(trend.as_record())
+        else:
+            print(page)
         return
     build = local(build, writable=True, progress=progress_style(as_json))
     study = reports.write_report(build)
@@ -42,7 +44,10 @@ def report(
     if junit is not None:
         reports.write_junit(study, junit)
         paths.append(str(junit))
-    print(json.dumps({"report": paths}) if as_json else "\n".join(paths))
+    if as_json:
+        print_json({"report": paths})
+    else:
+        print("\n".join(paths))
 
 
 @app.command(
@@ -71,7 +76,7 @@ def diff(
     compare = compare_matrices if are_matrices(there, here) else compare_builds
     difference = compare(there, here, Allowed(size / 100, speed / 100, accuracy / 100))
     if as_json:
-        print(json.dumps(difference.as_record(), indent=2))
+        print_json(difference.as_record())
     else:
         print(difference.as_markdown() if markdown else "\n".join(difference.lines))
     if difference.worse:

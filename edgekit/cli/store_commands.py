@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.arguments import Json, Key, RequireSignature, app, required
+from edgekit.cli.arguments import Json, Key, RequireSignature, app, print_json, required
 from edgekit.cli.build_commands import progress_style
 from edgekit.cli.completion import among
 
@@ -40,7 +39,7 @@ def push(
 
     done = stores.push(build, url, progress=progress_style(as_json or quiet))
     if as_json:
-        print(json.dumps(done.as_record()))
+        print_json(done.as_record())
         return
     if not quiet:
         for path in done.left_out:
@@ -70,7 +69,7 @@ def pull(
     public = required(key, require_signature)
     done = stores.pull(url, into=into, key=public, progress=progress_style(as_json or quiet))
     if as_json:
-        print(json.dumps(done.as_record()))
+        print_json(done.as_record())
     elif not quiet:
         print(_said(done, "fetched"))
         print(f"{done.path}: version {done.address.ref[:SHORT]}")
@@ -95,7 +94,7 @@ def promote(
 
     done = stores.promote(url, to, sign=sign)
     if as_json:
-        print(json.dumps(done.model_dump(mode="json")))
+        print_json(done.model_dump(mode="json"))
         return
     print(f"{done.channel}: {done.name} {done.version[:SHORT]}")
     if done.earlier:
@@ -113,7 +112,7 @@ def builds(url: Place, as_json: Json = False) -> None:
 
     listing = stores.builds(url)
     if as_json:
-        print(json.dumps(listing.as_record(), indent=2))
+        print_json(listing.as_record())
         return
     rows = []
     for version, index in listing.versions.items():

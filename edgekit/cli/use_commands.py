@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import socket
 import sys
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from edgekit.cli.arguments import (
     RequireSignature,
     TrustBuild,
     app,
+    print_json,
     required,
 )
 from edgekit.cli.build_commands import progress_style
@@ -51,14 +51,14 @@ def targets(
     if name:
         target = registry.find(name)
         if as_json:
-            print(json.dumps(asdict(registry.info(name, target)), indent=2))
+            print_json(asdict(registry.info(name, target)))
         else:
             show_target(name, target)
         return
     loaded, broken = registry.loadable()
     rows = [registry.info(name, target) for name, target in loaded.items()]
     if as_json:
-        print(json.dumps({"schema_version": 2, "targets": list(map(asdict, rows)), "broken": broken}, indent=2))
+        print_json({"schema_version": 2, "targets": list(map(asdict, rows)), "broken": broken})
         return
     shown = [(row.name, row.summary, row.source, "; ".join(row.missing) or "installed") for row in rows]
     shown += [(name, sentence, "", "broken") for name, sentence in broken.items()]
@@ -150,11 +150,14 @@ def assets(
     request = (platform, folder, into, tuple(target or ()), trust_build, key, deployment_target)
     if check:
         stale = apps.check_assets(*request)
-        print(json.dumps({"stale": list(stale)}, indent=2) if as_json else "\n".join(stale) or "up to date")
+        if as_json:
+            print_json({"stale": list(stale)})
+        else:
+            print("\n".join(stale) or "up to date")
         sys.exit(REJECTED if stale else CLEAN)
     done = apps.write_assets(*request)
     if as_json:
-        print(json.dumps({"written": done.written, "removed": done.removed, "kept": done.kept, "notes": done.notes}))
+        print_json({"written": done.written, "removed": done.removed, "kept": done.kept, "notes": done.notes})
         return
     print(f"{len(done.written)} written, {len(done.removed)} removed, {len(done.kept)} unchanged, {done.size} bytes")
     for note in done.notes:
@@ -176,7 +179,7 @@ def explain(
     explanation = attribution.explain(artifact, images)
     data, plot = attribution.write_attribution(explanation, artifact.resolve().parent / "cache")
     if as_json:
-        print(json.dumps({**explanation.as_record(), "files": [str(data), str(plot)]}, indent=2))
+        print_json({**explanation.as_record(), "files": [str(data), str(plot)]})
         return
     from edgekit.cli.console import print_table
 
@@ -222,7 +225,7 @@ def inspect(
     if html is not None:
         inspection.write_page(inspection.inspect(artifact.resolve().parent / "onnx"), found, html)
     if as_json:
-        print(json.dumps(found.as_record(), indent=2))
+        print_json(found.as_record())
         return
     from edgekit.cli.console import print_table
 
@@ -272,7 +275,7 @@ def show_provider(artifact: Path, provider: str, html: bool, as_json: bool) -> N
         raise UsageError("--html shows two graphs and --provider one: name one of them")
     told = providers.would_take(artifact, provider)
     if as_json:
-        print(json.dumps(told.as_record(), indent=2))
+        print_json(told.as_record())
         return
     print(f"{told.target} in {provider}, not verified here: by {told.said_by}\n")
     rows = [
@@ -318,7 +321,7 @@ def doctor(as_json: Json = False) -> None:
 
     facts = examine()
     if as_json:
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     from edgekit.cli.console import print_table
 

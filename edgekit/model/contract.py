@@ -42,12 +42,13 @@ def checked(spec: ModelSpec) -> ModelSpec:
     _check_tensors(spec)
     spec = replace(spec, module=in_eval(spec.module))
     refuse_quantized(spec.name, spec.module)
+    refuse_weightless(spec.name, spec.module)
     for name, axis in spec.axes.items():
         _check_word(spec.name, "an axis", name)
         _check_axis(spec.name, name, axis)
     for i in spec.inputs:
         check_image(i, spec.name)
-        _check_size(spec, i)
+        check_size(spec, i)
     spec.module.eval()
     return with_plain_images(adapted(_without_fixed_axes(spec)))
 
@@ -71,6 +72,21 @@ def refuse_quantized(name: str, module: torch.nn.Module) -> None:
                 "no converter takes: export the float module to the INT8 targets, or one that torchao's QATConfig "
                 "prepared or converted"
             )
+
+
+def refuse_weightless(name: str, module: torch.nn.Module) -> None:
+    """Refuse a module with weights that hold no values, or that are not stored as an array.
+
+    Raises:
+        ModelError: Naming the first such weight, and the way out.
+    """
+    import torch
+
+    for weight, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.device.type == "meta":
+            raise ModelError(f"'{name}' has no values in '{weight}', which is on the device 'meta': load its weights")
+        if not torch.nn.parameter.is_lazy(tensor) and tensor.layout is not torch.strided:
+            raise ModelError(f"'{name}' keeps '{weight}' as {tensor.layout}, which no edge runtime has: make it dense")
 
 
 def check_name(name: str) -> None:
@@ -117,7 +133,12 @@ def _check_word(model: str, what: str, name: str) -> None:
         )
 
 
-def _check_size(spec: ModelSpec, declared: Input) -> None:
+def check_size(spec: ModelSpec, declared: Input) -> None:
+    """Refuse an input that is too large to be drawn.
+
+    Raises:
+        ModelError: Naming it, and how much it may hold.
+    """
     if len(declared.shape) > MOST_AXES:
         raise ModelError(f"'{declared.name}' of '{spec.name}' has {len(declared.shape)} axes, more than {MOST_AXES}")
     shape = spec.shape(declared.name)

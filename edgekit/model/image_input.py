@@ -41,7 +41,11 @@ def check_image(i: Input, model: str) -> None:
             raise ModelError(f"the {field} of '{i.name}' has {len(values)} numbers: give one a channel, {COLOURS}")
     if not all(i.std):
         raise ModelError(f"the std of '{i.name}' is {list(i.std)}: a picture cannot be divided by 0")
-    if declared and (len(i.shape) != COLOURS + 1 or i.shape[_channel_axis(i)] != COLOURS):
+    if i.kind == "image" and len(i.shape) != COLOURS + 1:
+        raise ModelError(
+            f"'{i.name}' of '{model}' has the shape {list(i.shape)}: a picture has batch, channels, height and width"
+        )
+    if declared and i.shape[_channel_axis(i)] != COLOURS:
         raise ModelError(
             f"'{i.name}' of '{model}' has the shape {list(i.shape)}: a picture in {i.layout} has "
             f"{COLOURS} channels at place {_channel_axis(i)}"

@@ -359,7 +359,7 @@ def _values(values: list[Any]) -> tuple[float, float]:
         values = [match["low"], match["high"]] if match else []
     low, high = _numbers(values)
     if not -np.inf < low <= high < np.inf:
-        raise ValueError("the lowest is not above the highest")
+        raise ValueError("the lowest is not above the highest, and both are finite")
     return low, high
 
 

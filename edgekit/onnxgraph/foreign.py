@@ -32,6 +32,7 @@ def adopted(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str
 
     made_by = {tensor: node.name for node in graph.graph.node for tensor in node.output}
     model = ir.from_proto(_recent(graph))
+    passes.TopologicalSortPass()(model)
     passes.LiftConstantsToInitializersPass(lift_all_constants=True)(model)
     passes.RemoveInitializersFromInputsPass()(model)
     with exact():
@@ -40,9 +41,18 @@ def adopted(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str
     for value, name in zip((*model.graph.inputs, *model.graph.outputs), (*inputs, *outputs), strict=True):
         made_by[name] = made_by.get(str(value.name), "")
         value.name = name
-    proto: onnx.ModelProto = ir.to_proto(model)
+    proto = _shaped(ir.to_proto(model))
     _name_nodes(proto, made_by)
     return proto
+
+
+def _shaped(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """A graph with the shape of each output, which the file may leave to its runtime."""
+    from onnx import shape_inference
+
+    if all(value.type.tensor_type.HasField("shape") for value in graph.graph.output):
+        return graph
+    return shape_inference.infer_shapes(graph)
 
 
 def _recent(graph: onnx.ModelProto) -> onnx.ModelProto:

@@ -34,7 +34,7 @@ from edgekit.model.evaluation_set import calibration_of, evaluation_of, metric_v
 from edgekit.model.input_rows import BATCH, run_of, runs_of, stacked
 from edgekit.model.kept_sets import COUNT
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
-from edgekit.reference.pictures import in_size
+from edgekit.reference.pictures import in_size, pixels_of
 
 LEAST = 64
 """Calibration samples: fewer are a guess (ONNX Runtime's own examples use hundreds). A search holds a third back."""
@@ -321,10 +321,12 @@ def _pixels(path: Path, channels: int) -> Array:
         with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:  # before any is unpacked: a small file may hold gigabytes
                 raise ValueError(f"it has {image.width} x {image.height} pixels, and {MOST_PIXELS} are the most")
-            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
+            pixels = pixels_of(image)
+            if channels == 1:
+                pixels = np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"the picture '{path}' cannot be read ({error}): remove or replace it") from error
-    return pixels.reshape(*pixels.shape[:2], -1)
+    return pixels
 
 
 def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int, own: Own | None) -> Array:

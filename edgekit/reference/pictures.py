@@ -1,4 +1,4 @@
-"""Photographs that ship with edgekit: what is asked of any model that takes pictures, next to its own evaluation set.
+"""Pictures as bytes in one size, and the photographs that ship with edgekit: what any model of pictures is asked.
 
 Their authors and licences stand in `photographs/sources.json`.
 """
@@ -6,11 +6,15 @@ Their authors and licences stand in `photographs/sources.json`.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.model.spec import Array, Fit
 from edgekit.storage.files import load_json
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 FOLDER = Path(__file__).parent / "photographs"
 BORDER = 114 / 255
@@ -28,6 +32,26 @@ def photographs(folder: Path = FOLDER) -> dict[str, Array]:
             pixels = np.asarray(picture.convert("RGB"), np.float32) / np.float32(255)
         found[Path(row["file"]).stem] = np.ascontiguousarray(pixels.transpose(2, 0, 1))
     return found
+
+
+def pixels_of(picture: Image.Image) -> Array:
+    """RGB bytes [H, W, 3] of an opened picture: upright as its EXIF says, what is transparent on white, 16 bits as 8.
+
+    Raises:
+        ValueError: If its pixels are numbers of 32 bits, which have no white.
+    """
+    from PIL import Image, ImageOps
+
+    upright = ImageOps.exif_transpose(picture)
+    if upright.mode.startswith("I;16"):  # Pillow cuts what is above 255 off
+        grey = np.asarray(upright, np.float64) / 257
+        return np.repeat(np.floor(grey + 0.5).astype(np.uint8)[..., None], 3, 2)
+    if upright.mode in ("I", "F"):
+        raise ValueError("its pixels are 32-bit numbers: 8 or 16 bits are taken")
+    if upright.has_transparency_data:
+        ground = Image.new("RGBA", upright.size, "white")
+        upright = Image.alpha_composite(ground, upright.convert("RGBA"))
+    return np.array(upright if upright.mode == "RGB" else upright.convert("RGB"))
 
 
 def resized(pictures: Array, height: int, width: int) -> Array:

@@ -21,6 +21,7 @@ from edgekit.model.adapter import to_tensors
 from edgekit.model.capture_errors import line_of, sentence
 from edgekit.model.evaluation_set import evaluation_of, metric_values
 from edgekit.model.sources.checkpoint import weights_digest
+from edgekit.model.sources.onnx import refuse_random
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.answers import aligned, answerable, answered, kept
 from edgekit.reference.batches import EVALUATION, Batch, batches_for
@@ -67,6 +68,7 @@ def record(
     _settle(device)
     runtime = subject.opened(device)
     progress(0.1, f"recording on {runtime.device}")
+    refuse_random(subject.spec)
     batches, axes = _asked(subject, runtime)
     every = tuple(replace(batch, answered_by=_describe(device)) for batch in batches)
     batches, unanswered = answerable(every)

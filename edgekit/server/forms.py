@@ -15,7 +15,7 @@ import numpy as np
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.model.spec import Array
 from edgekit.pipeline.loaded import picture_size, prepared
-from edgekit.reference.pictures import seen_part
+from edgekit.reference.pictures import pixels_of, seen_part
 from edgekit.reference.vocabulary import Vocabulary
 from edgekit.server.errors import RefusedError, TooLargeError
 
@@ -110,7 +110,7 @@ def _plain(values: Array) -> list[Any]:
 
 def _picture(data: bytes, name: str, pixels: int) -> Array:
     """RGB bytes [H, W, 3], upright; what is transparent lies on white."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     try:
         with warnings.catch_warnings():
@@ -120,19 +120,14 @@ def _picture(data: bytes, name: str, pixels: int) -> Array:
                 raise TooLargeError(
                     f"the picture has {opened.width} x {opened.height} pixels: at most {pixels} are taken"
                 )
-            upright: Image.Image = opened
-            ImageOps.exif_transpose(upright, in_place=True)
-            if upright.mode.startswith("I;16"):
-                grey = np.asarray(upright, np.float64) / 257
-                return np.repeat(np.floor(grey + 0.5).astype(np.uint8)[..., None], 3, 2)
-            if upright.mode in ("I", "F"):
+            if opened.mode in ("I", "F"):
                 raise RefusedError(f"the field '{name}' is a picture of 32-bit numbers: send one of 8 or 16 bits")
-            if upright.has_transparency_data:
-                ground = Image.new("RGBA", upright.size, "white")
-                upright = Image.alpha_composite(ground, upright.convert("RGBA"))
-            return np.array(upright if upright.mode == "RGB" else upright.convert("RGB"))
+            return pixels_of(opened)
     except RefusedError:
         raise
+    except Image.DecompressionBombError as error:  # Pillow's own limit, before it tells the size
+        most = min(pixels, 2 * (Image.MAX_IMAGE_PIXELS or pixels))
+        raise TooLargeError(f"the field '{name}' is a picture of too many pixels: at most {most} are taken") from error
     except Exception as error:  # whatever Pillow's decoders raise
         raise RefusedError(f"the field '{name}' is no picture, or a damaged one: send PNG, JPEG or WebP") from error
 

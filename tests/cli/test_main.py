@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -135,6 +136,53 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str], build: Path) -> 
     for command in ("targets", "doctor"):
         assert exit_code(command, "--json") == 0
         assert "targets" in json.loads(capsys.readouterr().out)
+
+
+THEIRS = """
+import sys
+import torch
+def talking():
+    print("a line of the factory's own")
+    return torch.nn.Linear(2, 2).eval()
+def ending():
+    sys.exit(0)
+def asking(size):
+    return torch.nn.Linear(size, 2).eval()
+"""
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with a module of a user's."""
+    (tmp_path / "theirs_net.py").write_text(THEIRS)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path / "theirs_net.py"
+    sys.modules.pop("theirs_net", None)
+
+
+def test_json_is_one_object_where_the_models_code_prints(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("capture", "theirs_net:talking", "--inputs", "input:shape=1,2", "-o", "made", "--json") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"capture": "made"}
+    assert "a line of the factory's own" in said.err
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("theirs_net:ending", "the model's code ended the process at {file}:8: let it return or raise"),
+        ("theirs_net:asking", "raised TypeError: asking() missing 1 required positional argument: 'size'\n"),
+        ("theirs_net.py:talking", "'theirs_net.py' of 'theirs_net.py:talking' is a file: write theirs_net:talking"),
+        ("./theirs_net:talking", "is not of the form package.module:factory"),
+        (":talking", "':talking' is not of the form package.module:factory"),
+    ],
+)
+def test_a_factory_that_cannot_be_used_is_named(
+    model: str, sentence: str, theirs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code("export", model, "-t", "onnx") == 2
+    assert sentence.format(file=theirs) in capsys.readouterr().err
 
 
 def test_a_rejected_artifact_is_exit_3(capsys: pytest.CaptureFixture[str]) -> None:

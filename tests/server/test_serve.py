@@ -161,6 +161,10 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Sta
         413,
         {"error": "the picture has 1200 x 900 pixels: at most 1000000 are taken"},
     )
+    assert server.form(image=blank(14_000, 14_000), query=b"red")[:2] == (
+        413,
+        {"error": "the field 'image' is a picture of too many pixels: at most 1000000 are taken"},
+    )
     unknown = (
         "/predict?target=other",
         f"{INFER}?target=other",
@@ -200,7 +204,7 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Sta
                 told += (part := slow.recv(1000))
                 assert part, told
     counted = server.ask("GET", "/metrics")[1].decode()
-    assert 'edgekit_refused_total{reason="large"} 2.0' in counted
+    assert 'edgekit_refused_total{reason="large"} 3.0' in counted
     assert 'edgekit_refused_total{reason="slow"} 3.0' in counted
     assert server.form(image=picture(), query=b"red")[0] == 200
 

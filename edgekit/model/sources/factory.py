@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
-from edgekit.model.contract import checked
+from edgekit.model.contract import check_size, checked
 from edgekit.model.parts import Parts
 from edgekit.model.sources.arguments import parameter_names
 from edgekit.model.sources.module import spec_of_module
@@ -158,7 +159,9 @@ def _example(module: torch.nn.Module, name: str, words: Words) -> dict[str, torc
             continue
         said, dtype = words.inputs[each], words.inputs[each].get("dtype", "float32")
         i = Input(each, shapes[each], dtype=dtype, low=said.get("low", 0.0), high=said.get("high", 1.0))
-        drawn = ModelSpec("example", module, (i,), ()).random(0)[each]
+        spec = ModelSpec(type(module).__name__, module, (i,), ())
+        check_size(spec, i)
+        drawn = spec.random(0)[each]
         example[each] = torch.from_numpy(np.atleast_1d(drawn).reshape(shapes[each]))
     return example
 
@@ -170,11 +173,15 @@ def imported(factory: str) -> Callable[..., object]:
         ModelError: If there is none, or importing fails.
     """
     module_name, _, function = factory.partition(":")
+    if not module_name or not function or re.search(r"[/\\]", module_name):
+        raise ModelError(f"'{factory}' is not of the form package.module:factory, as Python imports it, without a path")
     try:
         module = importlib.import_module(module_name)
     except EdgekitError:
         raise
     except ModuleNotFoundError as error:
+        if (stem := module_name.removesuffix(".py")) != module_name:
+            raise ModelError(f"'{module_name}' of '{factory}' is a file: write {stem}:{function}") from error
         raise ModelError(f"cannot import '{module_name}' of '{factory}': {error}; is it on PYTHONPATH?") from error
     except Exception as error:
         raise ModelError(f"importing '{module_name}' of '{factory}' failed: {_where(error)}") from error
@@ -185,6 +192,7 @@ def imported(factory: str) -> Callable[..., object]:
 
 
 def _where(error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    last = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+    told = isinstance(error, SyntaxError) or not frames  # a syntax error names its file itself
+    last = "" if told else f" at {frames[-1].filename}:{frames[-1].lineno}"
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}{last}"

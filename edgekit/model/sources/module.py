@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
 from edgekit.model.adapter import in_eval, in_float32
-from edgekit.model.contract import checked, refuse_quantized
+from edgekit.model.capture_errors import line_of, sentence
+from edgekit.model.contract import checked, refuse_quantized, refuse_weightless
 from edgekit.model.nested import unique
 from edgekit.model.sources.arguments import arguments_of
 from edgekit.model.spec import SUM, Array, Axis, Input, ModelSpec, Output
@@ -46,6 +47,7 @@ def spec_of_module(
     if getattr(module, "training", False):  # frozen TorchScript has no such attribute
         raise ModelError(f"'{type(module).__name__}' is in training mode: call .eval() before exporting it")
     refuse_quantized(_dashed(type(module).__name__), module)
+    refuse_weightless(_dashed(type(module).__name__), module)
     single = in_float32(module)
     arguments = arguments_of(single, example)
     tensors = arguments.tensors
@@ -58,8 +60,10 @@ def spec_of_module(
     except ModelError as error:
         raise ModelError(f"'{type(module).__name__}': {error}") from error
     except Exception as error:
-        first = str(error).strip().splitlines()[:1]
-        raise ModelError(f"'{type(module).__name__}' does not take the example: {' '.join(first)}") from error
+        cast = "" if single is module else ", with its weights in float32 as every artifact has them"
+        raise ModelError(
+            f"'{type(module).__name__}' does not take the example{line_of(error)}{cast}: {sentence(error)}"
+        ) from error
     if not answer:
         raise ModelError(f"'{type(module).__name__}' answers with no tensor: let forward() return one")
     names = unique([name for name, _ in answer], list(tensors))

@@ -24,11 +24,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import CaptureError, ModelError, UsageError, reason
+from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.contract import checked
 from edgekit.model.image_input import check_image, declares_preprocessing, plain
-from edgekit.model.onnx_bodies import bodies
+from edgekit.model.onnx_bodies import bodies, every_node
 from edgekit.model.onnx_check import check_onnx
 from edgekit.model.sources.checkpoint import slug
+from edgekit.model.sources.onnx_dtypes import in_float32
 from edgekit.model.sources.onnx_pictures import write_with_preprocessing
 from edgekit.model.sources.onnx_ranges import range_of_integers
 from edgekit.model.sources.onnx_session import Session, open_session
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 
 FILE = "model.onnx"
 COLOURS = 3
+RANDOM = (
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
+)  # fmt: skip
 FROM_HERE = "onnx and what is made from it (its fp16, INT8 and buckets, openvino, mnn, iree and web)"
 
 
@@ -52,6 +57,7 @@ def spec_of_onnx(path: Path, words: Words = NOTHING) -> ModelSpec:
         UsageError: If an open size has no range, or something is said of what it has not.
     """
     graph = read_graph(path)
+    rewritten = in_float32(graph)
     constants = {i.name for i in graph.graph.initializer}
     values = [value for value in graph.graph.input if value.name not in constants]
     ranges: dict[str, Axis] = {}
@@ -62,7 +68,8 @@ def spec_of_onnx(path: Path, words: Words = NOTHING) -> ModelSpec:
     inputs = words.of_inputs(_with_range(i, graph.graph, v.name) for v, i in zip(values, described, strict=True))
     outputs = words.of_outputs(Output(tensor_name(v.name), dtype=_dtype(v)) for v in graph.graph.output)
     name = slug(path.stem) or "model"
-    module = _with_plain_pictures(path, graph, [(v.name, i) for v, i in zip(values, inputs, strict=True)], name)
+    named = [(v.name, i) for v, i in zip(values, inputs, strict=True)]
+    module = _with_plain_inputs(path, graph, named, name, rewritten)
     inputs = tuple(map(plain, inputs))
     return checked(ModelSpec(name=name, module=module, inputs=inputs, outputs=outputs, axes=ranges, words=words))
 
@@ -88,13 +95,32 @@ def require_ranges(spec: ModelSpec) -> None:
         )
 
 
-def _with_plain_pictures(
-    path: Path, graph: onnx.ModelProto, named: list[tuple[str, Input]], model: str
+def refuse_random(spec: ModelSpec) -> None:
+    """See that a file gives the same answer twice; what a module answers is asked when it is captured.
+
+    Raises:
+        ModelError: Naming the operator that draws.
+    """
+    if (file := file_of(spec.module)) is None:
+        return
+    tensors = to_tensors(spec, spec.random(0))
+    first, second = (named_outputs(spec, spec.module(*tensors)) for _ in range(2))
+    draws = [n.op_type for n in every_node(read_graph(file).graph) if n.op_type in RANDOM]
+    differing = [name for name in first if not np.allclose(first[name], second[name], equal_nan=True)]
+    if differing and draws:
+        raise ModelError(
+            f"'{spec.name}' answers differently each time in output '{differing[0]}': it draws random numbers "
+            f"({draws[0]}); export it in eval mode, or make noise an input"
+        )
+
+
+def _with_plain_inputs(
+    path: Path, graph: onnx.ModelProto, named: list[tuple[str, Input]], model: str, rewritten: bool
 ) -> torch.nn.Module:
-    """The file as a module; one whose pictures want a mean or the like is written with it, while it is used."""
+    """The file as a module; a graph that was rewritten, or whose pictures want a mean, is written while it is used."""
     for _, i in named:
         check_image(i, model)
-    if not any(declares_preprocessing(i) for _, i in named):
+    if not (rewritten or any(declares_preprocessing(i) for _, i in named)):
         return module_of(path)
     place = _Place()
     write_with_preprocessing(graph, named, place.folder / FILE)
@@ -219,6 +245,7 @@ def _with_range(one: Input, graph: onnx.GraphProto, name: str) -> Input:
 
 
 def _dtype(value: onnx.ValueInfoProto) -> str:
+    import onnx
     from onnx import helper
 
     kind = value.type.tensor_type.elem_type
@@ -229,7 +256,8 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
     except KeyError as error:
         raise ModelError(f"'{value.name}' of the ONNX file has the unknown type {kind}: export it again") from error
     if np.dtype(dtype).kind not in "biuf":
-        raise ModelError(f"'{value.name}' of the ONNX file holds {dtype}: only tensors of numbers are taken")
+        kind_name = onnx.TensorProto.DataType.Name(kind).lower()
+        raise ModelError(f"'{value.name}' of the ONNX file holds {kind_name}: only tensors of numbers are taken")
     return dtype
 
 

@@ -31,7 +31,8 @@ from edgekit.storage.limits import confine, is_confined, limits_of_answer
 ENDING = 60.0  # seconds that a process which answers no more takes to end, at the very most
 
 _OWN = re.compile(
-    r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed: ?|/\S+\.(cc|h):\d+ |onnxruntime::\S+ "
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed: ?"
+    r"|/\S+\.(cc|h):\d+ ((\S+ )?[^\s(]*::[^\s(]*\(.*?\) (const )?(?=[A-Z]))?|onnxruntime::\S+ "
 )
 """What ONNX Runtime's messages say of its own numbers and source files."""
 
@@ -151,7 +152,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _write(stream: IO[bytes], arrays: Sequence[Array]) -> None:
     from safetensors.numpy import save
 
-    data = save({str(place): np.ascontiguousarray(array) for place, array in enumerate(arrays)})
+    data = save({str(place): np.asarray(array, order="C") for place, array in enumerate(arrays)})
     stream.write(json.dumps({"bytes": len(data), "arrays": len(arrays)}).encode() + b"\n" + data)
     stream.flush()
 

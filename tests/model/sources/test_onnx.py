@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.errors import CaptureError, EdgekitError, ModelError, UsageError
@@ -219,3 +219,64 @@ def test_onnx_fp16_and_int8_follow_from_a_file(path: Path, tmp_path: Path) -> No
         "torchscript": "failed",
     }, [o.sentences for o in build.outcomes]
     assert "is an ONNX file, without PyTorch's code" in build["torchscript"].error
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(TensorProto.FLOAT16, "float16"), (TensorProto.DOUBLE, "float64")])
+def test_a_file_of_other_floats_takes_and_gives_float32(kind: int, dtype: str, tmp_path: Path) -> None:
+    weight, one = rounded(4, 3).astype(dtype), np.ones((), dtype)
+    body = [helper.make_node("Constant", [], ["two"], value=numpy_helper.from_array(2 * one))]
+    body.append(helper.make_node("Mul", ["p", "two"], ["q"]))
+    branch = helper.make_graph(body, "then", [], [helper.make_tensor_value_info("q", kind, None)])
+    other = helper.make_graph(
+        [helper.make_node("Neg", ["p"], ["r"])], "else", [], [helper.make_tensor_value_info("r", kind, None)]
+    )
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("If", ["yes"], ["wide"], then_branch=branch, else_branch=other),
+        helper.make_node("Cast", ["wide"], ["single"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["single"], ["y"], to=kind),
+    ]
+    graph = model(nodes, {"x": ("n", 4)}, {"y": ("n", 3)}, {"w": weight, "yes": np.array(True)}, {"x": kind, "y": kind})
+    (path := tmp_path / "wide.onnx").write_bytes(graph.SerializeToString())
+    spec = resolve_model(str(path))
+    assert (spec.inputs[0].dtype, spec.outputs[0].dtype) == ("float32", "float32")
+    x = rounded(2, 4)
+    got = spec.module(torch.from_numpy(x))[0].numpy()
+    np.testing.assert_allclose(got, 2 * x @ weight.astype(np.float32), rtol=1e-6)
+    build = edgekit.export(path, targets=["onnx"], output=tmp_path / "build", progress="none")
+    assert build["onnx"].verdict == "verified"
+
+
+def test_a_file_in_any_order_and_without_shapes_of_its_outputs_is_taken(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Reshape", ["z", "shape"], ["y"]),
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),  # without axes: one number of all
+        helper.make_node("Relu", ["x"], ["z"]),
+    ]
+    graph = model(nodes, {"x": (2, 4)}, {"y": (4, 2), "sum": ()}, {"shape": np.array([-1, 2])})
+    graph.graph.output[0].type.tensor_type.ClearField("shape")
+    (path := tmp_path / "loose.onnx").write_bytes(graph.SerializeToString())
+    spec = resolve_model(str(path))
+    assert [tuple(answer.shape) for answer in spec.module(torch.ones(2, 4))] == [(4, 2), ()]
+    assert (
+        edgekit.export(path, targets=["onnx"], output=tmp_path / "build", progress="none")["onnx"].verdict == "verified"
+    )
+
+
+def test_a_file_that_draws_random_numbers_is_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("RandomNormalLike", ["x"], ["r"]), helper.make_node("Add", ["x", "r"], ["y"])]
+    (path := tmp_path / "noisy.onnx").write_bytes(
+        model(nodes, {"x": ("n", 4)}, {"y": ("n", 4)}, {}).SerializeToString()
+    )
+    with pytest.raises(
+        ModelError, match=r"answers differently each time in output 'y': it draws .* \(RandomNormalLike\)"
+    ):
+        edgekit.export(path, targets=["onnx"], output=tmp_path / "build", progress="none")
+
+
+def test_what_onnx_runtime_says_comes_without_its_source(tmp_path: Path) -> None:
+    graph = model([helper.make_node("Relu", ["x"], ["y"])], {"x": ("n", 4)}, {"y": ("n", 4)}, {})
+    graph.ir_version = 99
+    (path := tmp_path / "late.onnx").write_bytes(graph.SerializeToString())
+    with pytest.raises(ModelError, match=r"late\.onnx': Unsupported model IR version: 99"):
+        resolve_model(str(path)).module(torch.ones(1, 4))
