@@ -9,11 +9,14 @@ which line of the user's code an operator came from.
 from __future__ import annotations
 
 import contextlib
+import linecache
 import logging
 import operator
 import re
+import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,9 +26,9 @@ from edgekit.model.complex_numbers import is_complex
 if TYPE_CHECKING:
     import torch
 
-_GUARD = re.compile(r"\[guard added\] \((?P<where>[^()]+:\d+) in (?P<function>\w+)\)")
-_LIBRARIES = ("site-packages", "torch/", "_prims", "_subclasses")
-"""Parts of the paths of libraries; PyTorch shortens its own."""
+_GUARD = re.compile(r"eval (?P<fixes>Eq\()?.*\[guard added\] \([^()]+:(?P<line>\d+) in (?P<function>\S+)\)", re.DOTALL)
+_BELOW = (*sys.stdlib_module_names, "sympy", "mpmath")
+"""Packages that PyTorch calls while it computes with sizes."""
 _FIXED = re.compile(r"as dynamic but your code specialized it to be a constant \((\d+)\)")
 _OPERATOR = (
     re.compile(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'"),
@@ -56,7 +59,22 @@ FIXED_LENGTH = (
 )
 
 
-def capture_error(name: str, error: Exception, guards: list[str]) -> str:
+@dataclass(frozen=True)
+class Guard:
+    """A condition on sizes that torch.export added.
+
+    Attributes:
+        where: The user's line that ran, `file:line (source)`.
+        own: Whether that line itself asked for it; else a function of PyTorch that it called did.
+        fixes: Whether it fixes a size.
+    """
+
+    where: str
+    own: bool = True
+    fixes: bool = False
+
+
+def capture_error(name: str, error: Exception, guards: list[Guard]) -> str:
     """One sentence for an exception that running or capturing the module `name` raised; `guards` as they were added."""
     where = line_of(error) or at(guards)
     kind = type(error).__name__
@@ -100,10 +118,10 @@ def _is_users(filename: str) -> bool:
     return "/torch/" not in filename and not filename.startswith("<") and ours not in Path(filename).parents
 
 
-def at(guards: list[str]) -> str:
-    """` at file:line` of the first guard that the user's own code added, or nothing."""
-    where = [g for g in guards if not any(part in g for part in _LIBRARIES)]
-    return f" at {where[0]}" if where else ""
+def at(guards: list[Guard]) -> str:
+    """` at file:line (source)` of the first guard of the user's own code, else of one that fixes a size; or nothing."""
+    found = [g.where for g in guards if g.own] or [g.where for g in guards if g.fixes]
+    return f" at {found[0]}" if found else ""
 
 
 def sentence(error: BaseException) -> str:
@@ -114,14 +132,18 @@ def sentence(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def guards_added() -> Iterator[list[str]]:
-    """Collect where torch.export added guards: it logs file and line, and tells them nowhere else."""
-    guards: list[str] = []
+def guards_added() -> Iterator[list[Guard]]:
+    """Collect where torch.export added guards: it logs them as it does, with the file's path cut short."""
+    guards: list[Guard] = []
 
     class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if match := _GUARD.search(record.getMessage()):
-                guards.append(match["where"])
+            match = _GUARD.search(record.getMessage())
+            if match and (running := _running()):
+                file, number, function = running
+                own = (str(number), function) == (match["line"], match["function"]) and "site-packages" not in file
+                line = linecache.getline(file, number).strip()
+                guards.append(Guard(f"{file}:{number} ({line})", own, bool(match["fixes"])))
 
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     handler, level, others = Collect(), logger.level, logger.handlers
@@ -133,6 +155,19 @@ def guards_added() -> Iterator[list[str]]:
     finally:
         logger.handlers, logger.propagate = others, propagate
         logger.setLevel(level)
+
+
+def _running() -> tuple[str, int, str] | None:
+    """File, line and function of the innermost code within this capture that is neither PyTorch's nor Python's."""
+    for frame, number in traceback.walk_stack(None):
+        file = frame.f_code.co_filename
+        if file == __file__:  # who asks
+            continue
+        if Path(__file__).parent in Path(file).parents:
+            return None
+        if _is_users(file) and str(frame.f_globals.get("__name__")).partition(".")[0] not in _BELOW:
+            return file, number, frame.f_code.co_name
+    return None
 
 
 def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from edgekit.errors import CaptureError, EdgekitError, ModelError
 from edgekit.model import complex_numbers
 from edgekit.model.adapter import named_outputs, to_tensors
-from edgekit.model.capture_errors import FIXED_LENGTH, at, capture_error, guards_added, open_length, sentence
+from edgekit.model.capture_errors import FIXED_LENGTH, Guard, at, capture_error, guards_added, open_length, sentence
 from edgekit.model.own_operators import check_registered, decomposed
 from edgekit.model.shapes import example_sizes, grid
 from edgekit.model.sources import onnx, script
@@ -128,7 +128,7 @@ def _refuse_open_length(spec: ModelSpec, exported: torch.export.ExportedProgram)
         )
 
 
-def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guards: list[str]) -> None:
+def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guards: list[Guard]) -> None:
     """A shape test can leave an axis dynamic but narrower than declared; no one would notice before a user does."""
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"][-len(spec.inputs) :]
     for declared, node in zip(spec.inputs, placeholders, strict=True):
@@ -164,7 +164,7 @@ def _prove(
     spec: ModelSpec,
     exported: torch.export.ExportedProgram,
     shapes: tuple[Mapping[str, int], ...],
-    guards: list[str],
+    guards: list[Guard],
 ) -> None:
     import torch
 
@@ -188,7 +188,7 @@ def _prove(
                 )
 
 
-def _failing(name: str, sizes: dict[str, int], error: Exception, guards: list[str]) -> str:
+def _failing(name: str, sizes: dict[str, int], error: Exception, guards: list[Guard]) -> str:
     text = f"the captured graph of '{name}' fails at {sizes}: {sentence(error)}{at(guards)}"
     if "Guard failed" not in str(error):
         return text

@@ -12,6 +12,7 @@ has that file under a second name (a hard link, or a copy where the file system 
 from __future__ import annotations
 
 import contextlib
+import io
 import shutil
 import warnings
 from collections.abc import Collection, Iterator, Mapping
@@ -69,8 +70,10 @@ def save_program(program: Program, folder: Path, model_sha256: str, weights: Pat
     operators = registered_by(program.exported)
     with staging(folder, program_files) as staged:
         names = _in_file(program.exported.state_dict, weights) if weights is not None else {}
+        saved = io.BytesIO()  # PyTorch's own writer aborts the process where the disk is full
         with quiet(), _left_out(program.exported.state_dict, names):
-            torch.export.save(program.exported, staged / PROGRAM)
+            torch.export.save(program.exported, saved)
+        (staged / PROGRAM).write_bytes(saved.getbuffer())
         if names and weights is not None and weights.parent != folder.parent:
             link(weights, staged / WEIGHTS)
         info = {

@@ -11,6 +11,7 @@ import torch
 
 from edgekit.errors import CaptureError
 from edgekit.model import capture_errors
+from edgekit.model.capture_errors import Guard
 from edgekit.model.graph import capture
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from tests import modules
@@ -21,17 +22,46 @@ GUARD = "eval Eq(s0, 224) [guard added] (%s in forward), for more info run with 
 
 def test_an_axis_that_was_fixed_names_its_size_and_the_guard() -> None:
     text = "You marked batch as dynamic but your code specialized it to be a constant (4)." * 2
-    guards = ["/usr/lib/site-packages/torch/nn/functional.py:3", "/home/me/net.py:12"]
+    guards = [Guard("/x/site-packages/timm/vit.py:1", own=False), Guard("/home/me/net.py:12")]
     said = capture_errors.capture_error("net", RuntimeError(text), guards)
     assert said == "'net' fixes a dynamic axis at size 4 at /home/me/net.py:12"
 
 
+def test_guards_of_libraries_are_nobodys_line_unless_they_fix_a_size() -> None:
+    library, fixing = Guard("mine.py:1", own=False), Guard("mine.py:2", own=False, fixes=True)
+    assert capture_errors.at([library]) == ""
+    assert capture_errors.at([library, fixing]) == " at mine.py:2"
+    assert capture_errors.at([library, fixing, Guard("mine.py:4")]) == " at mine.py:4"
+
+
+class Steps(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros_like(x[:, 0])
+        for step in range(x.shape[1]):
+            state = state + x[:, step]
+        return state
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.GRU(2, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states: torch.Tensor = self.layer(x)[0]
+        return states
+
+
 @pytest.mark.parametrize(
-    "guard", ["/x/site-packages/timm/vit.py:1", "/src/torch/nn/a.py:2", "torch/_prims/b.py:3", "_subclasses/c.py:4"]
+    ("module", "line"),
+    [(Steps(), "for step in range(x.shape[1]):"), (Recurrent(), "states: torch.Tensor = self.layer(x)[0]")],
 )
-def test_guards_of_libraries_are_nobodys_line(guard: str) -> None:
-    assert capture_errors.at([guard]) == ""
-    assert capture_errors.at([guard, "mine.py:4"]) == " at mine.py:4"
+def test_a_size_that_is_fixed_names_the_whole_path_and_the_users_line(module: torch.nn.Module, line: str) -> None:
+    axes = {"batch": Axis(1, 1, 4), "steps": Axis(5, 2, 8)}
+    spec = ModelSpec("net", module.eval(), (Input("x", ("batch", "steps", 2)),), (Output("y"),), axes)
+    with pytest.raises(CaptureError, match=rf"fixes a dynamic axis at size \d at {re.escape(__file__)}:\d+ ") as caught:
+        capture(spec)
+    assert line in str(caught.value)
 
 
 class Packed(torch.nn.Module):
@@ -69,10 +99,12 @@ def test_guards_are_read_from_torchs_log_and_the_log_is_left_as_it_was() -> None
     with capture_errors.guards_added() as found:
         logger.info(GUARD, "/home/me/net.py:12")
         logger.info("something else")
-    assert found == ["/home/me/net.py:12"]
+    (guard,) = found
+    assert guard.where.startswith(f"{__file__}:")  # of the code that runs, whatever path the log tells
+    assert (guard.own, guard.fixes) == (False, True)
     assert (logger.level, list(logger.handlers), logger.propagate) == before
     logger.info(GUARD, "/home/me/later.py:1")
-    assert found == ["/home/me/net.py:12"]
+    assert found == [guard]
 
 
 @pytest.fixture(scope="module")
