@@ -263,7 +263,12 @@ def _place(index: Index, source: Callable[[File], Path], staged: Path) -> None:
 
 def _stored(folder: Path, address: Address) -> Index:
     """The index of a build folder that the cache or the store has, so that nothing is lost where it is replaced."""
-    index, _ = index_of(folder)
+    try:
+        index, _ = index_of(folder)
+    except ArtifactError as error:
+        raise UsageError(
+            f"'{folder}' is in the way and holds no whole build: move it, or choose another folder with --into"
+        ) from error
     if _known(index.version) is None:
         try:
             resolve(Address(address.url, index.version))

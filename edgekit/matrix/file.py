@@ -22,6 +22,16 @@ from edgekit.pipeline.outcome import allowed_budgets
 from edgekit.pipeline.plan import planned
 from edgekit.target import Target
 
+WRONG = {
+    "missing": "is missing",
+    "too_short": "is empty",
+    "string_type": "must be a text",
+    "model_type": "must be a text or a table",
+    "dict_type": "must be a table",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+}
+"""What is wrong with a value, by Pydantic's name for it."""
 Options = dict[str, bool | int | float | str | tuple[str, ...]]
 
 
@@ -96,7 +106,8 @@ def read_file(path: Path) -> MatrixFile:
         first = error.errors(include_url=False, include_input=False)[0]
         where, known = ".".join(map(str, first["loc"])), _keys_beside(first["loc"])
         if first["type"] != "extra_forbidden":
-            raise UsageError(f"'{path}': {where}: {first['msg']}") from error
+            wrong = WRONG.get(first["type"], f"is wrong: {first['msg']}")
+            raise UsageError(f"'{path}': {where} {wrong}") from error
         meant = suggestion(str(first["loc"][-1]), known)
         raise UsageError(f"'{path}': no key '{where}': {meant}possible are {', '.join(known)}") from error
 
@@ -129,6 +140,8 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
     if twice := [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]:
         raise UsageError(f"'{twice[0]}' is asked for twice: remove one of its sets of options or additions")
     if not cells:
+        if columns:
+            raise UsageError("the matrix has no cell: its [[exclude]] leave all of them out")
         raise UsageError("the matrix has no cell: name targets, for example targets = ['onnx', 'onnx-fp16']")
     return tuple(cells)
 

@@ -169,6 +169,7 @@ def _prove(
     import torch
 
     graph = exported.module()
+    ranks: dict[str, tuple[int, Mapping[str, int]]] = {}
     for seed, sizes in enumerate(shapes):
         arguments = to_tensors(spec, spec.random(seed, sizes))
         with torch.no_grad():
@@ -181,6 +182,13 @@ def _prove(
             except Exception as error:
                 raise CaptureError(_failing(spec.name, dict(sizes), error, guards)) from error
         for name in expected:
+            now = expected[name].ndim
+            rank, other = ranks.setdefault(name, (now, sizes))
+            if now != rank:
+                raise CaptureError(
+                    f"the output '{name}' of '{spec.name}' has {rank} axes at {dict(other)} and {now} at {dict(sizes)}: "
+                    "squeeze() leaves out what has size 1; name an axis of fixed size, or let that axis begin at 2"
+                )
             if not _close(expected[name], got[name]):
                 raise CaptureError(
                     f"the captured graph of '{spec.name}' answers differently from the module at {sizes} in output "

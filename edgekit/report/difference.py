@@ -176,7 +176,7 @@ def _notes(old: Study, new: Study) -> Iterator[str]:
     elif old.reference.files.get(OUTPUTS) != new.reference.files.get(OUTPUTS):
         yield "the references hold other answers, made by the same device"
     hosts = [sorted({row.processor for row in study.rows if row.processor}) for study in (old, new)]
-    if hosts[0] != hosts[1]:
+    if all(hosts) and hosts[0] != hosts[1]:
         told = f"{'; '.join(hosts[0])} and {'; '.join(hosts[1])}"
         yield f"the builds were judged on different hosts, so their speeds are not compared: {told}"
 

@@ -93,6 +93,16 @@ def test_what_somebody_wrote_into_the_cache_is_fetched_again(s3: S3, build: Path
     assert contents(cached) == contents(build)
 
 
+def test_a_folder_that_is_no_whole_build_is_in_the_way_of_a_pull(s3: S3, build: Path, tmp_path: Path) -> None:
+    push(build)
+    mine = tmp_path / "into" / "small" / "mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match=r"small' is in the way and holds no whole build: move it, or .* --into"):
+        pull(tmp_path / "into")
+    assert mine.read_text() == "mine"
+
+
 @pytest.mark.parametrize("fault", [BUSY, HALF, LATE])
 def test_a_store_that_fails_now_and_then_is_asked_again(
     s3: S3, build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str

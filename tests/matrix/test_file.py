@@ -55,7 +55,10 @@ def test_cells_are_left_out_and_added(tmp_path: Path) -> None:
         ("targets = [", "is not TOML"),
         (GOOD.replace("targets", "target"), "no key 'target': did you mean 'targets'? possible are models, targets"),
         (GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", wieghts = "a"}}'), "no key 'models.small.wieghts': did you"),
-        (GOOD.replace(f'"{MODEL}"', "3"), "models.small: Input should be"),
+        (GOOD.replace(f'"{MODEL}"', "3"), "models.small must be a text or a table"),
+        (GOOD.replace(f'"{MODEL}"', "{}"), "models.small.model is missing"),
+        ("targets = 3\n" + GOOD.split("\n", 1)[1], "targets must be a list"),
+        (GOOD + "[[exclude]]\n", "the matrix has no cell: its [[exclude]] leave all of them out"),
         (GOOD.replace(MODEL, "arr-coc-tyni"), "models.small: no model 'arr-coc-tyni': did you mean 'arr-coc-tiny'?"),
         (GOOD.replace(MODEL, "no_such:model"), "models.small: cannot import 'no_such'"),
         (GOOD.replace(MODEL, "edgekit.testing:no"), "models.small: 'edgekit.testing' has no function 'no'"),
@@ -72,7 +75,7 @@ def test_cells_are_left_out_and_added(tmp_path: Path) -> None:
         (GOOD + '[[exclude]]\ntarget = "coreml"\n', "leaves no cell out"),
         (GOOD + '[[include]]\nmodel = "smal"\ntarget = "web"\n', "no model of the file: did you mean 'small'?"),
         (GOOD.replace('"onnx-fp16", "onnx"', ""), "the matrix has no cell"),
-        ("[models]\n", "models: Dictionary should have at least 1 item"),
+        ("[models]\n", "models is empty"),
     ],
 )
 def test_a_mistake_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:

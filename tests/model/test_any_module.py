@@ -236,6 +236,15 @@ class Gap(nn.Module):
         return x + (y if y is not None else 0) - (z if z is not None else 0)
 
 
+def test_any_names_are_given_in_a_pair() -> None:
+    class Named(torch.nn.Module):
+        def forward(self, **given: torch.Tensor) -> torch.Tensor:
+            return given["a"] - given["b"]
+
+    spec = spec_of_module(Named().eval(), ((), {"a": torch.ones(1, 2), "b": torch.zeros(1, 2)}))
+    assert [i.name for i in spec.inputs] == ["a", "b"]
+
+
 def test_an_example_with_a_gap_is_given_by_name() -> None:
     spec = spec_of_module(Gap().eval(), {"x": torch.ones(1, 6), "z": torch.ones(1, 6)})
     assert not spec.module(torch.ones(1, 6), torch.ones(1, 6))[0].any()

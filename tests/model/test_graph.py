@@ -14,7 +14,7 @@ from edgekit.model.graph import capture
 from edgekit.model.program import load_program, program_matches, save_program
 from edgekit.model.records import PROGRAM
 from edgekit.model.sources.checkpoint import write_checkpoint
-from edgekit.model.spec import Input, ModelSpec, Output
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.storage.door import sealed
 from edgekit.testing import small_model
 from tests import models
@@ -158,3 +158,14 @@ def test_a_wrong_number_of_outputs_is_refused() -> None:
     two = ModelSpec(name="two", module=models.Function(lambda x, s: x * s), inputs=models.IMAGES, outputs=(), axes={})
     with pytest.raises(ModelError, match="returned 1 outputs but declares 0"):
         named_outputs(two, torch.zeros(1))
+
+
+def test_an_output_that_loses_an_axis_at_a_size_is_refused() -> None:
+    class Squeezed(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.squeeze(1) * 2
+
+    axes = {"batch": Axis(1, 1, 4), "steps": Axis(1, 1, 8)}
+    spec = ModelSpec("net", Squeezed().eval(), (Input("x", ("batch", "steps", 2)),), (Output("y"),), axes)
+    with pytest.raises(CaptureError, match=r"'y' of 'net' has \d axes at .* and \d at .*: squeeze\(\) leaves out"):
+        capture(spec)

@@ -113,6 +113,12 @@ def test_what_is_gone_is_worse(filled: Any, later: Path) -> None:
     assert ("onnx · cpu", "verified") in {(c.artifact, c.after) for c in back.better}
 
 
+def test_a_build_without_a_host_was_judged_on_no_other_one(filled: Any, later: Path) -> None:
+    for manifest in later.glob("*/manifest.json"):
+        manifest.write_text("{")
+    assert not any("different hosts" in line for line in compare_builds(filled.folder, later).lines)
+
+
 def test_a_verdict_that_rests_on_less_is_worse(filled: Any, later: Path) -> None:
     changed(filled.folder, "onnx", evidence=Evidence(inputs={"evaluation": 144, "stress": 30}, shapes=24))
     changed(later, "onnx", evidence=Evidence(inputs={"evaluation": 12, "stress": 30}, shapes=24))

@@ -75,8 +75,9 @@ def arguments_of(module: torch.nn.Module, example: Any) -> Arguments:
     import torch
 
     parameters = parameters_of(module)
-    args, kwargs = _split(example, {p.name for p in parameters})
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    any_name = len(names) < 2 and any(p.kind is p.VAR_KEYWORD for p in parameters)  # a pair is no two inputs
+    args, kwargs = _split(example, None if any_name else {p.name for p in parameters})
     known = parameter_names(module)
     unknown = [name for name in kwargs if name not in known]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
@@ -111,13 +112,13 @@ def tensors_of(module: torch.nn.Module, example: Any) -> Named:
     return arguments.tensors if isinstance(arguments, Arguments) else arguments_of(module, example).tensors
 
 
-def _split(example: Any, parameters: set[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _split(example: Any, parameters: set[str] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(example, Mapping):
         return (), {str(name): value for name, value in example.items()}
     if not isinstance(example, Sequence) or isinstance(example, str) or hasattr(example, "_fields"):
         return (example,), {}
     both = len(example) == 2 and isinstance(example[0], tuple) and isinstance(example[1], Mapping)
-    if both and set(example[1]) <= parameters:
+    if both and (parameters is None or set(example[1]) <= parameters):
         return example[0], dict(example[1])
     return tuple(example), {}
 
