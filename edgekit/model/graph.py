@@ -187,8 +187,8 @@ def _prove(
             if now != rank:
                 raise CaptureError(
                     f"the output '{name}' of '{spec.name}' has {rank} axes at {dict(other)} and {now} at "
-                    f"{dict(sizes)}: squeeze() leaves out what has size 1; name an axis of fixed size, or let that axis "
-                    "begin at 2"
+                    f"{dict(sizes)}: squeeze() leaves out what has size 1; name an axis of fixed size, or let that "
+                    "axis begin at 2"
                 )
             if not _close(expected[name], got[name]):
                 raise CaptureError(
