@@ -103,7 +103,7 @@ def _lookup(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """What takes rows of such a table, in the place of a Gather."""
     from onnx import TensorProto, helper
 
-    table, ids, rows = *node.input, node.output[0]
+    (table, ids), rows = node.input, node.output[0]
     return [
         helper.make_node("Gather", [f"{table}_int8", ids], [f"{rows}_int8"], name=node.name),
         helper.make_node("Cast", [f"{rows}_int8"], [f"{rows}_steps"], name=f"{node.name}/Cast", to=TensorProto.FLOAT),

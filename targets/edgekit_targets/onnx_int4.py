@@ -1,8 +1,7 @@
 """ONNX, 4-bit weights: linear layers in blocks of 32 inputs, with a scale and a zero point for each.
 
 Where INT8's limits do not hold so, the most sensitive groups of layers get 8 bits. Other weights are stored in INT8 or
-fp16, and arithmetic is in float. It is smaller, and not quicker by itself: where a run is bound by reading weights (as
-of text that is generated token by token) it gains, where many rows are multiplied at once it loses.
+fp16. What such a layer reads may be rounded to INT8 in blocks as it runs (`accuracy_level` 4).
 """
 
 from __future__ import annotations
@@ -69,8 +68,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         chosen = fallback(parts, judged, snr, lambda done, text: job.progress(0.1 + 0.8 * done, text))
     save_graph(made(chosen.groups), out / ENTRY)
     kept = (f"in 8 bits: {', '.join(chosen.groups)}",) if chosen.groups else ()
-    notes = (*kept, "all arithmetic is in float", *chosen.notes)
-    return Exported(precision="int4", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=chosen.failures)
+    return Exported(
+        precision="int4", entry=ENTRY, dynamic=job.dynamic, notes=(*kept, *chosen.notes), failures=chosen.failures
+    )
 
 
 def _parts(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:

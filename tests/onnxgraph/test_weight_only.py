@@ -178,15 +178,13 @@ def test_a_large_table_that_is_looked_up_has_a_scale_a_row(attributes: dict[str,
     table = rounded(1024, 64)
     table[3], table[4] = table[3] * 1000, 0.0
     nodes = [
-        helper.make_node("Gather", ["table", "first"], ["y"], name="words/Gather", **attributes),
+        helper.make_node("Gather", ["table", "first"], ["y"], name="words/Gather"),
         helper.make_node("Gather", ["table", "second"], ["z"], name="words/Gather_1"),
     ]
-    types = dict.fromkeys(("first", "second"), onnx.TensorProto.INT64)
-    shapes: tuple[dict[str, tuple[int | str, ...]], ...] = (
-        {"first": ("n", "m"), "second": ("n",)},
-        {"y": ("n", "m", 64), "z": ("n", 64)},
-    )
-    before = model(nodes, *shapes, {"table": table}, types)
+    nodes[0].attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+    types = dict.fromkeys(("first", "second"), int(onnx.TensorProto.INT64))
+    outputs = {"y": ("n", "m", 64), "z": ("n", 64)}
+    before = model(nodes, {"first": ("n", "m"), "second": ("n",)}, outputs, {"table": table}, types)
     after = weight_only.quantize_weights(before)
     held = weights(after)
     assert (held["table_int8"].dtype.name, held["table_scale"].shape, "table" in held) == ("int8", (1024, 1), False)
