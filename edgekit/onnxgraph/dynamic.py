@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 SMALLEST = 1e-30
 """Of a scale: a token of zeros stays one."""
-WITH_ZERO_POINT = 4
-"""Inputs of a MatMulInteger whose weight has a zero point."""
 AXES_AS_INPUT = 18
 """Opset from which ReduceMax reads its axes as an input."""
 
@@ -80,7 +78,7 @@ def quantize_dynamic(
                 weight_type=QuantType.QInt8,
             )
         quantized = onnx.load(result)
-    return weight_only.quantize_weights(_shortened(_ordered(quantized)), convolutions)
+    return weight_only.quantize_weights(_ordered(quantized), convolutions)
 
 
 def _ordered(graph: onnx.ModelProto) -> onnx.ModelProto:
@@ -93,33 +91,6 @@ def _ordered(graph: onnx.ModelProto) -> onnx.ModelProto:
     model = ir.from_proto(graph)
     passes.TopologicalSortPass()(model)
     return ir.to_proto(model)
-
-
-def _shortened(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph without the weights' zero points, which are all 0 as where none is given, and with shorter names.
-
-        <node>_scales_mul:0              -> <y>_scales
-        <y>_output_quantized             -> <y>_sums
-        <y>_output_quantized_cast_output -> <y>_sums_fp32
-
-    In arr-coc-tiny both together are 17 KB of 3.5 MB.
-    """
-    from onnx import numpy_helper
-
-    zeros = {i.name for i in graph.graph.initializer if not numpy_helper.to_array(i).any()}
-    names: dict[str, str] = {}
-    for node in graph.graph.node:
-        if node.op_type == "MatMulInteger" and node.input[-1] in zeros and len(node.input) == WITH_ZERO_POINT:
-            del node.input[-1]
-        if node.op_type == "Mul" and node.input[1].endswith("_scales_mul:0"):
-            sums, written = f"{node.output[0]}_output_quantized", node.output[0]
-            names |= {node.input[1]: f"{written}_scales", sums: f"{written}_sums"}
-            names[f"{sums}_cast_output"] = f"{written}_sums_fp32"
-    for node in graph.graph.node:
-        for ends in (node.input, node.output):
-            ends[:] = [names.get(name, name) for name in ends]
-    set_weights(graph.graph, graph.graph.initializer)
-    return graph
 
 
 @contextlib.contextmanager
