@@ -88,15 +88,16 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
 def _looked_up(graph: onnx.ModelProto, name: str) -> bool:
     """Whether nothing reads a table but nodes that take rows of it, outside of branches and loops."""
     nodes = [node for node in graph.graph.node if name in names_read(node)]
-    rows = (n.op_type == "Gather" and [*n.input].index(name) == 0 and not any(a.i for a in n.attribute) for n in nodes)
-    return all(rows) and all(name not in (node.input[1:]) for node in nodes)
+    return all(
+        node.op_type == "Gather" and name not in node.input[1:] and not any(axis.i for axis in node.attribute)
+        for node in nodes
+    )
 
 
 def _by_row(name: str, values: Array) -> dict[str, Array]:
     """A table in INT8 and a scale for each row."""
-    peaks = np.abs(values).max(axis=1, keepdims=True)
-    scale = np.where(peaks > 0, peaks / 127.0, 1.0).astype(np.float32)
-    return {f"{name}_int8": np.round(values / scale).astype(np.int8), f"{name}_scale": scale}
+    rounded, scale = _in_steps(values, 0)
+    return {f"{name}_int8": rounded, f"{name}_scale": scale}
 
 
 def _lookup(node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -139,14 +140,19 @@ def _rounded(values: Array) -> tuple[Array, Array, int]:
     """A weight in INT8, its scales, and the axis that these are of: inputs or outputs, whichever loses less."""
     candidates = []
     for axis in range(min(values.ndim, 2)):
-        others = tuple(a for a in range(values.ndim) if a != axis)
-        peaks = np.abs(values).max(axis=others, keepdims=True)
-        scale = np.where(peaks > 0, peaks / 127.0, 1.0).astype(np.float32)
-        rounded = np.clip(np.round(values / scale), -127, 127).astype(np.int8)
+        rounded, scale = _in_steps(values, axis)
         lost = float(((values - rounded * scale).astype(np.float64) ** 2).sum())
         candidates.append((lost, axis, rounded, scale))
     _, axis, rounded, scale = min(candidates, key=lambda each: each[:2])
     return rounded, scale, axis
+
+
+def _in_steps(values: Array, axis: int) -> tuple[Array, Array]:
+    """Values in INT8, and the scales of one axis, which keep the other axes with size 1."""
+    others = tuple(a for a in range(values.ndim) if a != axis)
+    peaks = np.abs(values).max(axis=others, keepdims=True)
+    scale = np.where(peaks > 0, peaks / 127.0, 1.0).astype(np.float32)
+    return np.clip(np.round(values / scale), -127, 127).astype(np.int8), scale
 
 
 def _fits_fp16(values: Array, weighs: bool) -> bool:

@@ -261,12 +261,13 @@ class _Search:
         return SearchResult(self.trials.quantized(chosen.recipe), chosen, ranked[0])
 
     def _with_more_floats(self, recipe: QuantConfig, order: Sequence[str]) -> list[Trial]:
-        """Put the most sensitive groups back into float until the gate holds; one of them where it held before."""
-
-        def judge(floats: tuple[str, ...]) -> Trial:
-            return self.trials.judge(recipe.keeping(*self.options.floats, *floats))
-
-        return with_more_floats(order, judge, lambda trial: trial.quality.passed)
+        """Put the most sensitive groups back into float, one more each time, until the gate holds; never all."""
+        trials: list[Trial] = []
+        for count in range(1, len(order)):
+            trials.append(self.trials.judge(recipe.keeping(*self.options.floats, *order[:count])))
+            if trials[-1].quality.passed:
+                break
+        return trials
 
     def _between_sizes(self, ranked: Sequence[Trial], order: Sequence[str]) -> Trial:
         """The first that passed and holds between the sizes of the grid as well; where none does, the nearest to that.
@@ -350,24 +351,6 @@ class Fallback:
         return (f"no choice holds the gate's limits on samples held back from calibration: {self.quality.broken[0]}",)
 
 
-def with_more_floats(
-    order: Sequence[str], judge: Callable[[tuple[str, ...]], T], passed: Callable[[T], bool]
-) -> list[T]:
-    """What was judged with the first of some groups in float, one more each time, until one passes; never with all.
-
-    Args:
-        order: The groups, the most sensitive first.
-        judge: Makes a candidate with these groups in float, and says how good it is.
-        passed: Whether that is enough.
-    """
-    rows: list[T] = []
-    for count in range(1, len(order)):
-        rows.append(judge(tuple(order[:count])))
-        if passed(rows[-1]):
-            break
-    return rows
-
-
 def fewest_broken(candidates: Iterable[T], broken: Callable[[T], int]) -> T:
     """The first of some candidates (at least one) that breaks no limit; where none is, the one that breaks fewest.
 
@@ -409,15 +392,13 @@ def fallback(
             alone[part] = snr(tuple(sorted(other for other in parts if other != part)))
         order = sorted(alone, key=alone.__getitem__)
 
-    def tried(groups: tuple[str, ...]) -> Quality:
-        progress(0.5 + 0.5 * len(groups) / len(order), f"with more bits: {', '.join(sorted(groups))}")
-        qualities[tuple(sorted(groups))] = quality = judge(tuple(sorted(groups)))
-        return quality
-
     failing, passing = 0, len(order)
     while passing - failing > 1:
         count = (failing + passing) // 2
-        failing, passing = (failing, count) if tried(tuple(order[:count])).passed else (count, passing)
+        groups = tuple(sorted(order[:count]))
+        progress(1.0 - 0.5 * (passing - failing) / len(order), f"with more bits: {', '.join(groups)}")
+        qualities[groups] = judge(groups)
+        failing, passing = (failing, count) if qualities[groups].passed else (count, passing)
     holding = [groups for groups, quality in qualities.items() if quality.passed]
     best = min(holding, key=len) if holding else max(qualities, key=lambda groups: qualities[groups].snr_db)
     return Fallback(best, qualities[best], len(qualities))

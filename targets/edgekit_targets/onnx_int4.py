@@ -14,7 +14,7 @@ from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.onnxgraph import nbits, optimizer, weight_only
 from edgekit.onnxgraph.graph import save_graph
-from edgekit.onnxgraph.groups import linear_groups
+from edgekit.onnxgraph.groups import linear_groups, nodes_of
 from edgekit.quantization import calibration
 from edgekit.quantization.calibration import extra_inputs
 from edgekit.quantization.evaluator import Evaluator, Quality, strictest
@@ -48,11 +48,11 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             f"4 bits: {ALTERNATIVES}"
         )
 
+    every, block = nodes_of(parts, ()), int(job.get(BLOCK))
+
     def made(eight: tuple[str, ...]) -> onnx.ModelProto:
-        layers = {group: nodes for group, nodes in parts.items() if group in eight}
-        finer = frozenset(node for nodes in layers.values() for node in nodes)
-        every = frozenset(node for nodes in parts.values() for node in nodes)
-        return weight_only.quantize_weights(nbits.quantize_blocks(graph, every, finer, int(job.get(BLOCK))))
+        finer = [node for group in eight for node in parts[group]]
+        return weight_only.quantize_weights(nbits.quantize_blocks(graph, every, finer, block))
 
     samples = calibration.available(spec, SAMPLES)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
