@@ -36,7 +36,7 @@ $(VENV)/.test: $(VENV)/.export
 $(VENV)/.web: $(VENV)/.export
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[cpu,web]'
 	$(COMPILE)
-	$(BIN)/python -m edgekit_targets._site
+	$(BIN)/python -m edgekit_targets.web.site
 	touch $@
 
 # What npm holds: the browser's page with axe-core, and Kotlin's compiler. Without them their tests say what to install.

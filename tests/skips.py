@@ -38,7 +38,7 @@ def _refuse_silence(report: pytest.TestReport | pytest.CollectReport) -> None:
 def no_chromium() -> str:
     """Why there is no browser to drive, in a sentence; empty where there is one."""
     from edgekit.errors import NotVerifiedHere
-    from edgekit.runtime.browser import NO_PLAYWRIGHT, find_chromium, launch
+    from edgekit_targets.web.browser import NO_PLAYWRIGHT, find_chromium, launch
 
     if util.find_spec("playwright") is None:
         return NO_PLAYWRIGHT

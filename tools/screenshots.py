@@ -16,8 +16,8 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
-from edgekit.runtime import browser as chromium
-from edgekit.serving.static import Server
+from edgekit_targets.web.export import browser as chromium
+from edgekit_targets.web.server import Server
 
 OUT = Path(__file__).parents[1] / "web" / "docs"
 WIDEST, QUALITY = 1200, 72

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.counter_rng import Chance
+from edgekit_arrcoc.counter_rng import Chance
 from training.drawing import TEXTURES, TURN, Strokes, rotate, weave
 
 KINDS = ("gradient", "clouds", "pattern", "photograph")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.counter_rng import MASK, scramble
+from edgekit_arrcoc.counter_rng import MASK, scramble
 
 UNIT = 1024
 """A shape's radius in its own coordinates."""

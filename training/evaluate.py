@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.model import ArrCoc
-from edgekit.arrcoc.nouns import NAMES
-from edgekit.arrcoc.queries import DRAWN, concept_table
+from edgekit_arrcoc.model import ArrCoc
+from edgekit_arrcoc.nouns import NAMES
+from edgekit_arrcoc.queries import DRAWN, concept_table
 from edgekit.model.spec import Array
 from training import flat, naming, obvious, photographs, presence, questions, scores, sets, sprites
 from training.objects import Frame
@@ -243,7 +243,7 @@ def _plain(scores: dict[str, Scores]) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Measure the shipped model."""
-    from edgekit.arrcoc.presets import HOME, arr_coc_tiny
+    from edgekit_arrcoc.presets import HOME, arr_coc_tiny
 
     parser = argparse.ArgumentParser(description="Measure the shipped arr-coc-tiny on held-out scenes.")
     parser.add_argument("--scenes", type=int, default=1024)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.counter_rng import Chance
+from edgekit_arrcoc.counter_rng import Chance
 
 REFERENCE_EDGE = 224
 """Pixels over which the light across a scene is given."""

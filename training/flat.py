@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.counter_rng import Chance
-from edgekit.arrcoc.queries import ATTRIBUTES
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.queries import ATTRIBUTES
 from training import exposure
 from training.background import gradient
 from training.drawing import SHAPES, TURN, Strokes, quarters, rotate, weave

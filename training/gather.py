@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.datasets import read_picture
+from edgekit_arrcoc.datasets import read_picture
 from edgekit.errors import UsageError
 from training.photographs import BANK_EDGE
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.counter_rng import Chance
-from edgekit.arrcoc.nouns import NAMES, NOUNS, UNSURE
-from edgekit.arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS, OBJECT, OUTLINE
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.nouns import NAMES, NOUNS, UNSURE
+from edgekit_arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS, OBJECT, OUTLINE
 from training import questions
 from training.questions import ABSENT, HARD, NAMED, SHARES, SUBSETS, TRIES, Posed, _subset, _target
 from training.scenes import Scenes

@@ -1,4 +1,4 @@
-"""Near words: proposals for `edgekit/arrcoc/near.py`, out of WordNet and a sentence encoder.
+"""Near words: proposals for `plugins/edgekit_arrcoc/near.py`, out of WordNet and a sentence encoder.
 
     python -m training.near --wordnet /usr/share/wordnet --words /usr/share/dict/words --encoder FOLDER
 
@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from edgekit.arrcoc import nouns
-from edgekit.arrcoc.queries import CONCEPTS, DRAWN
+from edgekit_arrcoc import nouns
+from edgekit_arrcoc.queries import CONCEPTS, DRAWN
 from edgekit.model.spec import Array
 
 ALIKE = 0.42

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgekit.arrcoc.model import ArrCoc
-from edgekit.arrcoc.nouns import NOUNS
+from edgekit_arrcoc.model import ArrCoc
+from edgekit_arrcoc.nouns import NOUNS
 from training.fake_quant import Coarse
 from training.objects import Frame
 from training.questions import OUTLINE_FULL, Questions

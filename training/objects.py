@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.counter_rng import Chance
-from edgekit.arrcoc.queries import ATTRIBUTES
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.queries import ATTRIBUTES
 from training.drawing import TURN, Strokes, stamp
 
 EDGE = 224

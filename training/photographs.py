@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.counter_rng import Chance
-from edgekit.arrcoc.datasets import read_picture
-from edgekit.arrcoc.presets import HOME
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.datasets import read_picture
+from edgekit_arrcoc.presets import HOME
 from edgekit.errors import CheckpointError
 from training import exposure
 from training.background import soften

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.arrcoc.presets import PRESENCE
+from edgekit_arrcoc.presets import PRESENCE
 from edgekit.errors import CheckpointError
 from edgekit.model.spec import Array
 from training.scores import auroc

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.counter_rng import Chance
-from edgekit.arrcoc.queries import ATTRIBUTES, MEANINGS, OBJECT, OUTLINE
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.queries import ATTRIBUTES, MEANINGS, OBJECT, OUTLINE
 from training.scenes import CELL, Scenes
 
 KINDS = ("attributes", "anything", "outlines")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgekit.arrcoc.datasets import covered
+from edgekit_arrcoc.datasets import covered
 from edgekit.model.spec import Array
 
 Floats = npt.NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""The evaluation and calibration sets: `python -m training.sets` renders them again for `edgekit.arrcoc.datasets`.
+"""The evaluation and calibration sets: `python -m training.sets` renders them again for `edgekit_arrcoc.datasets`.
 
 Seeds are 32-bit numbers. Training draws from the lower half; the sets have ranges of their own in the upper half. The
 evaluation set has 80 rendered scenes, 40 scenes on photographs that training never saw, 24 parts of such photographs
@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.counter_rng import Chance
-from edgekit.arrcoc.datasets import CALIBRATION_PICTURES, digest
-from edgekit.arrcoc.presets import HOME
-from edgekit.arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.datasets import CALIBRATION_PICTURES, digest
+from edgekit_arrcoc.presets import HOME
+from edgekit_arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS
 from edgekit.model.spec import Array
 from training import flat, naming, photographs, questions, scenes, sprites
 from training.objects import EDGE

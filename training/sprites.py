@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.counter_rng import Chance
-from edgekit.arrcoc.nouns import GROUPS, NOUNS
-from edgekit.arrcoc.queries import ATTRIBUTES, MEANINGS
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.nouns import GROUPS, NOUNS
+from edgekit_arrcoc.queries import ATTRIBUTES, MEANINGS
 from edgekit.errors import UsageError
 from training.drawing import SHAPES, UNIT, rotate
 from training.names import ALSO, SLUGS

@@ -2,7 +2,7 @@
 
 A source distribution carries `web/dist`, a wheel the same as `edgekit_targets/_web`, with its WebAssembly as `.xz`:
 8.5 MB instead of 14.4. In a checkout npm builds the page; a source distribution has it. Editable installations build on
-demand (targets/edgekit_targets/_site.py).
+demand (targets/edgekit_targets/web/site.py).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def report(
 ) -> None:
     """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
     from edgekit import report as reports
-    from edgekit.stores import local
+    from edgekit_stores.api import local
 
     if history is not None:
         trend, page = reports.write_history(history)
@@ -70,7 +70,7 @@ def diff(
     """Tell what became better or worse between two builds, by artifact, image and metric; exit 3 if any is worse."""
     from edgekit.report.change import Allowed
     from edgekit.report.difference import are_matrices, compare_builds, compare_matrices
-    from edgekit.stores import local
+    from edgekit_stores.api import local
 
     there, here = (local(build, progress=progress_style(as_json)) for build in (before, after))
     compare = compare_matrices if are_matrices(there, here) else compare_builds

@@ -78,8 +78,8 @@ def demo(
     browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the default browser.")] = True,
 ) -> None:
     """Serve a build's browser bundle, or a bundle, on this machine until interrupted."""
-    from edgekit.serving.static import Server
-    from edgekit.stores import local
+    from edgekit_targets.web.server import Server
+    from edgekit_stores.api import local
 
     build = local(build)
     server = Server(build if (build / "index.html").is_file() else build / "web", host, port)
@@ -142,8 +142,8 @@ def assets(
     as_json: Json = False,
 ) -> None:
     """Write what a mobile app's build consumes: artifacts, golden vectors, typed constants."""
-    from edgekit import apps
-    from edgekit.stores import local
+    import edgekit_apps as apps
+    from edgekit_stores.api import local
 
     key = required(key, require_signature)
     folder = local(build, key=key, progress=progress_style(as_json))
@@ -172,8 +172,8 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Tell in which modules an artifact's error starts and which pass it on; writes JSON and a plot."""
-    from edgekit.analysis import attribution
-    from edgekit.stores import local
+    from edgekit_inspect import attribution
+    from edgekit_stores.api import local
 
     artifact = local(artifact, writable=True, progress=progress_style(as_json))
     explanation = attribution.explain(artifact, images)
@@ -214,8 +214,8 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show what an ONNX artifact computes, and how much of it in INT8 and in float: by operator and by layer."""
-    from edgekit.analysis import inspection
-    from edgekit.stores import local
+    from edgekit_inspect import inspection
+    from edgekit_stores.api import local
 
     artifact = local(artifact, progress=progress_style(as_json))
     if provider:
@@ -264,7 +264,7 @@ def show_provider(artifact: Path, provider: str, html: bool, as_json: bool) -> N
     Raises:
         UsageError: If there is no such provider, or a page is asked for.
     """
-    from edgekit.analysis import providers
+    from edgekit_inspect import providers
     from edgekit.cli.console import print_table
     from edgekit.model.input_rows import BATCH
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from edgekit import registry
 from edgekit.artifact.manifest import Manifest
 from edgekit.errors import UsageError, suggestion
-from edgekit.runtime import qnn
-from edgekit.runtime.buckets import is_index
+from edgekit_targets.onnx.export import qnn
+from edgekit_targets.onnx.bucket_runtime import is_index
 from edgekit.target import FP16, Target, Tolerance
 
 CUDA = "CUDAExecutionProvider"
@@ -35,7 +35,7 @@ class RuntimeSettings:
 
     `kind` is what opens an artifact: "onnxruntime", "openvino", "iree", "torch", "android" or "onnxruntime_qnn". Names
     of settings with a prefix go to the provider as they are. `opens` are the ends of files' names, of which `.onnx`
-    stands for a folder of them too (`edgekit.runtime.buckets`); `install` is the command that installs it.
+    stands for a folder of them too (`edgekit_targets.onnx.bucket_runtime`); `install` is the command that installs it.
     `emulated`: the processor is not the host's; it is asked at the default sizes, or those of a folder's files, for
     each of which it compiles, and is not timed. `half`: it computes fp32 in fp16.
     """

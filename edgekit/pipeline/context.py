@@ -9,7 +9,7 @@ from pathlib import Path
 from edgekit.artifact.run_record import MODEL
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.listener import Listener
-from edgekit.pipeline.signature import Signed
+from edgekit_provenance.signature import Signed
 from edgekit.reference.store import Reference
 from edgekit.storage.limits import Limits, limits_for
 from edgekit.target import Target

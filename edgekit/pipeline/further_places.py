@@ -18,7 +18,8 @@ from edgekit.artifact.run_record import REFERENCE
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere, RuntimeMissingError, UsageError
 from edgekit.evaluate.engine import AGAIN
-from edgekit.hosts import adb, ssh
+from edgekit.hosts import ssh
+from edgekit_apps import adb
 from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace, further_place
 from edgekit.hosts.pack import archive, write_pack
 from edgekit.hosts.run_record import Answered, Measured, read_returned

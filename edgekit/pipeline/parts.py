@@ -29,7 +29,7 @@ from edgekit.model.folder import CHANGED, code_digest, code_of
 from edgekit.model.parts import Parts, Session
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline.driven import Driven, answered, driven
-from edgekit.pipeline.hub import write_hub
+from edgekit_hub.folder import write_hub
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory

@@ -48,7 +48,7 @@ from edgekit.pipeline.export_step import make
 from edgekit.pipeline.listener import Listener, read_durations, write_duration
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, allowed_budgets, held_to_budgets
 from edgekit.pipeline.plan import Options, made_from_onnx, planned, reserves_of
-from edgekit.pipeline.signature import require_signed
+from edgekit_provenance.signature import require_signed
 from edgekit.pipeline.soak import Soak, soaked
 from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain

@@ -29,7 +29,7 @@ from edgekit.reference.store import declaration, write_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime
-from edgekit.runtime.torch_cuda import captured
+from edgekit_targets.inductor.cuda_runtime import captured
 from edgekit.target import silent
 
 SCHEMA_VERSION = 2

@@ -14,7 +14,7 @@ from edgekit.errors import EdgekitError, UsageError
 from edgekit.reference.info import OUTPUTS, ReferenceInfo
 from edgekit.report import formats
 from edgekit.report.change import SUBJECTS, Allowed, Change, Side, changes
-from edgekit.report.matrix import RECORD, CellRecord, read_matrix
+from edgekit_matrix.report import RECORD, CellRecord, read_matrix
 from edgekit.report.rows import read_study
 from edgekit.report.study import STATUSES, Study
 from edgekit.report.text import escaped

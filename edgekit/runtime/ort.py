@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ArtifactError, DependencyError, ModelError
 from edgekit.model.onnx_check import check_onnx
-from edgekit.onnxgraph.graph import copied
+from edgekit_targets.onnx.passes.graph import copied
 from edgekit.runtime.ort_session import OrtSession
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_targets import _site
+from edgekit_targets.web.export import site as _site
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "target-plugin"

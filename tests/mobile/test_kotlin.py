@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit import apps
+import edgekit_apps as apps
 from tests import kotlin
-from tests.apps import toy
+from tests.plugins.apps import toy
 from tests.kotlin import ANDROID, CHECK, LIBRARIES, STUBS
 from tests.manifests import read_result
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from edgekit import apps
-from tests.apps import toy
+import edgekit_apps as apps
+from tests.plugins.apps import toy
 
 APPLE = Path(__file__).parents[2] / "mobile" / "apple"
 SOURCES = sorted(p for p in APPLE.rglob("*.swift") if ".build" not in p.parts and "Sample/Edgekit" not in p.as_posix())

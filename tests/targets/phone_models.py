@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def arr_coc() -> ModelSpec:
     """The family's own module, one block deep, on small images."""
-    from edgekit.arrcoc.model import ArrCoc, Size, initialize
+    from edgekit_arrcoc.model import ArrCoc, Size, initialize
 
     module = ArrCoc(Size(width=64, heads=2, depth=1, top=8))
     initialize(module, seed=0)
@@ -158,7 +158,7 @@ def _pictures(count: int, size: int, seed: int) -> Evaluation:
 
 def answer_of(folder: str, progress: object) -> dict[str, object]:
     """Open an ExecuTorch artifact and run it once: called in a worker, which a damaged file may end."""
-    from edgekit_targets import executorch
+    from edgekit_targets.executorch.export import export as executorch
 
     runtime = opened(executorch.TARGET, Path(folder))
     return {name: array.tolist() for name, array in runtime.run(pooled().random(1)).items()}

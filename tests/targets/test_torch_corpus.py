@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from edgekit.errors import CaptureError, ExportError
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit_targets import torch_mobile
-from edgekit_targets._torchscript.compile import compiled
+from edgekit_targets.torchscript.export import mobile as torch_mobile
+from edgekit_targets.torchscript.compile import compiled
 
 
 class Traced(nn.Module):

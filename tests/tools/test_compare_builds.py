@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.apps import toy
+from tests.plugins.apps import toy
 from tools.compare_builds import MAY_DIFFER
 
 TOOL = Path(__file__).parents[2] / "tools" / "compare_builds.py"

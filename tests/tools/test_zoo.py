@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from edgekit import registry
-from edgekit.matrix.crew import Local
-from edgekit.matrix.run import Settings
+from edgekit_matrix.crew import Local
+from edgekit_matrix.run import Settings
 from edgekit.model.spec import Array, Input, ModelSpec
-from edgekit.report.matrix import CellRecord, read_cell
+from edgekit_matrix.report import CellRecord, read_cell
 from tools.exam.pictures import evaluation
 from tools.exam.sitting import ROOT, environment
 from tools.zoo import comparison, look

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from edgekit.arrcoc.counter_rng import Chance
+from edgekit_arrcoc.counter_rng import Chance
 from training import exposure, photographs
 
 PICTURE = photographs.held_out("calibration")[:1, :, 100:324, 100:324]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from edgekit.arrcoc.counter_rng import Chance
+from edgekit_arrcoc.counter_rng import Chance
 from edgekit.errors import CheckpointError, UsageError
 from training import gather, photographs
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from edgekit.arrcoc import presets, queries
-from edgekit.arrcoc.queries import ATTRIBUTES
+from edgekit_arrcoc import presets, queries
+from edgekit_arrcoc.queries import ATTRIBUTES
 from edgekit.errors import CheckpointError
 from edgekit.runtime.eager import EagerRuntime
 from training import photographs, presence, sets

@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import torch
 
-from edgekit.arrcoc import queries
+from edgekit_arrcoc import queries
 from training import questions, scenes
 
 SCENES = scenes.render(torch.arange(200, 206))

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from edgekit.arrcoc.model import TINY, ArrCoc, initialize
-from edgekit.arrcoc.presets import arr_coc_tiny
+from edgekit_arrcoc.model import TINY, ArrCoc, initialize
+from edgekit_arrcoc.presets import arr_coc_tiny
 from training import evaluate, photographs, questions, scenes, train, views
 from training.fake_quant import Coarse, on_grid, rounded, spread
 from training.objective import Window, _haloed, _nearness

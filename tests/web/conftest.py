@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edgekit.errors import EdgekitError
-from edgekit.serving.static import Server
+from edgekit_targets.web.server import Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

@@ -88,8 +88,8 @@ def main(bundle: Path) -> None:
     """Measure and print."""
     from playwright.sync_api import sync_playwright
 
-    from edgekit.runtime import browser
-    from edgekit.serving.static import Server
+    from edgekit_targets.web.export import browser
+    from edgekit_targets.web.server import Server
 
     with sync_playwright() as playwright, Server(bundle) as server:
         chromium = playwright.chromium.launch(executable_path=browser.find_chromium(), args=list(browser.QUIET))

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Self
 from urllib.parse import urlsplit
 
-from edgekit.serving.static import OTHER, TYPES
+from edgekit_targets.web.server import OTHER, TYPES
 
 
 class Host:

@@ -11,14 +11,15 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from edgekit.arrcoc import queries
+from edgekit_arrcoc import queries
 from edgekit.artifact.manifest import AxisInfo, BundleInfo, Manifest, TensorInfo, Variant, VerdictInfo
 from edgekit.artifact.store import commit
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import dump_json, write_text
-from edgekit_targets import _site, web
+from edgekit_targets.web.export import site as _site
+from edgekit_targets.web.export import export as web
 from tests.manifests import manifest
 from training import presence
 

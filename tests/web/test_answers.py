@@ -21,7 +21,7 @@ from PIL import Image
 from edgekit.artifact.store import read_artifact
 from edgekit.model.sources import resolve_model
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.serving.static import Server
+from edgekit_targets.web.server import Server
 from tests.builds import unjudged
 from tests.command import exit_code
 from tests.manifests import resealed

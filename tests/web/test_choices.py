@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edgekit.arrcoc.queries import ATTRIBUTES, CONCEPTS, DRAWN, OBJECT, OUTLINE
+from edgekit_arrcoc.queries import ATTRIBUTES, CONCEPTS, DRAWN, OBJECT, OUTLINE
 from tests.web.conftest import DESKTOP, Opener, ready
 from tests.web.driving import stored, until
 from tests.web.pictures import png

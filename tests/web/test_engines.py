@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgekit.arrcoc import queries
+from edgekit_arrcoc import queries
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.serving import static
-from edgekit_targets.web import PATHS
+from edgekit_targets.web.export import server as static
+from edgekit_targets.web.export import PATHS
 
 PATIENCE = 120  # seconds until an engine must have sent its report
 

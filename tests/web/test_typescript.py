@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_targets import _site
+from edgekit_targets.web.export import site as _site
 from tests.processes import printed
 
 WEB = Path(__file__).parents[2] / "web"

@@ -20,10 +20,10 @@ import onnx
 import torch
 from torch import nn
 
-from edgekit.arrcoc import presets
+from edgekit_arrcoc import presets
 from edgekit.cli.console import print_table
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.onnxgraph.optimizer import fixed
+from edgekit_targets.onnx.passes.optimizer import fixed
 from tools.bench.plain import export_own
 from tools.bench.turns import in_turn, ratio
 

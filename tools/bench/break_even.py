@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch._inductor.utils import fresh_cache
 
-from edgekit.analysis.modes import COMPILED, EAGER, torch_modes
-from edgekit.analysis.profile import Request, profile
+from edgekit_inspect.modes import COMPILED, EAGER, torch_modes
+from edgekit_inspect.profile import Request, profile
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.runtime.protocol import Runtime
 

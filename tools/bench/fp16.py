@@ -28,7 +28,7 @@ from edgekit.evaluate import timing
 from edgekit.judge import latency
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.onnxgraph import fp16, graph
+from edgekit_targets.onnx.passes import fp16, graph
 from edgekit.pipeline import run
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.testing import SMALL, QuietListener

@@ -34,7 +34,7 @@ from edgekit.model.folder import load_builds_model
 from edgekit.model.spec import ORDERED, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch
 from edgekit.reference.store import read_reference
-from edgekit.runtime.openvino import OpenvinoRuntime
+from edgekit_targets.openvino.runtime import OpenvinoRuntime
 from tools.bench.turns import Contender, in_turn, ratio
 
 HEADS = ("artifact", "bytes", "p50 ms", "speed", "least to most", "Spearman, mean", "worst", "lost mass", "verdict")

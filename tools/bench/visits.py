@@ -17,8 +17,8 @@ from pathlib import Path
 from playwright.sync_api import BrowserContext, Page, Playwright, Request, Route, sync_playwright
 
 from edgekit.artifact.store import read_artifact
-from edgekit.runtime import browser
-from edgekit.serving.static import HEADERS, Server
+from edgekit_targets.web.export import browser
+from edgekit_targets.web.server import HEADERS, Server
 
 VISITS = 7
 RUNS = 60

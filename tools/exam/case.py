@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from edgekit.model.spec import Array, ModelSpec
-from tests.judge.seeded.graph import Graph
+from tests.core.judge.seeded.graph import Graph
 from tools.exam.clean import Clean, changed, variants
 from tools.exam.conditions import QUANTILES, conditional
 from tools.exam.effect import DRAWN, FRESH, Answers, Effect, asked, effect_of, fresh

@@ -13,9 +13,9 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
-from tests.judge.seeded.changes import every
-from tests.judge.seeded.graph import Change, Graph
-from tests.judge.seeded.variants import constants, gelu, norm, opset, same, sigmoid, softmax
+from tests.core.judge.seeded.changes import every
+from tests.core.judge.seeded.graph import Change, Graph
+from tests.core.judge.seeded.variants import constants, gelu, norm, opset, same, sigmoid, softmax
 
 LEVELS = {
     "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,

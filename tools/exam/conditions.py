@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from edgekit.model.spec import ModelSpec
-from tests.judge.seeded.graph import Change, Graph
+from tests.core.judge.seeded.graph import Change, Graph
 from tools.exam.faults import Fault, When, backwards
 
 Mask = Callable[[Graph, str], str]

@@ -13,7 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.model.spec import Array
-from tests.judge.seeded.graph import Change, Graph
+from tests.core.judge.seeded.graph import Change, Graph
 from tools.exam.damage import DAMAGES, NUMBERS, VECTORS
 from tools.exam.settings import EXCHANGED, SETTINGS, no_settings
 

@@ -28,7 +28,7 @@ from edgekit.storage.limits import Limits
 from edgekit.target import silent
 from tests.builds import without_report
 from tests.command import exit_code
-from tests.judge.broken.conftest import recommit
+from tests.core.judge.broken.conftest import recommit
 from tools.exam.case import PRECISIONS, Case, Paper
 from tools.exam.models import SPECS
 

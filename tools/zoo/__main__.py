@@ -1,6 +1,6 @@
 """The zoo: `python -m tools.zoo --out docs/zoo.md`. An interrupted run goes on where it stopped.
 
-`edgekit.matrix` exports the cells; then each verified one is compared with its module by a script of the zoo's own.
+`edgekit_matrix` exports the cells; then each verified one is compared with its module by a script of the zoo's own.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from edgekit.matrix.cell import Cell as MatrixCell
-from edgekit.matrix.crew import Local
-from edgekit.matrix.file import Addition, MatrixFile, cells_of
-from edgekit.matrix.run import Settings, run
-from edgekit.report.matrix import CELL, CellRecord, read_cell
+from edgekit_matrix.cell import Cell as MatrixCell
+from edgekit_matrix.crew import Local
+from edgekit_matrix.file import Addition, MatrixFile, cells_of
+from edgekit_matrix.run import Settings, run
+from edgekit_matrix.report import CELL, CellRecord, read_cell
 from edgekit.storage.files import write_text
 from tools.zoo.catalogue import MODELS, targets_of
 from tools.zoo.cell import FALSE, TRACEBACK, VERIFIED, Cell, Comparison, cell_of, compared, keep, status_of

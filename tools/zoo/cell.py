@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from edgekit.report.matrix import CellRecord
+from edgekit_matrix.report import CellRecord
 from edgekit.storage.files import write_text
 
 VERIFIED, REJECTED, REFUSED = "verified", "rejected", "refused"

@@ -262,7 +262,7 @@ def _narrow(array: Array) -> Array:
 
 
 def _core_ml(artifact: Path) -> Run:
-    from edgekit.runtime.coreml import open_package
+    from edgekit_targets.coreml.runtime import open_package
 
     package = open_package(artifact, "interpreter")
 

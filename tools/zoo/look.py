@@ -12,7 +12,7 @@ import torch
 from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.report.matrix import CellRecord, read_cell
+from edgekit_matrix.report import CellRecord, read_cell
 from tools.zoo.catalogue import MODELS
 from tools.zoo.cell import Comparison, keep
 from tools.zoo.comparison import compared

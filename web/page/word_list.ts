@@ -2,7 +2,7 @@
 import type { QueryEncoder } from "../src/index";
 import { createElement, element } from "./dom";
 
-/** What ARR-COC's words for drawn shapes are (ATTRIBUTES in edgekit/arrcoc/queries.py); the words of another model are "words". */
+/** What ARR-COC's words for drawn shapes are (ATTRIBUTES in plugins/edgekit_arrcoc/queries.py); the words of another model are "words". */
 export const KINDS: readonly (readonly [string, readonly string[]])[] = [
   ["Sizes", ["small", "medium", "large"]],
   ["Colours", ["red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink", "brown", "white", "black"]],

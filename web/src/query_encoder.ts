@@ -5,7 +5,7 @@
  * `embeddings.bin`, which has int8 values; each is scale * byte + offset. Words that mean the same share a row. "near" may
  * hold, by known word, the unknown ones that it is the nearest to in meaning.
  * Text is converted to lower case and split at every character that is neither a letter nor a digit, as in
- * edgekit/arrcoc/queries.py.
+ * plugins/edgekit_arrcoc/queries.py.
  */
 import type { Bundle } from "./bundle.js";
 import { ManifestError, QueryError } from "./errors.js";

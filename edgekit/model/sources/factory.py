@@ -33,7 +33,7 @@ from edgekit.model.words import NOTHING, Words, require_known
 if TYPE_CHECKING:
     import torch
 
-SHIPPED = "edgekit.arrcoc.presets"
+SHIPPED = "edgekit_arrcoc.presets"
 SHIPPED_MODULES = (SHIPPED, "edgekit.testing")
 
 

@@ -14,7 +14,7 @@ android {
         versionCode = 1
         versionName = "0.1.0"
         ndk {
-            abiFilters += listOf("arm64-v8a", "x86_64") // `edgekit.hosts.adb.ABIS`
+            abiFilters += listOf("arm64-v8a", "x86_64") // `edgekit_apps.adb.ABIS`
         }
     }
 

@@ -1,1 +1,0 @@
-"""LiteRT: a `.tflite` file, answered in the environment `litert`."""

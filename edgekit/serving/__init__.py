@@ -1,1 +1,0 @@
-"""Serving a bundle on this machine."""

@@ -1,0 +1,128 @@
+"""An Xcode project or Swift package: resources and a Swift file with typed constants.
+
+    Edgekit/edgekit/<name>/       the bundle as a folder: bundle.json and the files that it names, the `.mlpackage` too.
+                                  Add it as a folder reference ("copy"), so that the library can check every hash, and
+                                  compile the package once on the device
+    Edgekit/<Name>.swift          names, sizes, preprocessing, hashes: nothing is copied by hand
+
+The privacy manifest that Apple asks of libraries is the Swift package's own (mobile/apple); resources need none.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from edgekit_apps.records import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
+from edgekit.artifact.manifest import Manifest, TensorInfo
+from edgekit.errors import UsageError
+
+FOLDER = "Edgekit"
+CORE_AI = ("coreai", "coreai-int8")
+CORE_ML = ("coreml", "coreml-int8")
+CORE_AI_BEGINS = 27
+"""Version of iOS, after https://developer.apple.com/documentation/coreai"""
+KEYWORDS = re.compile(
+    "as|break|case|catch|class|continue|default|defer|do|else|enum|extension|false|for|func|if|import|in|init|inout|is|"
+    "let|nil|operator|private|protocol|public|repeat|return|self|static|struct|super|switch|throw|throws|true|try|"
+    "typealias|var|where|while"
+)
+"""Words of Swift that an axis may be named by."""
+OLDEST = 17
+"""Version of iOS that the Swift package needs (mobile/apple/Package.swift)."""
+
+
+def _require_app(app: Path) -> None:
+    if not any(app.glob("*.xcodeproj")) and not any((app / n).is_file() for n in ("Package.swift", "project.yml")):
+        raise UsageError(
+            f"'{app}' is not an iOS app: it needs an .xcodeproj, a Package.swift or a project.yml; name its folder"
+        )
+
+
+def _files(bundle: Bundle) -> dict[str, Content]:
+    made: dict[str, Content] = {f"{FOLDER}/edgekit/{bundle.name}/{p}": c for p, c in sorted(bundle.files.items())}
+    made[f"{FOLDER}/{identifier(bundle.name)}.swift"] = swift(bundle).encode()
+    return made
+
+
+def swift(bundle: Bundle) -> str:
+    """The generated Swift file: every constant is the manifest's."""
+    manifest = bundle.models[0].manifest
+    declared = (*manifest.inputs, *manifest.outputs)
+    types = identifiers(declared, ("Models",))
+    tensors = "\n\n".join(_tensor(manifest, t, types[t.name]) for t in declared)
+    cases = "\n".join(f"        case {_case(m.manifest.target)} = {quoted(m.manifest.target)}" for m in bundle.models)
+    table = "\n".join(_facts(model) for model in bundle.models)
+    return f"""// Written by `edgekit assets ios`; do not edit: the next run writes it again.
+import Edgekit
+import Foundation
+
+/// The model '{bundle.name}' in this app's resources.
+public enum {identifier(bundle.name)} {{
+    public static let name = {quoted(bundle.name)}
+    public static let folder = {quoted(f"edgekit/{bundle.name}")}
+    public static let modelSHA256 = {quoted(manifest.export.model_sha256)}
+    public static let reference = {quoted(bundle.reference_device)}
+
+{tensors}
+
+    /// The models of the bundle, the best choice first.
+    public enum Models: String, CaseIterable, Sendable {{
+{cases}
+
+        public var facts: (path: String, precision: String, size: Int, sha256: String) {{
+            switch self {{
+{table}
+            }}
+        }}
+    }}
+
+    /// Open the bundle; call `verify()` on the first start of an app version.
+    public static func open(in resources: Bundle = .main) throws -> ModelBundle {{
+        guard let home = resources.resourceURL else {{ throw EdgekitError("the app has no resources") }}
+        return try ModelBundle(folder: home.appendingPathComponent(folder))
+    }}
+}}
+"""
+
+
+def _tensor(manifest: Manifest, tensor: TensorInfo, swift_type: str) -> str:
+    named = [(name.lower().replace("_", ""), value) for name, value in constants(manifest, tensor).items()]
+    body = "\n".join(
+        f"        public static let {f'`{name}`' if KEYWORDS.fullmatch(name) else name} = "
+        f"{quoted(value) if isinstance(value, str) else repr(value)}"
+        for name, value in named
+    )
+    return f"    public enum {swift_type} {{\n{body}\n    }}"
+
+
+def _case(target: str) -> str:
+    first, *others = target.split("-")
+    return first + "".join(part.capitalize() for part in others)
+
+
+def _facts(model: Model) -> str:
+    text = ", ".join((quoted(model.path), quoted(model.manifest.precision), str(model.size), quoted(model.sha256)))
+    return f"            case .{_case(model.manifest.target)}: return ({text})"
+
+
+def platform(deployment_target: int) -> Platform:
+    """The kind of app that runs from a version of iOS on: with Core AI where each of its systems has it, else Core ML.
+
+    An app for older systems may hold both, where both are asked for: its code then chooses with `#available`.
+
+    Raises:
+        UsageError: A version that is older than the Swift package's.
+    """
+    if deployment_target < OLDEST:
+        raise UsageError(
+            f"the deployment target '{deployment_target}' is too old: the Swift package needs iOS {OLDEST} or later"
+        )
+    has_core_ai = deployment_target >= CORE_AI_BEGINS
+    return Platform(
+        targets=CORE_AI + CORE_ML if has_core_ai else CORE_ML + CORE_AI,
+        chosen=CORE_AI if has_core_ai else CORE_ML,
+        required=() if has_core_ai else CORE_ML,
+        require_app=_require_app,
+        files=_files,
+    )

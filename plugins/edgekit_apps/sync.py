@@ -1,0 +1,168 @@
+"""Puts planned files into an app and removes what an earlier run wrote and none needs any more.
+
+`edgekit/<name>.assets.json` in the app is the list of what was written for one model: paths and hashes, to be committed
+with the app. A file that is in the way and on no list is somebody else's: it is refused, not overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from edgekit_apps.records import Content, content_digest, content_size
+from edgekit.errors import UsageError
+from edgekit.storage import door
+from edgekit.storage.files import digest_file, dump_json, load_json, sweep, write_bytes, write_text
+
+HOME = "edgekit"
+"""Folder in the app for everything but assets and code."""
+LIST = ".assets.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did to an app.
+
+    Attributes:
+        written: Paths that are new or have other content now.
+        removed: Paths that an earlier run had written.
+        kept: Paths that were right already.
+        size: Bytes of all planned files.
+        notes: What was left out and why.
+    """
+
+    written: tuple[str, ...]
+    removed: tuple[str, ...]
+    kept: tuple[str, ...]
+    size: int
+    notes: tuple[str, ...]
+
+
+def sync(app: Path, name: str, files: Mapping[str, Content], notes: tuple[str, ...] = ()) -> Outcome:
+    """Write the files of one model's bundle.
+
+    Raises:
+        UsageError: If a file is in the way, or the app cannot be written.
+    """
+    listed = _read(app, name)
+    wanted = {path: content_digest(content) for path, content in files.items()}
+    known = set(listed) | _others(app, name)
+    for path in wanted:
+        _refuse_escape(app, path)
+        here = app / path
+        if here.exists() and path not in known and not _same(here, wanted[path]):
+            raise UsageError(f"'{here}' is in the way and edgekit did not write it: move or remove it")
+    changed = tuple(path for path in wanted if not _same(app / path, wanted[path]))
+    stale = tuple(path for path in listed if path not in wanted and path not in _others(app, name))
+    try:
+        if changed or stale:
+            # Until all is done the list names the old and the new: a run that was cut off leaves no unknown file.
+            _write_list(app, name, {**listed, **wanted})
+        for path in changed:
+            _put(app / path, files[path], wanted[path])
+        removed = tuple(path for path in stale if _remove(app, path, listed[path]))
+        if listed != wanted or changed or stale:
+            _write_list(app, name, wanted)
+    except OSError as error:
+        raise UsageError(f"cannot write into '{app}' ({error.strerror}): check its permissions") from error
+    left = tuple(
+        f"'{path}' was changed by hand, so it was left although no longer needed"
+        for path in stale
+        if path not in removed
+    )
+    kept = tuple(path for path in wanted if path not in changed)
+    return Outcome(changed, removed, kept, sum(content_size(c) for c in files.values()), (*notes, *left))
+
+
+def differences(app: Path, name: str, files: Mapping[str, Content]) -> tuple[str, ...]:
+    """What `apply` would change, one sentence a file."""
+    listed = _read(app, name)
+    found = []
+    for path, content in files.items():
+        here = app / path
+        if not here.is_file():
+            found.append(f"'{path}' is missing")
+        elif not _same(here, content_digest(content)):
+            found.append(f"'{path}' is stale")
+    wanted = set(files)
+    found += [f"'{path}' is no longer needed" for path in listed if path not in wanted and (app / path).is_file()]
+    if not found and set(listed) != wanted:
+        found.append(f"'{list_path(name)}' does not name what is there")
+    return tuple(found)
+
+
+def list_path(name: str) -> str:
+    """Where in the app the list of a model's files lies."""
+    return f"{HOME}/{name}{LIST}"
+
+
+def _read(app: Path, name: str) -> dict[str, str]:
+    """The paths and hashes that were written for a model."""
+    path = app / list_path(name)
+    try:
+        record = load_json(path.read_text(encoding="utf-8"))
+        listed = {str(file): str(sha256) for file, sha256 in record["files"].items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"the list '{path}' is damaged ({type(error).__name__}): restore it from version control"
+        ) from error
+    for file in listed:
+        _refuse_escape(app, file)
+    return listed
+
+
+def _others(app: Path, name: str) -> set[str]:
+    """What the lists of other models in the same app name."""
+    names = [p.name.removesuffix(LIST) for p in (app / HOME).glob(f"*{LIST}")]
+    return {path for other in names if other != name for path in _read(app, other)}
+
+
+def _refuse_escape(app: Path, path: str) -> None:
+    """A path of a list or plan must stay in the app, through no link."""
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or str(pure) != path:
+        raise UsageError(f"the list in '{app / HOME}' names '{path}', which is not a plain path: restore it")
+    for parent in (app / path, *(app / path).parents):
+        if parent == app:
+            return
+        if parent.is_symlink():
+            raise UsageError(f"'{parent}' is a link: edgekit writes into the app itself only")
+
+
+def _put(path: Path, content: Content, sha256: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
+    if isinstance(content, bytes):
+        write_bytes(path, content)
+        return
+    try:
+        write_bytes(path, door.read_file(content.parent, content.name, content.stat().st_size, sha256))
+    except door.RefusedError as error:
+        raise UsageError(f"'{content}' changed while it was copied ({error}): run the same command again") from error
+
+
+def _remove(app: Path, path: str, sha256: str) -> bool:
+    """Remove a file that is as it was written, and folders that this empties."""
+    here = app / path
+    if here.is_file() and not _same(here, sha256):
+        return False
+    here.unlink(missing_ok=True)
+    for parent in here.parents:
+        if parent == app or not parent.is_dir() or any(parent.iterdir()):
+            break
+        parent.rmdir()
+    return True
+
+
+def _same(path: Path, sha256: str) -> bool:
+    return path.is_file() and digest_file(path) == sha256
+
+
+def _write_list(app: Path, name: str, files: Mapping[str, str]) -> None:
+    path = app / list_path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    said = "Written by `edgekit assets`, which removes only what is named here. Commit it."
+    write_text(path, dump_json({"about": said, "schema_version": 1, "files": dict(files)}))

@@ -1,0 +1,232 @@
+"""Presets: what edgekit knows of the family, by name, and which of them a checkpoint is.
+
+Each function takes no argument and returns a `ModelSpec`, so that `edgekit_arrcoc.presets:arr_coc_tiny` is a model as
+any other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from edgekit_arrcoc import datasets
+from edgekit_arrcoc.arr_coc_01 import ArrCoc01
+from edgekit_arrcoc.attending import LEAST, MOST
+from edgekit_arrcoc.knowing import QUERY_WIDTH
+from edgekit_arrcoc.model import BASE, TINY, ArrCoc, Size, initialize
+from edgekit_arrcoc.texture import PATCH, RANGE_FLOOR
+from edgekit.errors import CheckpointError
+from edgekit.model.sources import checkpoint
+from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+
+HOME = Path(__file__).parent / "checkpoints" / "arr-coc-tiny"
+"""The trained model that ships with edgekit."""
+
+TRAINED_ON = "drawn shapes and emoji of things with names, on plain and drawn grounds and on photographs"
+"""What the weights of arr-coc-tiny have seen (`training/scenes.py`, `training/flat.py`, `training/sprites.py`)."""
+
+PRESENCE = "presence.json"
+"""File with the highest relevance below which nothing in the image answers the query."""
+
+QUERY_WIDTHS = (1536, 2048)
+"""Hidden sizes of the language models behind ARR-COC 0.1 checkpoints."""
+
+SEED = 20260
+"""Of presets without trained weights."""
+
+NAMED = 4
+"""How many names of an unknown checkpoint an error lists."""
+
+_BATCH = Axis(default=1, minimum=1, maximum=8)
+# At least 6 x 6 = 36 patches, more than the 32 that are realized.
+_EDGE = Axis(default=224, minimum=96, maximum=512, multiple_of=PATCH)
+_OUTPUTS = (
+    Output("relevance", role="scores"),
+    Output("budgets", role="counts", of="relevance", dtype="int64", low=LEAST, high=MOST),
+    Output("indices", role="ranking", of="relevance", dtype="int64"),
+    Output("tokens", role="features", of="indices"),
+)
+
+
+def arr_coc_tiny() -> ModelSpec:
+    """The trained model: width 192, 3 heads, 6 layers, 3.3 million parameters.
+
+    Raises:
+        CheckpointError: Its weights are missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = HOME / "model.safetensors"
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"the embedded weights '{path}' cannot be read ({error}); reinstall edgekit") from error
+    recorded = HOME / "reference"
+    made = replace(from_checkpoint(tensors), trained_on=TRAINED_ON)
+    return replace(made, reference=recorded if recorded.is_dir() else None)
+
+
+def arr_coc_base() -> ModelSpec:
+    """The full-size architecture, 86 million parameters in the encoder, with seeded random weights."""
+    module = ArrCoc(BASE)
+    initialize(module, SEED)
+    return _vision("arr-coc-base", module, "arr_coc_base", "seeded random weights")
+
+
+OWN_NUMBERS = (
+    "relevance is not the research code's: minima and maxima are taken in each picture, not over the batch, and a "
+    f"range is divided by {RANGE_FLOOR:g} at the least, not by 1e-8, so that a flat map stays zero",
+    "budgets are edgekit's: from 64 to 400 tokens a cell, in proportion to relevance",
+)
+"""What tells the answers of ARR-COC 0.1 from those of the public code."""
+
+
+def arr_coc_0_1() -> ModelSpec:
+    """ARR-COC 0.1 for a language model of hidden size 1536, with seeded random weights."""
+    return _seeded_published(1536)
+
+
+def arr_coc_0_1_wide() -> ModelSpec:
+    """ARR-COC 0.1 for a language model of hidden size 2048, with seeded random weights."""
+    return _seeded_published(2048)
+
+
+def from_checkpoint(tensors: Mapping[str, Tensor]) -> ModelSpec:
+    """The model that a checkpoint's tensors belong to, recognised from their names and shapes.
+
+    Args:
+        tensors: State dict of arr-coc-tiny, arr-coc-base or ARR-COC 0.1. `base_model.*` is the language model of a full
+            0.1 checkpoint, which the front-end does not have: it is ignored.
+
+    Raises:
+        CheckpointError: The family is unknown, or names, shapes or values are wrong.
+    """
+    own = {name: tensor for name, tensor in tensors.items() if not name.startswith("base_model.")}
+    if any(name.startswith(("participatory_scorer.", "balancer.")) for name in own):
+        width = _query_width(own)
+        module: nn.Module = ArrCoc01(width)
+        _fill(module, own, f"arr-coc-0.1 with queries of width {width}")
+        return _published(module, width, "weights from a checkpoint")
+    if "texture.patch.weight" in own:
+        name, factory, size = _size(own["texture.patch.weight"])
+        module = ArrCoc(size)
+        _fill(module, own, name)
+        return _vision(name, module, factory, "weights from a checkpoint")
+    first = ", ".join(f"'{name}'" for name in sorted(own)[:NAMED]) or "none"
+    raise CheckpointError(
+        "the checkpoint is of no known family: it has neither 'texture.patch.weight' (arr-coc-tiny, arr-coc-base) nor "
+        f"'participatory_scorer.*' (ARR-COC 0.1); its first names are {first}. A model of your own is named by its "
+        "code, a function that returns its ModelSpec: package.module:factory --weights FILE"
+    )
+
+
+def _size(patch: Tensor) -> tuple[str, str, Size]:
+    """Name, factory and size of the model whose patch embedding this is."""
+    sizes = {TINY.width: ("arr-coc-tiny", "arr_coc_tiny", TINY), BASE.width: ("arr-coc-base", "arr_coc_base", BASE)}
+    width = patch.shape[0] if patch.dim() else 0
+    if width not in sizes:
+        raise CheckpointError(
+            f"the checkpoint's width, '{width}' in 'texture.patch.weight', is neither {TINY.width} (arr-coc-tiny) nor "
+            f"{BASE.width} (arr-coc-base): name a checkpoint of one of them"
+        )
+    return sizes[width]
+
+
+def _query_width(tensors: Mapping[str, Tensor]) -> int:
+    """Width of an ARR-COC 0.1 checkpoint's queries."""
+    last = tensors.get("participatory_scorer.texture_proj.2.weight")
+    if last is None or last.dim() == 0:
+        raise CheckpointError(
+            "the ARR-COC 0.1 checkpoint lacks 'participatory_scorer.texture_proj.2.weight', which tells the width of "
+            "its queries: save the front-end's weights again"
+        )
+    if last.shape[0] not in QUERY_WIDTHS:
+        raise CheckpointError(
+            f"the ARR-COC 0.1 checkpoint is for queries of width '{last.shape[0]}'; known widths are "
+            f"{' and '.join(map(str, QUERY_WIDTHS))}"
+        )
+    return int(last.shape[0])
+
+
+def _fill(module: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
+    """Load tensors into a module; names and shapes must be exactly its own."""
+    wanted = module.state_dict()
+    fitting = checkpoint.fit_checkpoint(
+        tensors, {key: tuple(own.shape) for key, own in wanted.items()}, origin=f"the checkpoint, read as {name},"
+    )
+    if whole := [key for key, tensor in fitting.items() if not tensor.is_floating_point()]:
+        raise CheckpointError(f"'{whole[0]}' of the checkpoint, read as {name}, has integers: name a float checkpoint")
+    module.load_state_dict({key: tensor.to(wanted[key].dtype) for key, tensor in fitting.items()})
+
+
+def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSpec:
+    """Declare arr-coc-tiny or arr-coc-base."""
+    trained = name == "arr-coc-tiny"
+    # The threshold belongs to the trained weights; other weights of this shape may have none.
+    tuned = {PRESENCE: HOME / PRESENCE} if trained and (HOME / PRESENCE).is_file() else {}
+    threshold = json.loads(tuned[PRESENCE].read_text())["threshold"] if tuned else None
+
+    def evaluate() -> Evaluation:
+        # Random weights have no task to be good at: the same images, no truth.
+        made = datasets.evaluation_set(HOME / "evaluation")
+        if not trained:
+            return replace(made, truth=None)
+        return replace(made, metric=datasets.coverage, metric_name="coverage@32")
+
+    return ModelSpec(
+        name=name,
+        module=module.eval(),
+        inputs=(
+            Input("images", ("batch", 3, "height", "width"), kind="image"),
+            Input("queries", ("batch", QUERY_WIDTH), low=-1.0, high=1.0, kind="query"),
+        ),
+        outputs=(replace(_OUTPUTS[0], threshold=threshold), *_OUTPUTS[1:]),
+        axes={"batch": _BATCH, "height": _EDGE, "width": _EDGE},
+        factory=f"{__name__}:{factory}",
+        evaluation=evaluate,
+        calibration=lambda count: datasets.calibration_set(HOME / "calibration", count),
+        files={file: HOME / file for file in ("vocabulary.json", "embeddings.bin")} | tuned,
+        licence="Apache-2.0",
+        author="edgekit",
+        description=f"ARR-COC front-end: relevance of image patches to a query; {weights}.",
+    )
+
+
+def _seeded_published(width: int) -> ModelSpec:
+    """ARR-COC 0.1 with random weights."""
+    module = ArrCoc01(width)
+    initialize(module, SEED, fan_in=True)
+    return _published(module, width, "seeded random weights")
+
+
+def _published(module: nn.Module, width: int, weights: str) -> ModelSpec:
+    """Declare ARR-COC 0.1."""
+
+    def evaluate() -> Evaluation:
+        return datasets.with_wide_queries(lambda: datasets.evaluation_set(HOME / "evaluation"), width)
+
+    def calibrate(count: int) -> Evaluation:
+        return datasets.with_wide_queries(lambda: datasets.calibration_set(HOME / "calibration", count), width)
+
+    return ModelSpec(
+        name="arr-coc-0.1",
+        module=module.eval(),
+        inputs=(
+            Input("images", ("batch", 3, "height", "width"), kind="image"),
+            Input("queries", ("batch", width), low=-1.0, high=1.0),
+        ),
+        outputs=_OUTPUTS,
+        axes={"batch": _BATCH, "height": _EDGE, "width": _EDGE},
+        factory=f"{__name__}:{'arr_coc_0_1' if width == QUERY_WIDTHS[0] else 'arr_coc_0_1_wide'}",
+        evaluation=evaluate,
+        calibration=calibrate,
+        licence="MIT",
+        author="ARR-COC",
+        description=f"ARR-COC 0.1 front-end: relevance of a picture's 32 x 32 cells to a query; {weights}.",
+        notes=OWN_NUMBERS,
+    )

@@ -1,0 +1,279 @@
+"""A folder that transformers' `save_pretrained` wrote -> ModelSpec: `transformers:FOLDER`; nothing is downloaded.
+
+The task stands in the folder's config.json, and with it what goes in and out. Pictures are taken as [0, 1]: mean and
+deviation of preprocessor_config.json are part of the model, so that whoever feeds it cannot get them wrong.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import DependencyError, ModelError, UsageError, suggestion
+from edgekit.model.contract import checked
+from edgekit.model.parts import Parts
+from edgekit_hub import decoder
+from edgekit_hub import one_run
+from edgekit_hub import seq2seq
+from edgekit.model.sources.checkpoint import slug
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.storage.files import load_json
+
+if TYPE_CHECKING:
+    import torch
+
+PREFIX = "transformers:"
+CONFIG, PREPROCESSING = "config.json", "preprocessor_config.json"
+KEPT = {CONFIG: "transformers.json", PREPROCESSING: "transformers-preprocessing.json"}
+"""The folder's files, and their names in a model folder."""
+LOGITS = Output("logits", role="logits")
+OUTPUTS = {
+    "ForImageClassification": (LOGITS,),
+    "ForSemanticSegmentation": (Output("logits", role="logits", axes=("batch", "channels", "height", "width")),),
+    "ForObjectDetection": (LOGITS, Output("pred_boxes")),  # centre and size, where the role has corners
+    "ForSequenceClassification": (LOGITS,),
+    "ForTokenClassification": (LOGITS,),
+    "ForQuestionAnswering": (Output("start_logits"), Output("end_logits")),
+    "ForMaskedLM": (LOGITS,),
+    "ForCausalLM": (LOGITS,),
+    "LMHeadModel": (LOGITS,),
+    "ForConditionalGeneration": (LOGITS,),  # by a task alone: its decoder runs once a token
+    "ForDepthEstimation": (Output("predicted_depth"),),
+    "Model": (Output("last_hidden_state"),),
+}
+"""By the end of the architecture's name; the first that fits. Text is answered whole, without a cache."""
+PAIRED = (Output("image_embeds"), Output("text_embeds"), Output("logits_per_image"))
+"""Of a model of pictures and texts with a tower for each, as CLIP and SigLIP."""
+TEXTS = (Output("logits_per_text"),)
+TASKS = {
+    decoder.TASK: (("ForCausalLM", "LMHeadModel"), decoder.parts_of),
+    seq2seq.TEXT: (("ForConditionalGeneration", "MTModel"), seq2seq.parts_of),
+    seq2seq.SPEECH: (("ForConditionalGeneration",), seq2seq.parts_of),
+}
+"""What calls a model more than once, by optimum's names: the architectures, and what makes the parts."""
+PIXELS, COLOURS = 224, 3
+TOKENS = 16, 2, 64
+"""Default, smallest and largest number of tokens, where the model takes as many."""
+
+
+def spec_of_folder(folder: Path) -> ModelSpec:
+    """Describe the model of a folder, with its weights, as one graph.
+
+    Raises:
+        DependencyError: If transformers is not installed.
+        ModelError: If there is no such folder, it holds no weights as safetensors, or its task is not known.
+    """
+    architecture, module, files = _loaded(folder)
+    return _spec(slug(folder.resolve().name) or "model", architecture, module, files)
+
+
+def parts_of_folder(folder: Path, task: str) -> Parts:
+    """Describe the model of a folder for a task, in the form in which a hub of models has it.
+
+    Raises:
+        DependencyError: As for `spec_of_folder`.
+        ModelError: As for `spec_of_folder`, or if it is not made for the task.
+        UsageError: If there is no such task.
+    """
+    ends = {name: ends for name, (ends, _) in TASKS.items()} | {n: (end,) for n, end in one_run.TASKS.items()}
+    if task not in ends:
+        raise UsageError(f"no task '{task}': {suggestion(task, ends)}possible are {', '.join(ends)}, or none")
+    architecture, module, files = _loaded(folder)
+    fits = task in TASKS or _paired(module) == (task == one_run.ZERO_SHOT)
+    if not architecture.endswith(ends[task]) or not fits:
+        what = "pictures and texts" if task == one_run.ZERO_SHOT else f"what ends in {', '.join(ends[task])}"
+        raise ModelError(f"'{folder}' is '{architecture}', and the task '{task}' takes {what}")
+    if task in TASKS:
+        return TASKS[task][1](folder, module.eval())
+    name = slug(folder.resolve().name) or "model"
+    spec = checked(replace(_spec(name, architecture, module, files, True), factory=""))
+    return one_run.parts_of(folder, spec, module)
+
+
+def _loaded(folder: Path) -> tuple[str, Any, dict[str, Path]]:
+    """The architecture of a folder, its model, and the files that are kept."""
+    if not (folder / CONFIG).is_file():
+        raise ModelError(
+            f"there is no '{folder / CONFIG}': '{PREFIX}FOLDER' takes a folder that save_pretrained wrote, and nothing "
+            f"is downloaded; fetch one with `hf download {folder} --local-dir FOLDER`"
+        )
+    files = {kept: folder / name for name, kept in KEPT.items() if (folder / name).is_file()}
+    architecture = _architecture(_read(folder / CONFIG), folder)
+    try:
+        module = _class(architecture).from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    except OSError as error:
+        raise ModelError(f"'{folder}' cannot be loaded: {str(error).strip().splitlines()[0]}") from error
+    return architecture, module, files
+
+
+def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
+    """Make the model of a model folder again from its kept files, with weights that are to be put in."""
+    import transformers
+
+    architecture = _architecture(_read(files[KEPT[CONFIG]]), files[KEPT[CONFIG]].parent)
+    config = transformers.AutoConfig.for_model(**_read(files[KEPT[CONFIG]]))
+    return _spec("model", architecture, _class(architecture)(config), dict(files))
+
+
+def _paired(module: Any) -> bool:
+    return hasattr(module, "logit_scale") and hasattr(module.config, "text_config")
+
+
+def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], normalised: bool = False) -> ModelSpec:
+    """The model; where pictures are given normalised, by the names of transformers."""
+    config = module.config
+    config.use_cache = False
+    paired = _paired(module)
+    outputs = (
+        (*PAIRED, *TEXTS * normalised)
+        if paired
+        else next(made for end, made in OUTPUTS.items() if architecture.endswith(end))
+    )
+    outputs = tuple(replace(o, classes=_classes(config)) if o.role == "logits" else o for o in outputs)
+    axes = {"batch": decoder.BATCHES}
+    inputs: tuple[Input, ...] = ()
+    seeing = paired or module.main_input_name == "pixel_values"
+    if not seeing:
+        _refuse_other_kinds(architecture, module)
+    module = module.eval() if seeing else _texts(module.eval())
+    if seeing:
+        preprocessing = files.get(KEPT[PREPROCESSING])
+        preprocessor = _read(preprocessing) if preprocessing is not None else {}
+        high, wide = _size(config.vision_config if paired else config)
+        shape = ("batch", COLOURS, high, wide)
+        mean, std = _normalised_by(preprocessor)
+        module = _pictures(module, *((None, None) if normalised else (mean, std)))
+        ends = [(end - m) / s for m, s in zip(mean, std, strict=True) for end in (0, 1)]
+        inputs += (
+            Input(one_run.PIXELS, shape, low=min(ends), high=max(ends))
+            if normalised
+            else Input("images", shape, kind="image"),
+        )
+    if paired or not seeing:
+        rows = "texts" if paired else "batch"
+        axes |= {rows: decoder.BATCHES} | _tokens(config.text_config if paired else config)
+        most = (config.text_config if paired else config).vocab_size - 1
+        inputs += (
+            Input("input_ids", (rows, "tokens"), dtype="int64", low=0, high=most),
+            Input("attention_mask", (rows, "tokens"), dtype="int64", low=1, high=1),
+        )
+    return ModelSpec(
+        name=name,
+        module=module.eval(),
+        inputs=inputs,
+        outputs=outputs,
+        axes=axes,
+        factory=f"{PREFIX}{architecture}",
+        files=files,
+    )
+
+
+def _normalised_by(preprocessor: Mapping[str, Any]) -> tuple[Sequence[float], Sequence[float]]:
+    """Mean and deviation of the channels of [0, 1]."""
+    normal = preprocessor.get("do_normalize", bool(preprocessor))
+    mean, std = (preprocessor.get(key) if normal else None for key in ("image_mean", "image_std"))
+    return mean or [0.0] * COLOURS, std or [1.0] * COLOURS
+
+
+def _pictures(inner: torch.nn.Module, mean: Sequence[float] | None, std: Sequence[float] | None) -> torch.nn.Module:
+    """The model with pictures as its first input: less the mean, divided by the deviation, where these are given."""
+    import torch
+
+    class Pictures(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = inner
+            for name, values in (("mean", mean), ("std", std)):
+                self.register_buffer(name, None if values is None else torch.tensor(values).reshape(1, -1, 1, 1))
+
+        def forward(
+            self,
+            images: torch.Tensor,
+            input_ids: torch.Tensor | None = None,
+            attention_mask: torch.Tensor | None = None,
+        ) -> Any:
+            pixels = images if mean is None else (images - self.get_buffer("mean")) / self.get_buffer("std")
+            if input_ids is None:
+                return self.model(pixel_values=pixels)
+            return self.model(pixel_values=pixels, input_ids=input_ids, attention_mask=attention_mask)
+
+    return Pictures()
+
+
+def _refuse_other_kinds(architecture: str, module: Any) -> None:
+    """A model that is no single graph of tokens."""
+    if getattr(module.config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"'{architecture}' is an encoder and a decoder that runs once a token: name its task, --task "
+            f"{seq2seq.TEXT}, or {seq2seq.SPEECH} of speech"
+        )
+    if module.main_input_name != "input_ids":
+        raise ModelError(
+            f"'{architecture}' takes '{module.main_input_name}', where pictures or tokens are known: write a function "
+            "that returns the ModelSpec of what you need of it, and name it as package.module:factory"
+        )
+
+
+def _texts(inner: torch.nn.Module) -> torch.nn.Module:
+    """The model with its mask as the second argument, where some have a cache."""
+    import torch
+
+    if list(inspect.signature(inner.forward).parameters)[1] == "attention_mask":
+        return inner
+
+    class Texts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = inner
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+            return self.model(input_ids=input_ids, attention_mask=attention_mask)
+
+    return Texts()
+
+
+def _tokens(config: Any) -> dict[str, Axis]:
+    most = int(getattr(config, "max_position_embeddings", TOKENS[2]))
+    return {"tokens": Axis(min(TOKENS[0], most), TOKENS[1], min(TOKENS[2], most))}
+
+
+def _classes(config: Any) -> tuple[str, ...]:
+    """The names of the classes in their order; none where config.json has no names of its own."""
+    named = {int(number): str(name) for number, name in (getattr(config, "id2label", None) or {}).items()}
+    names = tuple(named[number] for number in sorted(named))
+    return () if names == tuple(f"LABEL_{number}" for number in range(len(names))) else names
+
+
+def _size(config: Any) -> tuple[int, int]:
+    size = getattr(config, "image_size", None) or PIXELS
+    return (int(size[0]), int(size[1])) if isinstance(size, list | tuple) else (int(size), int(size))
+
+
+def _architecture(config: Mapping[str, Any], folder: Path) -> str:
+    architecture = (config.get("architectures") or [""])[0]
+    if not any(architecture.endswith(end) for end in OUTPUTS):
+        known = ", ".join(end for end in OUTPUTS)
+        raise ModelError(
+            f"the task of '{folder}', '{architecture}', is not known: possible are {known}; for another one write a "
+            "function that returns its ModelSpec, and name it as package.module:factory"
+        )
+    return str(architecture)
+
+
+def _class(architecture: str) -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise DependencyError(f"'{PREFIX}FOLDER' needs transformers: pip install transformers") from error
+    return getattr(transformers, architecture)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = load_json(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"'{path}' cannot be read ({error}): save the model again with save_pretrained") from error
+    return content

@@ -1,0 +1,306 @@
+"""What an ONNX artifact computes, and in which arithmetic: by operator and by layer.
+
+The graph is run once at the default sizes, so that multiplications are counted on the shapes that really come; those of
+linear and recurrent layers, convolutions and products of two activations are counted. An operator between
+DequantizeLinear nodes computes in INT8, as every runtime fuses them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import UsageError
+from edgekit.hosts import process
+from edgekit.model.records import recorded_weights
+from edgekit_targets.onnx.passes.graph import PASSES
+from edgekit.reference.batches import applicable_batches
+from edgekit.reference.store import reference_of
+from edgekit.runtime import ort
+from edgekit.storage.files import write_text
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.artifact.manifest import Manifest
+    from edgekit.model.spec import Array
+
+ENTRY = "model.onnx"
+RECURRENT = frozenset(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"))
+PRODUCTS = RECURRENT | {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "MatMulNBits"}
+INTEGER = frozenset(("ConvInteger", "MatMulInteger", "DynamicQuantizeLSTM"))
+UNCOUNTED = frozenset(("Einsum", "Attention", "QLinearConv", "QLinearMatMul", "If", "Loop", "Scan"))
+"""What multiplies, or holds what does, and is not among the layers."""
+QUANTIZED = "DequantizeLinear"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A node that multiplies, in the graph's order.
+
+    Attributes:
+        name: Its module and operator, as `texture.blocks.0.mlp.0/MatMul`.
+        operator: Its type.
+        arithmetic: "int8", or the type it computes in; "float32, int8 weights" where only what is stored is small.
+        multiplications: Of one input at the default sizes.
+        weight_bytes: Of its constants as they are stored.
+    """
+
+    name: str
+    operator: str
+    arithmetic: str
+    multiplications: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one graph pass did.
+
+    Attributes:
+        name: Its module and function in `edgekit_targets.onnx.passes`.
+        made: Operators that were there after it and not before, by their number.
+        removed: Those that it took away; where both are empty it changed weights or names.
+    """
+
+    name: str
+    made: Mapping[str, int]
+    removed: Mapping[str, int]
+
+    def cells(self) -> tuple[str, str, str]:
+        """In words."""
+        made, removed = (
+            ", ".join(f"{count} {name}" for name, count in sorted(of.items(), key=lambda item: -item[1]))
+            for of in (self.made, self.removed)
+        )
+        return self.name, made or ("" if removed else "weights or names alone"), removed
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in a graph.
+
+    Attributes:
+        target: The artifact's target.
+        precision: As its manifest says.
+        size: Of its files, in bytes.
+        sizes: The sizes of the axes that multiplications were counted at.
+        operators: Nodes by operator, the most frequent first.
+        layers: Those that multiply.
+        passes: What made it out of its source, in order.
+    """
+
+    target: str
+    precision: str
+    size: int
+    sizes: Mapping[str, int]
+    operators: Mapping[str, int]
+    layers: tuple[Layer, ...]
+    passes: tuple[Pass, ...] = ()
+
+    @property
+    def multiplications(self) -> int:
+        """Of all layers."""
+        return sum(layer.multiplications for layer in self.layers)
+
+    @property
+    def uncounted(self) -> dict[str, int]:
+        """Nodes whose multiplications are not counted, by operator."""
+        return {name: count for name, count in self.operators.items() if name in UNCOUNTED}
+
+    def by_arithmetic(self) -> dict[tuple[str, str], tuple[int, int, int]]:
+        """By operator and arithmetic: nodes, multiplications, bytes of weights; the most work first."""
+        found: dict[tuple[str, str], tuple[int, int, int]] = {}
+        for layer in self.layers:
+            nodes, work, size = found.get((layer.operator, layer.arithmetic), (0, 0, 0))
+            found[layer.operator, layer.arithmetic] = (
+                nodes + 1,
+                work + layer.multiplications,
+                size + layer.weight_bytes,
+            )
+        return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+
+    def largest(self, count: int) -> tuple[Layer, ...]:
+        """The layers with the most multiplications."""
+        return tuple(sorted(self.layers, key=lambda layer: -layer.multiplications)[:count])
+
+    def as_record(self) -> dict[str, Any]:
+        """As JSON."""
+        counted = {"multiplications": self.multiplications, "uncounted": self.uncounted}
+        return {"schema_version": 1, **asdict(self), **counted}
+
+
+def inspect(folder: Path) -> Inspection:
+    """Look into an ONNX artifact in its build.
+
+    Raises:
+        UsageError: If it is no ONNX artifact.
+        ArtifactError: If it is damaged.
+    """
+    manifest = onnx_artifact(folder)
+    place = folder.resolve()
+    answer = process.call(inspected, {"build": str(place.parent), "target": place.name})
+    passes = json.loads((folder / PASSES).read_bytes()) if (folder / PASSES).is_file() else ()
+    known = {"target": manifest.target, "precision": manifest.precision, "size": manifest.size, "passes": passes}
+    return TypeAdapter(Inspection).validate_python({**known, **answer})
+
+
+def onnx_artifact(folder: Path) -> Manifest:
+    """Its manifest.
+
+    Raises:
+        UsageError: If it is no ONNX artifact.
+        ArtifactError: If it is damaged.
+    """
+    manifest = read_artifact(folder)
+    if manifest.entry != ENTRY:
+        raise UsageError(
+            f"'{folder}' is of the target '{manifest.target}': the graph of ONNX artifacts can be inspected"
+        )
+    return manifest
+
+
+def page(before: Inspection, after: Inspection) -> str:
+    """Two graphs of one model side by side, as HTML that needs nothing else: layers are matched by module and order."""
+    from jinja2 import Environment, FileSystemLoader
+
+    left, right = _by_module(before.layers), _by_module(after.layers)
+    kinds = {one.arithmetic: (0, 0) for one in (*before.layers, *after.layers)}
+    for kind in kinds:
+        work = [sum(one.multiplications for one in of.layers if one.arithmetic == kind) for of in (before, after)]
+        kinds[kind] = (work[0], work[1])
+    operators = sorted({*before.operators, *after.operators})
+    jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
+    return jinja.get_template("inspect.html.jinja").render(
+        before=before,
+        after=after,
+        at=", ".join(f"{axis} {size}" for axis, size in after.sizes.items()),
+        kinds=kinds,
+        operators=[(name, before.operators.get(name, 0), after.operators.get(name, 0)) for name in operators],
+        layers=[(name, left.get(name), right.get(name)) for name in dict.fromkeys((*left, *right))],
+    )
+
+
+def _by_module(layers: Iterable[Layer]) -> dict[str, Layer]:
+    """Layers by their module, with a number where it has several: a pass may rename a node, not its module."""
+    found: dict[str, Layer] = {}
+    count: Counter[str] = Counter()
+    for layer in layers:
+        module = layer.name.partition("/")[0]
+        count[module] += 1
+        found[module if count[module] == 1 else f"{module} ({count[module]})"] = layer
+    return found
+
+
+def write_page(before: Inspection, after: Inspection, path: Path) -> None:
+    """Write `page` into a file.
+
+    Raises:
+        UsageError: If the file cannot be written.
+    """
+    try:
+        write_text(path, page(before, after))
+    except OSError as error:
+        raise UsageError(f"cannot write '{path}' ({error.strerror}): name a file in a folder that is there") from error
+
+
+def inspected(build: str, target: str, progress: process.Progress) -> dict[str, object]:
+    """Read and run the graph, in a worker: sizes, nodes by operator, and the layers as dictionaries."""
+    graph, row, sizes = recorded_row(Path(build), target)
+    operators = dict(Counter(node.op_type for node in graph.graph.node).most_common())
+    return {"sizes": sizes, "operators": operators, "layers": [asdict(layer) for layer in layers_of(graph, row)]}
+
+
+def recorded_row(build: Path, target: str) -> tuple[onnx.ModelProto, dict[str, Array], dict[str, int]]:
+    """An artifact's graph, one recorded input at the default sizes, and the sizes of its open axes."""
+    import onnx
+
+    graph, manifest = onnx.load(build / target / ENTRY), read_artifact(build / target)
+    recorded = reference_of(build / "reference", recorded_weights(build / "model"))
+    row = next(iter(applicable_batches(recorded.batches, manifest)[0].rows()))
+    sizes = {
+        str(axis): int(size)
+        for given in manifest.inputs
+        for axis, size in zip(given.shape, row[given.name].shape, strict=True)
+        if isinstance(axis, str)
+    }
+    return graph, row, sizes
+
+
+def layers_of(graph: onnx.ModelProto, row: Mapping[str, Array]) -> tuple[Layer, ...]:
+    """The layers of a graph; `row` are inputs by name, at the sizes that multiplications are counted at."""
+    makers = {name: node for node in graph.graph.node for name in node.output}
+    stored = {one.name: one for one in graph.graph.initializer}
+    nodes = [node for node in graph.graph.node if node.op_type in PRODUCTS]
+    wanted = dict.fromkeys(name for node in nodes for name in (*node.input[: _arrays(node)], _output(node)))
+    values = {**row, **ort.tapped(graph, [name for name in wanted if name not in stored and name not in row]).run(row)}
+    shapes = {name: tuple(one.dims) for name, one in stored.items()} | {name: v.shape for name, v in values.items()}
+    return tuple(_layer(node, values[_output(node)], shapes, stored, makers) for node in nodes)
+
+
+def _arrays(node: onnx.NodeProto) -> int:
+    """How many of a node's inputs, from the first, are multiplied: a recurrent layer has two arrays of weights."""
+    return 3 if node.op_type in RECURRENT else 2
+
+
+def _output(node: onnx.NodeProto) -> str:
+    """The first output that is there: of a recurrent layer it may be the last state alone."""
+    return next(str(name) for name in node.output if name)
+
+
+def _layer(
+    node: onnx.NodeProto,
+    out: Array,
+    shapes: Mapping[str, tuple[int, ...]],
+    stored: Mapping[str, onnx.TensorProto],
+    makers: Mapping[str, onnx.NodeProto],
+) -> Layer:
+    constants = [stored[name] for name in _constants(node, stored, makers)]
+    left, right, *more = (shapes[name] for name in node.input[: _arrays(node)])
+    attributes = {one.name: one.i for one in node.attribute}
+    if node.op_type in RECURRENT:  # each step of each sequence meets all weights of inputs and of states, once a gate
+        work = prod(left[:-1]) * (prod(right) + prod(more[0]))
+    elif node.op_type == "ConvTranspose":  # each input meets its kernels: weights are [in, out, ...]
+        work = prod(left) * prod(right[1:])
+    elif node.op_type in ("Conv", "ConvInteger"):
+        work = out.size * prod(right[1:])
+    elif node.op_type == "Gemm" and attributes.get("transA"):
+        work = out.size * left[0]
+    else:
+        work = out.size * left[-1]
+    name = node.name or _output(node)
+    size = sum(len(one.raw_data) or prod(one.dims) * 4 for one in constants)
+    return Layer(name, node.op_type, _arithmetic(node, out.dtype.name, makers, attributes), work, size)
+
+
+def _constants(
+    node: onnx.NodeProto, stored: Mapping[str, onnx.TensorProto], makers: Mapping[str, onnx.NodeProto]
+) -> Iterable[str]:
+    """The constants of a node, and those that DequantizeLinear gives it."""
+    for name in dict.fromkeys(node.input):
+        maker = makers.get(name)
+        if name in stored:
+            yield name
+        elif maker is not None and maker.op_type == QUANTIZED and maker.input[0] in stored:
+            yield maker.input[0]
+
+
+def _arithmetic(
+    node: onnx.NodeProto, dtype: str, makers: Mapping[str, onnx.NodeProto], attributes: Mapping[str, int]
+) -> str:
+    if node.op_type in INTEGER:
+        return "int8"
+    if node.op_type == "MatMulNBits":
+        return f"{dtype}, int{attributes.get('bits', 4)} weights"
+    quantized = [name in makers and makers[name].op_type == QUANTIZED for name in node.input[:2]]
+    if all(quantized):
+        return "int8"
+    return f"{dtype}, int8 weights" if quantized[1] else dtype

@@ -1,0 +1,371 @@
+"""How quick a model is in each mode, what compiling costs, and after how many runs it has paid.
+
+Every mode is opened and run once, with PyTorch's compile cache empty: that is its first answer. Then all take turns, so
+that a slow spell of the host meets them all. Break-even is the number of runs after which a mode's total time,
+compiling included, is less than eager's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit_inspect import compilation
+from edgekit_inspect.modes import COMPILED, CPU, CUDA, EAGER, Mode, artifact_modes, furthest, placed, torch_modes
+from edgekit.artifact.profile import FILE, BatchProfile, ModeProfile, Profile, Share
+from edgekit.artifact.store import contents
+from edgekit.errors import UsageError, reason
+from edgekit.hosts.process import Progress
+from edgekit.model.adapter import to_tensors
+from edgekit.model.shapes import grid
+from edgekit.model.spec import Array, Input, ModelSpec, Output
+from edgekit.runtime.protocol import Runtime
+from edgekit.storage.files import write_text
+from edgekit.target import silent
+
+LISTED = 12
+"""Modules and operators that are kept, those that take most first."""
+SEED = 7
+"""Of the inputs."""
+ROUNDS = 10
+"""Turns of each mode."""
+SECONDS = 2.0
+"""Timed seconds of each mode, at least."""
+CLEAR_PEAK = "5"
+"""What makes Linux forget a process's peak memory (proc(5), clear_refs)."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is profiled.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        batches: Batch sizes.
+        modes: Their names; empty for all. Eager is always timed.
+        rate: Runs a second, for what break-even means in time; 0 for none.
+        seconds: How long each mode is timed, at least.
+        build: A build whose verified artifacts are timed too.
+        trusted: Whether artifacts that hold code may run.
+    """
+
+    device: str = CPU
+    batches: tuple[int, ...] = (1,)
+    modes: tuple[str, ...] = ()
+    rate: float = 0.0
+    seconds: float = SECONDS
+    build: Path | None = None
+    trusted: bool = False
+
+
+def profile(spec: ModelSpec, request: Request, progress: Progress = silent) -> Profile:
+    """Profile a model on a device of this host.
+
+    Raises:
+        UsageError: If there is no such device, batch size or mode.
+    """
+    _check(spec, request)
+    with warnings.catch_warnings(action="ignore"):  # the compiler's deprecations and advice
+        return _profile(spec, request, progress)
+
+
+def part_of(spec: ModelSpec, path: str) -> ModelSpec:
+    """One module of a model as a model of its own, with random inputs of the shapes and ranges that the whole gives it.
+
+    Raises:
+        UsageError: If there is no such module, or it is called with or answers something else than tensors.
+    """
+    import torch
+
+    named = dict(spec.module.named_modules())
+    if path not in named or not path:
+        near = ", ".join(name for name in named if name and name.count(".") <= path.count("."))
+        raise UsageError(f"'{spec.name}' has no module '{path}': it has {near}")
+    caught: list[tuple[Any, ...]] = []
+    if isinstance(spec.module, torch.jit.ScriptModule):
+        raise UsageError(f"'{spec.name}' is TorchScript, whose modules cannot be watched: profile the whole")
+
+    def catch(one: torch.nn.Module, given: Any, named: Any, answer: Any) -> None:
+        caught.append((() if named else given, answer))
+
+    hook = named[path].register_forward_hook(catch, with_kwargs=True)
+    try:
+        with torch.no_grad():
+            spec.module(*to_tensors(spec, spec.random(seed=SEED)))
+    finally:
+        hook.remove()
+    given, answer = caught[0] if caught else ((), ())
+    answers = tuple(answer) if isinstance(answer, tuple | list) else (answer,)
+    if not given or not all(isinstance(one, torch.Tensor) for one in (*given, *answers)):
+        raise UsageError(
+            f"'{path}' of '{spec.name}' is not called with tensors by position alone, or answers something else"
+        )
+    inputs = {f"input_{number}": one.detach().cpu().numpy() for number, one in enumerate(given)}
+    return ModelSpec(
+        name=f"{spec.name}.{path}",
+        module=named[path],
+        inputs=tuple(Input(n, tuple(a.shape), str(a.dtype), **_range(a)) for n, a in inputs.items()),
+        outputs=tuple(Output(f"output_{number}") for number in range(len(answers))),
+        axes={},
+    )
+
+
+def _range(array: Array) -> dict[str, Any]:
+    """The least and the most that an input takes, where it takes numbers of a range."""
+    if array.dtype.kind not in "fiu" or not array.size or not np.isfinite(array).all():
+        return {}
+    low, high = array.min().item(), array.max().item()
+    return {"low": low, "high": high} if low < high else {}
+
+
+def advice(profile: Profile, rate: float) -> str:
+    """Which mode to take, in a sentence about the first batch size."""
+    rows = [row for row in profile.batches[0].modes if not row.error]
+    eager = next(row for row in rows if row.mode == EAGER)
+    best = min(rows, key=lambda row: row.p50)
+    if best.mode == EAGER or best.p90 > eager.p50:
+        return "Stay with eager: no other mode is quicker by more than the spread of its runs."
+    speed = f"Take '{best.mode}': {eager.p50 / best.p50:.2f} times as fast as eager"
+    if best.break_even is None:
+        return "Stay with eager: the means of runs are as long in every other mode."
+    if best.break_even == 0:
+        return f"{speed}, from the first run."
+    after = f"{speed}; it has paid after {best.break_even:,} runs"
+    return f"{after}, which is {_duration(best.break_even / rate)} at {rate:g} a second." if rate > 0 else f"{after}."
+
+
+def break_even(first: float, run: float, eager_first: float, eager_run: float) -> int | None:
+    """Runs after which a mode's total time is less than eager's: 0 if from the first, None if never.
+
+    Args:
+        first: Milliseconds to its first answer.
+        run: Milliseconds of each further run.
+        eager_first: Likewise of eager.
+        eager_run: Likewise of eager.
+    """
+    if first <= eager_first:
+        return 0 if run <= eager_run else None
+    return 2 + math.floor((first - eager_first) / (eager_run - run)) if run < eager_run else None
+
+
+def timed(opened: Mapping[str, Runtime], inputs: Mapping[str, Array], seconds: float) -> dict[str, list[float]]:
+    """Milliseconds of each run, of runtimes that take turns: each has ROUNDS turns, every second round backwards.
+
+    A turn starts with a run that is not counted: threads of the one before spin for a while after their work
+    (OpenMP's do), and would take a core from it.
+    """
+    times: dict[str, list[float]] = {name: [] for name in opened}
+    for number in range(ROUNDS):
+        for name in [*opened][:: -1 if number % 2 else 1]:
+            opened[name].run(inputs)
+            end = time.perf_counter() + seconds / ROUNDS
+            while True:
+                began = time.perf_counter()
+                opened[name].run(inputs)
+                now = time.perf_counter()
+                times[name].append(1000 * (now - began))
+                if now >= end:
+                    break
+    return times
+
+
+def _profile(spec: ModelSpec, request: Request, progress: Progress) -> Profile:
+    progress(0.0, "looking for graph breaks and recompilations")
+    breaks, unexplained = compilation.graph_breaks(spec)
+    sizes = tuple(grid(spec.axes))
+    anew = compilation.recompilations(spec, sizes) if not unexplained else ()
+    peak = compilation.peaks(request.device)
+    left_out: tuple[str, ...] = ()
+    modes = [*torch_modes(spec, request.device)]
+    if request.build is not None:
+        artifacts, reasons = artifact_modes(request.build, request.device, request.trusted)
+        modes, left_out = [*modes, *artifacts], tuple(reasons)
+    modes = _chosen(modes, request.modes)
+    batches = []
+    for number, batch in enumerate(request.batches):
+        done = 0.1 + 0.8 * number / len(request.batches)
+        batches.append(_batch(spec, request, batch, modes, lambda text, done=done: progress(done, text)))  # type: ignore[misc]  # bound now
+    progress(0.9, "timing modules and operators")
+    module, tensors = placed(spec, request.device, _inputs(spec, request.batches[0]))
+    compiled = any(mode.name.startswith(COMPILED) for mode in modes)
+    profile = Profile(
+        model=spec.name,
+        device=request.device,
+        peak_flops=peak.flops,
+        peak_bandwidth=peak.bandwidth,
+        batches=tuple(batches),
+        breaks=breaks,
+        unexplained=unexplained,
+        recompilations=anew,
+        sizes=sizes,
+        modules=compilation.module_times(module, tensors)[:LISTED],
+        operators=compilation.operator_times(module, tensors)[:LISTED],
+        kernels=_kernels(module, tensors) if compiled else (),
+        left_out=left_out,
+        artifacts=contents(request.build) if request.build is not None else {},
+        advice="",
+    )
+    return replace(profile, advice=advice(profile, request.rate))
+
+
+def _batch(
+    spec: ModelSpec, request: Request, batch: int, modes: Sequence[Mode], tell: Callable[[str], None]
+) -> BatchProfile:
+    import torch
+    from torch._inductor.utils import fresh_cache
+
+    inputs = _inputs(spec, batch)
+    torch._dynamo.reset()
+    with fresh_cache(), suppress(Exception):  # what compiling imports is no part of a model's first answer
+        torch.compile(lambda x: x + 1, dynamic=False)(torch.zeros(1, device=request.device))
+    rows: dict[str, ModeProfile] = {}
+    opened: dict[str, Runtime] = {}
+    with torch._dynamo.config.patch(recompile_limit=64):
+        for mode in modes:
+            tell(f"batch {batch}: opening {mode.name}{', which compiles' if mode.name.startswith(COMPILED) else ''}")
+            with fresh_cache():
+                rows[mode.name], runtime = _first(mode, inputs, request.device)
+            if runtime is not None:
+                opened[mode.name] = runtime
+        if error := rows[EAGER].error:
+            raise UsageError(f"'{spec.name}' itself fails at batch {batch}: {error}")
+        tell(f"batch {batch}: timing {len(opened)} modes in turn")
+        times = timed(opened, inputs, request.seconds)
+        right = _answer(opened[EAGER], inputs)
+        names = [output.name for output in spec.outputs if output.role != "features"]
+        for name, runtime in opened.items():
+            p10, p50, p90 = (float(share) for share in np.percentile(times[name], (10, 50, 90)))
+            rows[name] = replace(
+                rows[name],
+                p10=p10,
+                p50=p50,
+                p90=p90,
+                mean=float(np.mean(times[name])),
+                max_abs=None if name == EAGER else furthest(_answer(runtime, inputs), right, names),
+            )
+            runtime.close()
+    eager = rows[EAGER]
+    whole = [
+        row
+        if row.error or row is eager
+        else replace(row, break_even=break_even(row.first_ms, row.mean, eager.first_ms, eager.mean))
+        for row in rows.values()
+    ]
+    module, tensors = placed(spec, request.device, inputs)
+    moved = sum(t.numel() * t.element_size() for t in (*module.parameters(), *tensors)) + sum(
+        a.nbytes for a in right.values()
+    )
+    others = sorted((row for row in whole if row is not eager), key=lambda row: (bool(row.error), row.p50))
+    work = compilation.floating_point_work(module, tensors)
+    return BatchProfile(batch if "batch" in spec.axes else 0, work, moved, (eager, *others))
+
+
+def _first(mode: Mode, inputs: Mapping[str, Array], device: str) -> tuple[ModeProfile, Runtime | None]:
+    """Open a mode and let it answer once: its time and memory; and the opened mode, None where it does not run."""
+    before = _memory(device, clear=True)
+    began = time.perf_counter()
+    try:
+        runtime = mode.open(inputs)
+        runtime.run(inputs)
+    except Exception as error:  # whatever compilers and runtimes raise
+        return ModeProfile(mode.name, error=reason(error)), None
+    took = time.perf_counter() - began
+    after = _memory(device, clear=False)
+    added = None if before is None or after is None else max(after - before, 0)
+    return ModeProfile(mode.name, runtime.device, 1000 * took, memory=added), runtime
+
+
+def _memory(device: str, clear: bool) -> int | None:
+    """Bytes: what is held now, where the peak starts anew; else the peak since then."""
+    if device == CUDA:
+        import torch
+
+        if clear:
+            torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated() if clear else torch.cuda.max_memory_allocated()
+    word = "VmRSS:" if clear else "VmHWM:"
+    with suppress(OSError, StopIteration):
+        if clear:
+            Path("/proc/self/clear_refs").write_text(CLEAR_PEAK)
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith(word)).split()[1])
+    return None
+
+
+def _answer(runtime: Runtime, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    answer = runtime.run(inputs)
+    return answer or getattr(runtime, "way_answer", dict)()
+
+
+def _kernels(module: Any, tensors: Sequence[Any]) -> tuple[Share, ...]:
+    import torch
+
+    with suppress(Exception):  # it is shown among the modes why the module does not compile
+        return compilation.operator_times(torch.compile(module, dynamic=False), tensors)[:LISTED]
+    return ()
+
+
+def _inputs(spec: ModelSpec, batch: int) -> dict[str, Array]:
+    return spec.random(SEED, {"batch": batch} if "batch" in spec.axes else {})
+
+
+def _chosen(modes: Iterable[Mode], names: Sequence[str]) -> list[Mode]:
+    whole = {mode.name: mode for mode in modes}
+    if wrong := [name for name in names if name not in whole]:
+        raise UsageError(f"no mode '{wrong[0]}': possible are {'; '.join(whole)}")
+    wanted = {EAGER, *(names or whole)}
+    return [mode for name, mode in whole.items() if name in wanted]
+
+
+def _check(spec: ModelSpec, request: Request) -> None:
+    import torch
+
+    from edgekit.model.sources import onnx
+
+    if request.device not in (CPU, CUDA):
+        raise UsageError(f"no device '{request.device}': possible are {CPU}, {CUDA}")
+    if request.device == CUDA and not torch.cuda.is_available():
+        raise UsageError("no CUDA device is visible to PyTorch on this host: use --device cpu")
+    if onnx.file_of(spec.module) is not None:
+        raise UsageError(f"'{spec.name}' is an ONNX file, without PyTorch's code: profile what it was made from")
+    for name, number in (("seconds", request.seconds), ("rate", request.rate)):
+        if not math.isfinite(number) or number < 0:
+            raise UsageError(f"{name} {number}: give a number of 0 or more")
+    if not request.batches:
+        raise UsageError("no batch size: name one or more")
+    axis = spec.axes.get("batch")
+    for batch in request.batches:
+        if axis is None and batch != 1:
+            raise UsageError(f"'{spec.name}' has no axis 'batch': leave out --batch")
+        if batch < 1 or (axis is not None and (batch < axis.minimum or batch % axis.multiple_of)):
+            raise UsageError(f"batch {batch} is none that '{spec.name}' takes")
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def write_profile(measured: Profile, folder: Path) -> tuple[Path, Path]:
+    """Write `profile.json` and `profile.svg` into a folder."""
+    from jinja2 import Environment, FileSystemLoader
+
+    folder.mkdir(parents=True, exist_ok=True)
+    jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
+    longest = max(row.p90 for batch in measured.batches for row in batch.modes if not row.error)
+    drawn = jinja.get_template("profile.svg.jinja").render(profile=measured, longest=longest) + "\n"
+    data, plot = folder / FILE, folder / "profile.svg"
+    write_text(data, json.dumps(measured.as_record(), indent=2) + "\n")
+    write_text(plot, drawn)
+    return data, plot

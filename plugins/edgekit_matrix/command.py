@@ -1,0 +1,101 @@
+"""`edgekit matrix`: many models times many targets, each an export of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgekit.cli.arguments import REJECTED, USER_ERROR, Json, Quiet, app, print_json
+from edgekit.cli.completion import among
+
+if TYPE_CHECKING:
+    from edgekit_matrix.crew import Crew
+    from edgekit_matrix.report import Matrix
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit matrix models.toml`\n\n`edgekit matrix models.toml -o build/nightly --jobs 4 --again`"
+    "\n\n`edgekit matrix models.toml --ray 10.0.0.1:6379`\n\n"
+    "A file: `targets = ['onnx', 'onnx-fp16']` and, below `[models]`, `tiny = 'arr-coc-tiny'`. docs/matrix.md has more."
+)
+def matrix(
+    file: Annotated[Path, typer.Argument(help="TOML file that names models, targets, options and places.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder of the matrix. Default: build/ and the file's name.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Cells at once on this machine; speeds are best told with 1.", min=1)] = 1,
+    ray: Annotated[
+        str,
+        typer.Option(
+            "--ray",
+            help="Ray cluster to run on: HOST:PORT, auto, or local for one of --jobs workers on this machine.",
+            autocompletion=among("auto", "local"),
+        ),
+    ] = "",
+    threads: Annotated[
+        int, typer.Option(help="Processors for a cell; 0: those of this machine over --jobs, with --ray 1.", min=0)
+    ] = 0,
+    seconds: Annotated[float, typer.Option(help="Time that one cell may take.", min=1.0)] = 3600.0,
+    again: Annotated[bool, typer.Option("--again", help="Ask the cells again that did not end verified.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Ask all cells again, from nothing.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Export many models to many targets, each pair by itself; what is finished is kept, and a new run goes on."""
+    from edgekit_matrix.crew import Local
+    from edgekit_matrix.file import cells_of, read_file
+    from edgekit_matrix.ray_crew import Cluster
+    from edgekit_matrix.run import Settings, run
+    from edgekit_stores.object_store import require_folder
+
+    root = output or Path("build") / file.stem
+    require_folder(root, "matrices are made")
+    cells = cells_of(read_file(file))
+    own = threads or _threads(jobs, bool(ray))
+
+    def crew() -> Crew:
+        return Cluster(ray, jobs, max(own, 1)) if ray else Local(jobs)
+
+    tell = (lambda _: None) if as_json or quiet else _say
+    found = run(cells, root, crew, Settings(seconds, own, again, fresh), tell)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _show(found, root, quiet)
+    statuses = {cell.status for cell in found.cells}
+    if statuses & {"rejected", "over budget"}:
+        sys.exit(REJECTED)
+    if statuses - {"verified", "not verified here"}:
+        sys.exit(USER_ERROR)
+
+
+def _threads(jobs: int, elsewhere: bool) -> int:
+    """How many threads a cell takes where the user did not say: what one alone takes by itself is left as it is."""
+    if "EDGEKIT_THREADS" in os.environ or (jobs == 1 and not elsewhere):
+        return 0
+    return 1 if elsewhere else max(1, (os.cpu_count() or 1) // jobs)
+
+
+def _show(found: Matrix, root: Path, quiet: bool) -> None:
+    from edgekit.cli.console import print_table
+    from edgekit.report import formats
+    from edgekit_matrix.report import PAGE
+
+    cells = [cell for cell in found.cells if not quiet or cell.status != "verified"]
+    if quiet and not cells:
+        return
+    rows = [
+        (c.model, c.column, c.told, formats.size(c.size), c.speed, c.decided or formats.brief(c.sentence, 64))
+        for c in cells
+    ]
+    print_table(("model", "target", "verdict", "size", "times as fast as", "decided by (limit)"), rows)
+    print(found.summary)
+    print(f"report: {root / PAGE}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,122 @@
+"""Cells on a Ray cluster: each is a task that works in a folder of its node and sends it back as one object.
+
+Ray itself tries nothing again (`max_retries=0`): whoever runs the matrix counts the tries. A cell's folder travels by
+Ray's object store, so that nodes need no shared folder; the model must be known there by the same name or path.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from platform import node
+from typing import Any
+
+from edgekit.errors import DependencyError, UsageError, reason
+from edgekit_matrix.attempt import Ended, LostError, Processes, Task
+from edgekit_matrix.folder import packed, take, unpack
+from edgekit_matrix.report import LOG
+from edgekit.storage.files import scratch
+from edgekit.storage.packages import package_digest
+
+LOCAL, AUTO = "local", "auto"
+"""Addresses: a cluster that is started for this run, on this machine; the one that this machine is a node of."""
+CONNECTED = 10.0  # seconds that a head node may take to accept a connection
+
+
+class Cluster:
+    """The workers of a cluster.
+
+    Args:
+        address: HOST:PORT of the head node, "auto" for the cluster that this machine is a node of, or "local" for a new
+            one on this machine.
+        jobs: Of a local cluster: cells at once.
+        threads: Processors that a cell takes.
+
+    Raises:
+        DependencyError: If Ray is not installed.
+        UsageError: If there is no cluster, or no node of it has so many processors.
+    """
+
+    def __init__(self, address: str, jobs: int, threads: int) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            import ray
+        except ImportError as error:
+            raise DependencyError("a Ray cluster needs ray: pip install 'edgekit[ray]'") from error
+        _require_head(address)
+        self._ray, self._seeds, self._running = ray, dict[Path, Any](), dict[Future[Any], Any]()
+        own: dict[str, Any] = {"num_cpus": jobs * threads} if address == LOCAL else {}
+        try:
+            # The dashboard's agent takes a minute of a small machine's start, and nothing here needs it.
+            ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **own)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise UsageError(f"no Ray cluster at '{address}' ({reason(error)}): start one with `ray start`") from error
+        largest = max((one["Resources"].get("CPU", 0) for one in ray.nodes() if one["Alive"]), default=0)
+        if largest < threads:
+            self.close()
+            raise UsageError(f"--threads {threads}: the largest node of '{address}' has {largest:g} processors")
+        self._work = ray.remote(max_retries=0, num_cpus=threads, scheduling_strategy="SPREAD")(work)
+
+    def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[Ended]:
+        """As `Crew`."""
+        if earlier is not None and earlier not in self._seeds:
+            folders = sorted(part.name for part in earlier.iterdir() if part.is_dir())
+            self._seeds[earlier] = self._ray.put(packed(earlier, folders))
+        seed = b"" if earlier is None else self._seeds[earlier]
+        reference = self._work.remote(task, seed, package_digest("edgekit"))
+        started: Future[Ended] = reference.future()
+        self._running[started] = reference
+        return started
+
+    def result(self, started: Future[Ended], folder: Path) -> Ended:
+        """As `Crew`."""
+        self._running.pop(started, None)
+        try:
+            ended = started.result()
+        except self._ray.exceptions.RayTaskError as error:  # of the worker's own code: its disk is full
+            if isinstance(error.cause, UsageError):
+                raise error.cause from error
+            raise LostError(reason(error.cause)) from error
+        except self._ray.exceptions.RayError as error:
+            raise LostError(reason(error).partition(". ")[0]) from error  # what Ray says then is of its tools
+        take(ended.archive, folder)
+        return replace(ended, archive=b"")
+
+    def close(self) -> None:
+        """As `Crew`."""
+        for reference in self._running.values():
+            self._ray.cancel(reference, force=True)
+        self._ray.shutdown()
+
+
+def _require_head(address: str) -> None:
+    """See that somebody listens: Ray itself tries for minutes, and then ends the process."""
+    if address in (LOCAL, AUTO):
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"no Ray cluster at '{address}': possible are HOST:PORT, {AUTO} and {LOCAL}")
+    try:
+        socket.create_connection((host, int(port)), CONNECTED).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"no Ray cluster at '{address}' ({reason(error)}): start one with `ray start`") from error
+
+
+def work(task: Task, seed: bytes, digest: str) -> Ended:
+    """Run a task on a node; its folder comes back in the archive.
+
+    Raises:
+        UsageError: If the node's edgekit is another one than that of whoever asks.
+    """
+    if package_digest("edgekit") != digest:
+        raise UsageError(f"the node '{node()}' has another edgekit than this machine: install the same on all")
+    with scratch() as folder:
+        if seed:
+            (folder / task.name).mkdir()
+            unpack(seed, folder / task.name, task.parts)
+        ended = Processes().run(task, folder)
+        return replace(ended, archive=packed(folder, (LOG, task.name)))

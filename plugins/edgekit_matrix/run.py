@@ -1,0 +1,171 @@
+"""The run of a matrix: which cell is next, what becomes of one whose worker is lost, and what is kept.
+
+A cell's record, `cell.json`, is written last and by one rename: a cell that has one is finished, and an interrupted run
+goes on with the others. Every cell has a folder of its own, so that cells of one model run at the same time without a
+lock. The first cell of a model records its reference; the others wait for that one cell, or for the one that makes
+their source, and begin with copies of what it has. So all cells of a model are judged by the same reference, and it is
+recorded once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgekit.artifact.run_record import MODEL, PROGRAM, REFERENCE
+from edgekit.errors import UsageError
+from edgekit_matrix.attempt import Ended, LostError, Task, variables
+from edgekit_matrix.cell import Cell
+from edgekit_matrix.crew import Crew
+from edgekit_matrix.report import CELL, PAGE, RECORD, CellRecord, Matrix, read_cell, record_of, write_cell, write_matrix
+from edgekit.storage.child import ending
+from edgekit.storage.files import locked
+from edgekit.storage.host_errors import as_sentences
+
+ATTEMPTS = 3
+"""How often a cell is asked whose process was killed or whose worker or node was lost."""
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How cells are run.
+
+    Attributes:
+        seconds: That one cell may take.
+        threads: That one cell may use; 0 for what it takes by itself.
+        again: Whether cells that did not end verified are asked again.
+        fresh: Whether all are.
+    """
+
+    seconds: float = 3600.0
+    threads: int = 0
+    again: bool = False
+    fresh: bool = False
+
+
+@as_sentences()
+def run(
+    cells: Sequence[Cell], root: Path, crew: Callable[[], Crew], settings: Settings, tell: Tell = lambda _: None
+) -> Matrix:
+    """Fill a matrix and write its report.
+
+    Args:
+        cells: Its cells; a source before what is made from it.
+        root: Its folder.
+        crew: Makes who runs cells; called where there is something to run.
+        settings: How.
+        tell: Told a line for each cell that ended.
+
+    Returns:
+        All cells of the matrix.
+
+    Raises:
+        UsageError: If the folder holds something else.
+    """
+    _require_own(root)
+    with locked(root, lambda: tell(f"waiting for another run in '{root}'")):
+        state = _State(root, cells, settings, tell)
+        workers = crew() if state.waiting else None  # where there are none, nothing is written
+        root.mkdir(parents=True, exist_ok=True)
+        try:
+            if workers is not None:
+                state.fill(workers)
+        finally:
+            matrix = write_matrix(root, [state.records[cell.name] for cell in cells if cell.name in state.records])
+    return matrix
+
+
+def _require_own(root: Path) -> None:
+    own = {RECORD, PAGE, "cells"}
+    if root.exists() and (other := next((p for p in root.iterdir() if p.name not in own and p.name[0] != "."), None)):
+        raise UsageError(f"'{other}' is no part of a matrix: choose another folder with -o")
+
+
+@dataclass
+class _State:
+    """What is known of each cell while a run goes on."""
+
+    root: Path
+    cells: Sequence[Cell]
+    settings: Settings
+    tell: Tell
+    records: dict[str, CellRecord] = field(default_factory=dict)
+    waiting: dict[str, Cell] = field(default_factory=dict)
+    running: dict[Future[Ended], tuple[Cell, int]] = field(default_factory=dict)
+    follows: Mapping[str, Cell | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.follows = {cell.name: cell.follows(self.cells[:number]) for number, cell in enumerate(self.cells)}
+        for cell in self.cells:
+            folder = self.root / cell.folder
+            kept = None if self.settings.fresh else read_cell(folder)
+            if kept is not None and kept.key == cell.key and (kept.status == "verified" or not self.settings.again):
+                self.records[cell.name] = kept
+            else:
+                self.waiting[cell.name] = cell
+
+    def fill(self, crew: Crew) -> None:
+        """Run what is waiting."""
+        for cell in self.waiting.values():
+            (self.root / cell.folder / CELL).unlink(missing_ok=True)
+            if self.settings.fresh:
+                shutil.rmtree(self.root / cell.folder, ignore_errors=True)
+        try:
+            while self.waiting or self.running:
+                for cell in [one for one in self.waiting.values() if self._ready(one)]:
+                    self._start(crew, self.waiting.pop(cell.name), 1)
+                for ended in wait(self.running, return_when=FIRST_COMPLETED).done:
+                    self._settle(crew, ended, *self.running.pop(ended))
+        finally:
+            crew.close()
+
+    def _ready(self, cell: Cell) -> bool:
+        first = self.follows[cell.name]
+        return first is None or first.name in self.records
+
+    def _start(self, crew: Crew, cell: Cell, attempt: int) -> None:
+        first = self.follows[cell.name]
+        earlier = self.root / first.folder / cell.model if first is not None else None
+        task = Task(
+            cell.model,
+            cell.arguments,
+            (MODEL, PROGRAM, REFERENCE, *cell.sources),
+            str(Path.cwd()),
+            self.settings.seconds,
+            variables(self.settings.threads),
+        )
+        there = earlier if earlier is not None and earlier.is_dir() else None
+        self.running[crew.start(task, self.root / cell.folder, there)] = cell, attempt
+
+    def _settle(self, crew: Crew, started: Future[Ended], cell: Cell, attempt: int) -> None:
+        folder = self.root / cell.folder
+        try:
+            ended = crew.result(started, folder)
+            lost = f"its process ended with {ending(ended.code)}" if ended.code is not None and ended.code < 0 else ""
+        except LostError as error:
+            ended, lost = Ended(None, 0.0, ""), f"its worker was lost: {error}"
+        if lost and attempt < ATTEMPTS:
+            self.tell(f"{cell.name}: {lost}; asked again")
+            self._start(crew, cell, attempt + 1)
+            return
+        why = f"{lost}, {ATTEMPTS} times" if lost else ""
+        if ended.code is None and not lost:
+            why = f"it took more than {self.settings.seconds:g} s (--seconds)"
+        record = record_of(cell.model, cell.target, cell.column, self.root, cell.folder, why)
+        record = record.model_copy(
+            update={
+                "key": cell.key,
+                "code": ended.code,
+                "seconds": ended.seconds,
+                "attempts": attempt,
+                "host": ended.host,
+            }
+        )
+        write_cell(folder, record)
+        self.records[cell.name] = record
+        told = f"{record.told}{f': {record.sentence}' if record.status != 'verified' and record.sentence else ''}"
+        self.tell(f"[{len(self.records)}/{len(self.cells)}] {cell.name}: {told} ({record.seconds:g} s)")

@@ -1,0 +1,1 @@
+"""Who made a build, and of what: signatures and bills of materials."""

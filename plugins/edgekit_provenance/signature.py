@@ -1,0 +1,312 @@
+"""Who made a build: `signature/statement.json` names its records with their hashes, `signature/statement.sig` signs it.
+
+The records are the heads of the build's chains of hashes: each artifact's manifest, config.json, reference.json,
+program.json, the seals of imported results, what run.json says became of each target, and the bill of materials. The
+results of an artifact are signed apart from the rest of its manifest, since each judgement measures other times.
+Nothing of this lies in an artifact: a signed build has the bytes of an unsigned one.
+
+The signature is one of OpenSSF Model Signing, by an ECDSA key; that library's own command checks it too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.parts_record import read_parts
+from edgekit.artifact.result import RESULT
+from edgekit.artifact.run_record import MODEL, NOT_MADE, PARTS, PROGRAM, REFERENCE, RUN, read_run
+from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.errors import ArtifactError, DependencyError, UsageError
+from edgekit.model import records
+from edgekit_provenance.bill import BILL
+from edgekit.pipeline.outcome import Build
+from edgekit.reference import info
+from edgekit.report import imports
+from edgekit.storage import door
+from edgekit.storage.files import digest_file, digest_text, dump_json, load_json, locked, scratch, staging
+
+if TYPE_CHECKING:
+    from model_signing.signing import Config as Signer
+    from model_signing.verifying import Config as Verifier
+
+FOLDER, STATEMENT, SIGNATURE = "signature", "statement.json", "statement.sig"
+RECORDS = {MODEL: records.CONFIG, REFERENCE: info.INFO, PROGRAM: records.INFO}
+LARGEST = 1 << 20  # bytes of a statement, a signature or a key; real ones are some KiB
+MAKE_ONE = "make one with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`"
+
+
+@dataclass(frozen=True)
+class Signed:
+    """What a signature vouches for.
+
+    Attributes:
+        root: The build folder.
+        records: Hashes by path in the build.
+        unsigned: What a report shows and it does not vouch for, by path in the build: imported results, and the record
+            of runs where it says of a target what it did not say when it was signed.
+    """
+
+    root: Path
+    records: Mapping[str, str]
+    unsigned: tuple[str, ...] = ()
+
+    def require_artifact(self, folder: Path, manifest: Manifest) -> None:
+        """See that an artifact is one that was signed, in this place, with these verdicts.
+
+        Its results may be others: each judgement measures other times.
+
+        Raises:
+            ArtifactError: If it is not.
+        """
+        self.require(f"{folder.name}/{MANIFEST}", _artifact_digest(manifest))
+
+    def require_results(self, folder: Path, manifest: Manifest) -> None:
+        """See that an artifact's results are those that were signed too.
+
+        Raises:
+            ArtifactError: If they are not.
+        """
+        self.require(f"{folder.name}/{RESULT}", _results_digest(manifest))
+
+    def require(self, path: str, digest: str) -> None:
+        """See that a record is the one that was signed.
+
+        Raises:
+            ArtifactError: If it is not.
+        """
+        if path not in self.records:
+            raise ArtifactError(
+                f"'{self.root / path}' is not in the build's signature: remove it, or have it exported with --sign"
+            )
+        if self.records[path] != digest:
+            raise ArtifactError(
+                f"'{self.root / path}' is not what was signed: it was changed, or `verify` judged the artifact again "
+                "since; take the build from its author again"
+            )
+
+
+def signer_of(key: Path) -> Signer:
+    """What signs with a private key.
+
+    Raises:
+        UsageError: If it is no private ECDSA key without a passphrase.
+        DependencyError: If the library is not installed.
+    """
+    data = _key(key)
+    if b"PUBLIC KEY-----" in data:
+        raise UsageError(f"'{key}' is a public key: --sign takes the private one")
+    if b"ENCRYPTED" in data:
+        raise UsageError(f"the key '{key}' has a passphrase, and edgekit asks for none: give one without")
+    try:
+        from model_signing.signing import Config
+    except ImportError as error:
+        raise _lacking(error) from error
+    try:
+        return Config().use_elliptic_key_signer(private_key=key)
+    except Exception as error:  # whatever the parsers make of it
+        raise _no_key(key, "private", MAKE_ONE) from error
+
+
+def sign(build: Build, bill: bool, signer: Signer) -> None:
+    """Sign a build: what the run made or found unchanged, and did not reject.
+
+    Args:
+        build: What became of the run.
+        bill: Whether to vouch for the bill of materials too.
+        signer: The key (`signer_of`).
+
+    Raises:
+        ArtifactError: If another run changed the build meanwhile.
+    """
+    with locked(build.path, lambda: None):
+        records = {**_records(build.path), **_imported(build.path)}
+        for outcome in build.outcomes:
+            if outcome.bad or outcome.manifest is None:
+                continue
+            there = read_artifact(outcome.path)
+            if there.sha256 != outcome.manifest.sha256:
+                raise ArtifactError(f"'{outcome.path}' was made again by another run, so nothing was signed: run again")
+            records[f"{outcome.target}/{MANIFEST}"] = _artifact_digest(there)
+            records[f"{outcome.target}/{RESULT}"] = _results_digest(there)
+        if bill:
+            records[BILL] = digest_file(build.path / BILL)
+        with staging(build.path / FOLDER, _own_files) as staged:
+            (staged / STATEMENT).write_text(dump_json({"schema_version": 1, "records": records}))
+            signer.sign(staged / STATEMENT, staged / SIGNATURE)
+
+
+def sign_text(text: str, signer: Signer) -> dict[str, Any]:
+    """Sign a text that lies elsewhere, such as a channel's record; returns the signature."""
+    with scratch() as place:
+        (place / STATEMENT).write_text(text)
+        signer.sign(place / STATEMENT, place / SIGNATURE)
+        signature: dict[str, Any] = load_json((place / SIGNATURE).read_bytes())
+        return signature
+
+
+def require_text(text: str, signature: Mapping[str, Any], key: Path, name: str) -> None:
+    """See that a signature is of a text, by a key.
+
+    Raises:
+        ArtifactError: If it is not; `name` says what was signed.
+    """
+    _verify(text.encode(), json.dumps(signature).encode(), key, name)
+
+
+def require_whole(root: Path, key: Path) -> None:
+    """See that a build and every artifact in it that nobody rejected are signed by a key, with their results.
+
+    Of a model of parts each part's build is asked: the whole's own record has no signature.
+
+    Raises:
+        ArtifactError: If anything is not.
+    """
+    if (root / PARTS).is_file() and not (root / MODEL).exists():
+        for part in read_parts(root).parts.values():
+            require_whole(root / part.folder, key)
+        return
+    signed = require_signed(root, key)
+    for folder in sorted(path.parent for path in root.glob(f"*/{MANIFEST}")):
+        manifest = read_artifact(folder)
+        if not manifest.rejected:  # nothing uses those, and nobody signs them
+            signed.require_artifact(folder, manifest)
+            signed.require_results(folder, manifest)
+
+
+def require_signed(root: Path, key: Path) -> Signed:
+    """See that a build is signed by a key: its model, its reference and what else lies beside its artifacts.
+
+    Each artifact is asked for when it is read (`Signed.require_artifact`).
+
+    Raises:
+        UsageError: If the key is no public ECDSA key.
+        DependencyError: If the library is not installed.
+        ArtifactError: If there is no signature, one that is damaged or by another key, or anything differs from it.
+    """
+    signed = _read(root, key)
+    records = _records(root)
+    run = {RUN} if records.pop(RUN, "") != signed.records.get(RUN, "") else set()
+    for path, digest in records.items():
+        signed.require(path, digest)
+    imported = _imported(root)
+    for path in imported.keys() & signed.records.keys():
+        signed.require(path, imported[path])
+    if os.path.lexists(root / BILL):
+        signed.require(BILL, digest_file(root / BILL) if not (root / BILL).is_symlink() else "")
+    if lost := [path for path in sorted(signed.records) if path != RUN and not _is_there(root, path)]:
+        raise ArtifactError(f"'{root / lost[0]}' was signed and is not there: take the build from its author again")
+    return replace(signed, unsigned=tuple(sorted(run | (imported.keys() - signed.records.keys()))))
+
+
+def _is_there(root: Path, path: str) -> bool:
+    """Whether a signed record is there; an artifact's results are those that its manifest names."""
+    folder, _, name = path.rpartition("/")
+    return (root / folder / (MANIFEST if name == RESULT else name)).is_file()
+
+
+def _read(root: Path, key: Path) -> Signed:
+    _verifier_of(key)
+    try:
+        statement, signature = (door.read_bytes(root / FOLDER, name, LARGEST) for name in (STATEMENT, SIGNATURE))
+    except door.MissingError as error:
+        raise ArtifactError(f"'{root}' is not signed: whoever made it must export it with --sign") from error
+    except door.RefusedError as error:
+        raise ArtifactError(f"the signature in '{root / FOLDER}' {error}: export with --sign again") from error
+    return Signed(root, _verify(statement, signature, key, str(root)))
+
+
+def _verify(statement: bytes, signature: bytes, key: Path, name: str) -> dict[str, str]:
+    """See that a signature is of a statement, by a key; returns the statement's records, if it has any."""
+    verifier = _verifier_of(key)
+    with scratch() as place:
+        (place / STATEMENT).write_bytes(statement)
+        (place / SIGNATURE).write_bytes(signature)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):  # the library prints warnings
+                verifier.verify(place / STATEMENT, place / SIGNATURE)
+            return {str(path): str(digest) for path, digest in load_json(statement).get("records", {}).items()}
+        except Exception as error:  # whatever the parsers make of it
+            raise ArtifactError(f"the signature of '{name}' {_why(error, key)}: do not use the build") from error
+
+
+def _verifier_of(key: Path) -> Verifier:
+    if b"PRIVATE KEY-----" in _key(key):
+        raise UsageError(f"'{key}' is a private key: --key takes the public one (`openssl pkey -in KEY -pubout`)")
+    try:
+        from model_signing.verifying import Config
+    except ImportError as error:
+        raise _lacking(error) from error
+    try:
+        return Config().use_elliptic_key_verifier(public_key=key)
+    except Exception as error:  # whatever the parsers make of it
+        raise _no_key(key, "public", "`openssl pkey -in KEY -pubout` writes it") from error
+
+
+def _why(error: Exception, key: Path) -> str:
+    if "Key mismatch" in str(error):
+        return f"is by another key than '{key}'"
+    if "Signature mismatch" in str(error):
+        return "is of another statement: it was changed after it was signed"
+    return f"is damaged or not by the key '{key}'"
+
+
+def _artifact_digest(manifest: Manifest) -> str:
+    """Hash of a manifest without the names of its results."""
+    return door.seal_of(manifest.model_copy(update={"results": ()}).model_dump(mode="json"))
+
+
+def _results_digest(manifest: Manifest) -> str:
+    return digest_text("\n".join(f"{file.path} {file.sha256}" for file in manifest.results))
+
+
+def _records(root: Path) -> dict[str, str]:
+    """The hashes that the records beside the artifacts have of themselves, each checked."""
+    found = {}
+    for folder, name in RECORDS.items():
+        try:
+            found[f"{folder}/{name}"] = str(door.read_record(root / folder, name)[door.SEAL])
+        except door.MissingError:
+            continue
+        except door.RefusedError as error:
+            raise ArtifactError(f"'{root / folder / name}' {error}: export again") from error
+    shown = {n: one for n, one in sorted(read_run(root).targets.items()) if one.status in NOT_MADE or one.over}
+    if shown:  # else the manifests say it all
+        found[RUN] = digest_text(dump_json({n: (one.status, one.error, str(one.over)) for n, one in shown.items()}))
+    return found
+
+
+def _imported(root: Path) -> dict[str, str]:
+    """The hashes of imported results' seals, after the files that they name were checked."""
+    homes = (path.parent for path in sorted(root.glob(f"{imports.IMPORTED}/*/{imports.SEAL}")))
+    return {f"{imports.IMPORTED}/{home.name}/{imports.SEAL}": imports.read_seal(home)[door.SEAL] for home in homes}
+
+
+def _key(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST)
+    except OSError as error:
+        raise UsageError(f"cannot read the key '{path}' ({error.strerror}): name a file in PEM format") from error
+    if b"-----BEGIN" not in data:
+        raise UsageError(f"'{path}' holds no key in PEM format: {MAKE_ONE}")
+    return data
+
+
+def _no_key(path: Path, kind: str, hint: str) -> UsageError:
+    return UsageError(f"'{path}' is no {kind} ECDSA key of P-256, P-384 or P-521 in PEM format: {hint}")
+
+
+def _lacking(error: ImportError) -> DependencyError:
+    return DependencyError(f"signatures need model-signing ({error}): pip install 'edgekit[sign]'")
+
+
+def _own_files(folder: Path) -> Collection[str]:
+    return (STATEMENT, SIGNATURE)

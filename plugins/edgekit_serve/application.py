@@ -1,0 +1,372 @@
+"""The routes of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from edgekit.errors import ArtifactError, EdgekitError
+from edgekit.model.spec import Array
+from edgekit_serve import forms, measurements, protocol
+from edgekit_serve.errors import LeftError, NotReadyError, RefusedError, SlowClientError, TooLargeError
+from edgekit_serve.log import log
+from edgekit_serve.models import Models
+from edgekit_serve.process import STUCK
+from edgekit_serve.served import VERIFIED, Served
+
+MEBIBYTE = 1 << 20
+DECODING = 2  # pictures at once: a whole one takes more memory than what waits of it
+FORM = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "image": {"type": "string", "format": "binary", "description": "PNG, JPEG, WebP ..."},
+                        "query": {"type": "string", "description": "Words that the model knows."},
+                    },
+                }
+            }
+        },
+    }
+}
+INFERENCE = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one client may ask.
+
+    Attributes:
+        body: Bytes of a request.
+        pixels: Of a picture.
+        queue: Requests that may wait for an artifact.
+        seconds: For a body to arrive, and for an answer.
+    """
+
+    body: int = 32 * MEBIBYTE
+    pixels: int = 24_000_000
+    queue: int = 64
+    seconds: float = 30.0
+
+
+def application(models: Models, limits: Limits, every: float = 2.0) -> FastAPI:
+    """The server's application.
+
+    Args:
+        models: What it answers with; opened already.
+        limits: Of requests.
+        every: Seconds between looks for newer artifacts; 0 for none.
+    """
+    state = _State(models, limits)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        looking = asyncio.create_task(_looking(state, every))
+        state.ready = True
+        yield
+        state.ready = False
+        looking.cancel()
+        with suppress(asyncio.CancelledError):
+            await looking
+        await models.close()
+
+    app = FastAPI(title="edgekit", version=metadata.version("edgekit"), lifespan=lifespan, redoc_url=None)
+    _add_health(app, state)
+    _add_models(app, state)
+    _add_inference(app, state)
+    app.add_exception_handler(HTTPException, _no_route)
+    return app
+
+
+async def _looking(state: _State, every: float) -> None:
+    """Look for newer artifacts, and for a run that never ends: then the process ends, and is started again."""
+    renewed = time.monotonic()
+    while True:
+        await asyncio.sleep(1.0)
+        if any(state.stuck(served, 2.0) for served in state.models):
+            log("crash", reason="a run never ended")
+            os._exit(STUCK)
+        if every and time.monotonic() - renewed >= every:
+            try:
+                await state.models.renew()
+            except Exception as error:  # a fault here must not end the looking
+                log("reload", outcome="failed", error=repr(error))
+            renewed = time.monotonic()
+
+
+@dataclass
+class _State:
+    models: Models
+    limits: Limits
+    ready: bool = False
+    decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DECODING))
+
+    def find(self, name: str, target: str) -> Served:
+        if not self.ready:
+            raise NotReadyError("the server starts or stops")
+        return self.models.find(name, target)
+
+    def stuck(self, served: Served, times: float = 1.0) -> bool:
+        """Whether the run that is under way takes longer than so many times what a client waits."""
+        started = served.batcher.started
+        return started is not None and time.monotonic() - started > times * self.limits.seconds
+
+    async def infer(self, served: Served, request: Request, call: _Call) -> tuple[bytes, dict[str, str]]:
+        """Answer by the protocol."""
+        body, length = await self._body(request, call), request.headers.get(protocol.LENGTH_HEADER)
+        # Numbers in JSON take longer than a run: others are answered meanwhile.
+        short = length is not None and protocol.SHORT.fullmatch(length)
+        question = protocol.parse(body, length) if short else await asyncio.to_thread(protocol.parse, body, length)
+        served = self.find(served.name, served.target)  # a newer one may have come while the body did
+        answers = await self._run(served, question.inputs, call)
+        return protocol.render(question, served.manifest, answers)
+
+    async def predict(self, served: Served, request: Request, call: _Call) -> tuple[bytes, dict[str, str]]:
+        """Answer a form."""
+        form = await self._form(request, call)
+        async with self.decoding:
+            inputs, size = await asyncio.to_thread(
+                forms.inputs_of, served.manifest, form, served.vocabulary, self.limits.pixels
+            )
+        served = self.find(served.name, served.target)  # a newer one may have come while the body did
+        answers = await self._run(served, inputs, call)
+        record = forms.answer_of(served.manifest, answers, size)
+        return json.dumps(record, allow_nan=False).encode(), {"Content-Type": "application/json"}
+
+    async def _run(self, served: Served, inputs: Mapping[str, Array], call: _Call) -> dict[str, Array]:
+        start = time.monotonic()
+        answers, seconds = await served.run(inputs, self.limits.seconds)
+        call.stages |= {"queue": time.monotonic() - start - seconds, "run": seconds}
+        call.rows = max((array.shape[0] for array in answers.values() if array.ndim), default=1)
+        call.compare = self.models.compare(served, inputs, answers)
+        return answers
+
+    async def _body(self, request: Request, call: _Call) -> bytes:
+        start = time.monotonic()
+        declared = request.headers.get("content-length", "0")
+        if declared.isdigit() and int(declared) > self.limits.body:
+            raise TooLargeError(f"the body has {declared} bytes: at most {self.limits.body} are taken")
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > self.limits.body:
+                        raise TooLargeError(f"the body has more than {self.limits.body} bytes")
+                    parts.append(part)
+        except TimeoutError as error:
+            raise SlowClientError(f"the body did not arrive within {self.limits.seconds:g} s") from error
+        call.stages["read"] = time.monotonic() - start
+        return b"".join(parts)
+
+    async def _form(self, request: Request, call: _Call) -> dict[str, bytes]:
+        """The fields of a form."""
+        body = await self._body(request, call)
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        kind, options = parse_options_header(request.headers.get("content-type", ""))
+        plain = kind + b"".join(b"; boundary=" + options[b"boundary"] for _ in range(b"boundary" in options))
+        scope = dict(request.scope) | {"headers": [(b"content-type", plain)]}  # no other encoding than UTF-8
+        try:
+            async with Request(scope, receive).form(max_files=8, max_fields=32, max_part_size=MEBIBYTE) as form:
+                if not form:
+                    raise RefusedError(
+                        "the request is no form: send fields, for example curl -F image=@a.jpg -F query=red"
+                    )
+                if len(form.multi_items()) > len(form):
+                    raise RefusedError("a field of the form is there twice")
+                return {
+                    name: await value.read() if isinstance(value, UploadFile) else value.encode()
+                    for name, value in form.multi_items()
+                }
+        except HTTPException as error:
+            raise RefusedError(f"the form is malformed: {error.detail}") from error
+
+
+@dataclass
+class _Call:
+    """One request, as it is measured."""
+
+    id: str
+    stages: dict[str, float]
+    rows: int = 0
+    compare: Coroutine[Any, Any, None] | None = None
+
+
+Answer = Callable[[Served, Request, _Call], Awaitable[tuple[bytes, dict[str, str]]]]
+
+
+def _add_health(app: FastAPI, state: _State) -> None:
+    async def live() -> Response:
+        return JSONResponse({"live": True})
+
+    async def ready() -> Response:
+        is_ready = state.ready and not any(state.stuck(served) for served in state.models)
+        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
+
+    async def metrics() -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    for prefix in ("", "/v2"):
+        app.get(f"{prefix}/health/live", tags=["health"], name=f"live{prefix}")(live)
+        app.get(f"{prefix}/health/ready", tags=["health"], name=f"ready{prefix}")(ready)
+    app.get("/metrics", tags=["health"])(metrics)
+
+
+def _add_models(app: FastAPI, state: _State) -> None:
+    async def server() -> Response:
+        extensions = ["binary_tensor_data"]
+        return JSONResponse({"name": "edgekit", "version": app.version, "extensions": extensions})
+
+    async def model(name: str, target: str = "") -> Response:
+        try:
+            served = state.find(name, target)
+        except RefusedError as error:
+            return _refusal(error)
+        return JSONResponse(protocol.metadata(served.manifest, state.models.versions(name)), headers=_said(served))
+
+    async def ready(name: str, target: str = "") -> Response:
+        try:
+            served = state.find(name, target)
+        except RefusedError as error:
+            return _refusal(error)
+        stuck = state.stuck(served)
+        return JSONResponse({"name": served.name, "ready": not stuck}, 503 if stuck else 200)
+
+    app.get("/v2", tags=["models"], name="server")(server)
+    for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{target}"):
+        app.get(path, tags=["models"], name="model")(model)
+        app.get(f"{path}/ready", tags=["models"], name="model ready")(ready)
+
+
+def _add_inference(app: FastAPI, state: _State) -> None:
+    async def infer(request: Request, name: str, target: str = "") -> Response:
+        return await _answered(state, request, name, target, state.infer)
+
+    async def predict(request: Request, name: str = "", target: str = "") -> Response:
+        return await _answered(state, request, name, target, state.predict)
+
+    router = APIRouter(tags=["inference"], route_class=_DirectRoute)
+    paths = ("/v2/models/{name}", "/v2/models/{name}/versions/{target}")
+    for path in paths:
+        router.post(f"{path}/infer", name="infer", openapi_extra=INFERENCE)(infer)
+    for path in ("", *paths):
+        router.post(f"{path}/predict", name="predict", openapi_extra=FORM)(predict)
+    app.include_router(router)
+
+
+class _DirectRoute(APIRoute):
+    """Hands the words of path and query to its function as they stand: FastAPI's checks of them take 0.1 ms."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        names = {one.name for one in self.dependant.query_params}
+
+        async def handle(request: Request) -> Response:
+            words = {name: request.query_params[name] for name in names if name in request.query_params}
+            response: Response = await self.endpoint(request, **words, **request.path_params)
+            return response
+
+        return handle
+
+
+async def _answered(state: _State, request: Request, name: str, target: str, answer: Answer) -> Response:
+    """Answer a request or refuse it; measure and log both."""
+    start = time.monotonic()
+    call = _Call(request.headers.get("x-request-id", "")[:100] or uuid.uuid4().hex, {})
+    served = None
+    try:
+        served = state.find(name, target)
+        queue = measurements.QUEUE.labels(served.name, served.target)
+        with served.place(state.limits.queue), queue.track_inprogress():
+            body, headers = await answer(served, request, call)
+        response = Response(body, 200, headers | _said(served))
+    except ClientDisconnect:
+        response = _refusal(LeftError("the client left"))
+    except EdgekitError as error:
+        response = _refusal(error)
+    except Exception as error:  # a fault of ours must not end the server
+        log("fault", id=call.id, error=repr(error))
+        response = _refusal(ArtifactError("the server met a fault, which its log names"))
+    response.headers["X-Request-Id"] = call.id
+    spent = time.monotonic() - start
+    call.stages["write"] = max(spent - sum(call.stages.values()), 0.0)
+    # After the answer is on its way.
+    asyncio.get_running_loop().call_soon(_record, call, served, (name, target), response, spent)
+    return response
+
+
+def _record(call: _Call, served: Served | None, named: tuple[str, str], response: Response, spent: float) -> None:
+    """Measure and log a request, and ask a shadow the same."""
+    _measure(served, call, response.status_code)
+    error_text = json.loads(bytes(response.body))["error"] if response.status_code != 200 else None
+    model, target = (served.name, served.target) if served else (named[0][:80], named[1][:80])
+    log(
+        "request",
+        id=call.id,
+        model=model,
+        target=target,
+        code=response.status_code,
+        ms=round(spent * 1e3, 2),
+        rows=call.rows or None,
+        error=error_text,
+    )
+    if call.compare is not None:
+        task = asyncio.create_task(call.compare)
+        _COMPARING.add(task)
+        task.add_done_callback(_COMPARING.discard)
+
+
+_COMPARING: set[asyncio.Task[None]] = set()
+
+
+def _measure(served: Served | None, call: _Call, code: int) -> None:
+    labels = (served.name, served.target) if served else ("", "")
+    measurements.REQUESTS.labels(*labels, str(code)).inc()
+    if served is None or code != 200:
+        return
+    for stage, seconds in call.stages.items():
+        measurements.STAGES.labels(*labels, stage).observe(max(seconds, 0.0))
+    measurements.ROWS.labels(*labels).observe(call.rows)
+
+
+def _said(served: Served) -> dict[str, str]:
+    """What every answer says of the artifact that gave it."""
+    verdict = VERIFIED if served.status == VERIFIED else f"{served.status}; allowed by --allow-unverified"
+    return {"Edgekit-Target": served.target, "Edgekit-Verdict": verdict}
+
+
+def _refusal(error: EdgekitError) -> Response:
+    """An error as the protocol says it: one sentence; what the artifact says of the inputs is the client's."""
+    status = error.status if isinstance(error, RefusedError) else 500 if isinstance(error, ArtifactError) else 400
+    reason = error.reason if isinstance(error, RefusedError) else "failed" if status == 500 else "inputs"
+    measurements.REFUSED.labels(reason).inc()
+    headers = {"Content-Type": "application/json"} | ({"Retry-After": "1"} if status in (429, 503) else {})
+    return Response(json.dumps({"error": str(error)}), status, headers)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    code = error.status_code if isinstance(error, HTTPException) else 500
+    detail = error.detail if isinstance(error, HTTPException) else ""
+    return JSONResponse({"error": f"{request.method} {request.url.path[:200]}: {detail}; /docs lists the routes"}, code)

@@ -1,0 +1,145 @@
+"""`edgekit serve`: answer requests with verified artifacts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgekit.cli.arguments import DEFAULT_BUILD, Key, TrustBuild, app
+from edgekit.cli.completion import among, target_names
+from edgekit.errors import DependencyError, UsageError
+
+if TYPE_CHECKING:
+    from edgekit_serve.models import Models
+
+MEBIBYTE = 1 << 20
+CONNECTIONS = 2048  # at once; more get 503
+NEEDS = "fastapi", "uvicorn", "prometheus_client", "python_multipart"
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit serve build/arr-coc-tiny`\n\n"
+    "`edgekit serve build/arr-coc-tiny -t onnx-int8-dynamic --port 9000 --shadow onnx`\n\n"
+    "`edgekit serve build/arr-coc-tiny -t torch-cuda --device cuda --batch 32`\n\n"
+    "`edgekit serve s3://bucket/arr-coc-tiny@production --key release.pub --host 0.0.0.0`\n\n"
+    "Then: `curl -F image=@a.jpg -F query='red circle' http://127.0.0.1:8000/predict`"
+)
+def serve(
+    builds: Annotated[list[Path] | None, typer.Argument(help="Builds' folders, or addresses in a store.")] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-t",
+            "--target",
+            help="Which artifacts, the default one first. Default: all that are verified and run in this process.",
+            autocompletion=target_names,
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets every device in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8000,
+    device: Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among("cpu", "cuda"))] = "cpu",
+    shadow: Annotated[str, typer.Option(help="Target that is asked the same beside, to see answers drift.")] = "",
+    shadow_share: Annotated[float, typer.Option(help="Of requests, for --shadow.", min=0.0, max=1.0)] = 0.1,
+    queue: Annotated[int, typer.Option(help="Requests that may wait for an artifact; more get 429.", min=0)] = 64,
+    batch: Annotated[int, typer.Option(help="Rows of waiting requests that one run joins: for GPUs.", min=1)] = 1,
+    batch_wait: Annotated[float, typer.Option(help="ms that a run waits for others, with --batch.", min=0.0)] = 2.0,
+    timeout: Annotated[float, typer.Option(help="Seconds for a body to arrive, and for an answer.", min=0.1)] = 30.0,
+    max_body: Annotated[int, typer.Option(help="MiB of a request.", min=1)] = 32,
+    max_pixels: Annotated[int, typer.Option(help="Million pixels of a picture.", min=1)] = 24,
+    reload: Annotated[float, typer.Option(help="Seconds between looks for newer artifacts; 0: never.", min=0.0)] = 2.0,
+    allow_unverified: Annotated[
+        bool, typer.Option("--allow-unverified", help="Serve what is not verified; every answer's header says so.")
+    ] = False,
+    trust_build: TrustBuild = False,
+    key: Key = None,
+) -> None:
+    """Serve verified artifacts: Open Inference Protocol v2, pictures and words by form, metrics; /docs lists it all."""
+    _require_libraries()
+    from edgekit_serve.application import Limits, application
+    from edgekit_serve.batcher import Batching
+    from edgekit_serve.connection import connection
+    from edgekit_serve.models import Models, Shadow
+    from edgekit_serve.process import inherited, listening, supervise
+    from edgekit_serve.served import Opening
+
+    if device not in ("cpu", "cuda"):
+        raise UsageError(f"no device '{device}': possible are cpu, cuda")
+    listener = inherited()
+    if listener is None:
+        with listening(host, port) as shared:
+            raise typer.Exit(supervise(shared, [sys.executable, "-P", "-m", "edgekit", *sys.argv[1:]]))
+    import uvicorn
+
+    models = Models(
+        tuple(source for build in builds or [DEFAULT_BUILD] for source in _sources(build, key)),
+        tuple(target or ()),
+        Opening(device, allow_unverified, trust_build, key, Batching(batch, batch_wait / 1e3)),
+        Shadow(shadow, shadow_share) if shadow else None,
+    )
+    models.open()
+    limits = Limits(max_body * MEBIBYTE, max_pixels * 1_000_000, queue, timeout)
+    _say(models, *listener.getsockname()[:2])
+    config = uvicorn.Config(
+        application(models, limits, reload),
+        http=connection(timeout, limits.body),
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=int(timeout) + 1,
+    )
+    with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has stopped, and raises the signal again
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _sources(build: Path, key: Path | None) -> tuple[Callable[[], Path], ...]:
+    """Where a build lies; of a model of parts where each part does."""
+    from edgekit.artifact.parts_record import read_parts
+    from edgekit.artifact.run_record import PARTS
+
+    source = _source(build, key)
+    there = source()
+    if not (there / PARTS).is_file():
+        return (source,)
+
+    def part_of(folder: str) -> Callable[[], Path]:
+        return lambda: source() / folder
+
+    return tuple(part_of(part.folder) for part in read_parts(there).parts.values())
+
+
+def _source(build: Path, key: Path | None) -> Callable[[], Path]:
+    """Where a build lies now; what a channel names is fetched when it becomes another version."""
+    from edgekit_stores.object_store import url_of
+    from edgekit_stores.api import local, pinned
+
+    if not (url := url_of(build)):
+        return lambda: build
+    fetched: dict[str, Path] = {}
+
+    def folder() -> Path:
+        version = pinned(url, key=key)
+        if version not in fetched:
+            fetched[version] = local(version, key=key, progress="none")
+        return fetched[version]
+
+    return folder
+
+
+def _say(models: Models, host: str, port: int) -> None:
+    for name in models.names():
+        print(f"{name}: {', '.join(models.versions(name))}")
+    print(f"http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops)", flush=True)
+
+
+def _require_libraries() -> None:
+    from importlib.util import find_spec
+
+    if missing := [name for name in NEEDS if find_spec(name) is None]:
+        raise DependencyError(f"serving needs {missing[0]}: pip install 'edgekit[serve]'")

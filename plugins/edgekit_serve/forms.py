@@ -1,0 +1,157 @@
+"""Pictures and words as a person sends them, and answers as a person reads them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from edgekit.artifact.manifest import Manifest, TensorInfo
+from edgekit.model.spec import Array
+from edgekit.pipeline.loaded import picture_size, prepared
+from edgekit.reference.pictures import pixels_of, seen_part
+from edgekit.reference.vocabulary import Vocabulary
+from edgekit_serve.errors import RefusedError, TooLargeError
+
+FIELDS = {"image": "image", "query": "query"}
+"""Kind of an input -> the field that it may be sent as, beside its own name."""
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+SHOWN = 4096
+"""Values of an output that are given as they are; of a larger one the shape alone."""
+
+
+def inputs_of(
+    manifest: Manifest, form: Mapping[str, bytes], vocabulary: Vocabulary | None, pixels: int
+) -> tuple[dict[str, Array], tuple[int, int]]:
+    """Inputs from a form's fields, and height and width of its picture (0, 0 without one).
+
+    Args:
+        manifest: The artifact's.
+        form: Fields by name.
+        vocabulary: Of the model.
+        pixels: The most of a picture.
+
+    Raises:
+        RefusedError: Naming the field and what it must be.
+        TooLargeError: If the picture has more pixels.
+    """
+    inputs: dict[str, Array] = {}
+    size = (0, 0)
+    left = set(form)
+    for tensor in manifest.inputs:
+        name = next((n for n in (tensor.name, FIELDS.get(tensor.kind, "")) if n in form), None)
+        if name is None:
+            raise RefusedError(f"the field '{FIELDS.get(tensor.kind, tensor.name)}' is missing: {_wanted(tensor)}")
+        left.discard(name)
+        if tensor.kind == "image":
+            picture = _picture(form[name], name, pixels)
+            size = picture.shape[0], picture.shape[1]
+            inputs[tensor.name] = prepared(manifest, tensor, picture)  # what waits is of the model's size
+        elif tensor.kind == "query" and vocabulary is not None:
+            inputs[tensor.name] = vocabulary.encode(_text(form[name], name))[None]
+        else:
+            inputs[tensor.name] = _numbers(form[name], name, tensor)
+    if left:
+        known = ", ".join(FIELDS.get(tensor.kind, tensor.name) for tensor in manifest.inputs)
+        raise RefusedError(f"there is no field '{min(left)[:80]}': '{manifest.name}' takes {known}")
+    return inputs, size
+
+
+def answer_of(manifest: Manifest, answers: Mapping[str, Array], size: tuple[int, int]) -> dict[str, Any]:
+    """An answer to one picture: the best patches with their boxes in it, whether anything is there, and the outputs."""
+    record: dict[str, Any] = {"model": manifest.name, "target": manifest.target}
+    image = next((tensor for tensor in manifest.inputs if tensor.kind == "image"), None)
+    for tensor in manifest.outputs:
+        values = answers[tensor.name]
+        if tensor.role == "scores" and tensor.threshold is not None:
+            record["present"] = bool(values.max() >= tensor.threshold)
+        if tensor.role == "ranking" and tensor.of in answers and image is not None:
+            record["patches"] = _patches(answers[tensor.of][0], values[0], size, image, manifest)
+    record["outputs"] = {
+        name: {"shape": [*values.shape], "data": _plain(values)} if values.size <= SHOWN else {"shape": [*values.shape]}
+        for name, values in answers.items()
+    }
+    return record
+
+
+def _patches(
+    scores: Array, ranking: Array, picture: tuple[int, int], image: TensorInfo, manifest: Manifest
+) -> list[dict[str, Any]]:
+    """Best first: row, column, score, and left, top, right, bottom in the picture. Patches are square."""
+    height, width = picture_size(manifest, image.shape[2:], picture)
+    rows = max(round(math.sqrt(scores.size * height / width)), 1)
+    columns = scores.size // rows
+    if rows * columns != scores.size:
+        return []
+    top, left, high, wide = seen_part(picture, height, width, image.fit)
+    across = [round(min(max(left + edge * wide / columns, 0.0), picture[1]), 2) for edge in range(columns + 1)]
+    down = [round(min(max(top + edge * high / rows, 0.0), picture[0]), 2) for edge in range(rows + 1)]
+    patches = []
+    for index in ranking.tolist():
+        row, column = divmod(index, columns)
+        box = [across[column], down[row], across[column + 1], down[row + 1]]
+        patches.append({"row": row, "column": column, "score": float(scores[index]), "box": box})
+    return patches
+
+
+def _plain(values: Array) -> list[Any]:
+    """Values as JSON has them: null where one is no number."""
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        return [value if math.isfinite(value) else None for value in values.ravel().tolist()]
+    plain: list[Any] = values.ravel().tolist()
+    return plain
+
+
+def _picture(data: bytes, name: str, pixels: int) -> Array:
+    """RGB bytes [H, W, 3], upright; what is transparent lies on white."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            opened = Image.open(io.BytesIO(data), formats=FORMATS)
+            if opened.width * opened.height > pixels:
+                raise TooLargeError(
+                    f"the picture has {opened.width} x {opened.height} pixels: at most {pixels} are taken"
+                )
+            if opened.mode in ("I", "F"):
+                raise RefusedError(f"the field '{name}' is a picture of 32-bit numbers: send one of 8 or 16 bits")
+            return pixels_of(opened)
+    except RefusedError:
+        raise
+    except Image.DecompressionBombError as error:  # Pillow's own limit, before it tells the size
+        most = min(pixels, 2 * (Image.MAX_IMAGE_PIXELS or pixels))
+        raise TooLargeError(f"the field '{name}' is a picture of too many pixels: at most {most} are taken") from error
+    except Exception as error:  # whatever Pillow's decoders raise
+        raise RefusedError(f"the field '{name}' is no picture, or a damaged one: send PNG, JPEG or WebP") from error
+
+
+def _text(data: bytes, name: str) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise RefusedError(f"the field '{name}' is no text in UTF-8") from error
+    if len(text) > 1000 or not re.search(r"\w", text):
+        raise RefusedError(f"the field '{name}' must be one to 1000 characters with a word")
+    return text
+
+
+def _numbers(data: bytes, name: str, tensor: TensorInfo) -> Array:
+    try:
+        return np.asarray(json.loads(data), np.dtype(tensor.dtype))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise RefusedError(f"the field '{name}' must be {_wanted(tensor)}") from error
+
+
+def _wanted(tensor: TensorInfo) -> str:
+    if tensor.kind == "image":
+        return "a picture (PNG, JPEG, WebP ...)"
+    if tensor.kind == "query":
+        return "words"
+    return f"numbers in JSON, {tensor.dtype} {list(tensor.shape)}"

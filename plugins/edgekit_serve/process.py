@@ -1,0 +1,101 @@
+"""The server's processes: one that listens and watches, one that answers and is started again where it crashes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from threading import Event
+from types import FrameType
+
+from edgekit.errors import UsageError
+from edgekit_serve.log import log
+
+SOCKET = "EDGEKIT_SERVE_SOCKET"
+"""In the answering process: the number of the listening socket that it was given."""
+STUCK = 70
+"""Exit code of one whose run never ended."""
+CRASHES, WITHIN = 5, 60.0
+"""So many in so many seconds are given up on."""
+BACKLOG = 1024
+PAUSE = 15.0  # seconds before one that could not start is started again
+DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; it outlives the process that answers, so that clients wait instead of failing.
+
+    Raises:
+        UsageError: If the address is taken or unknown.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def supervise(listener: socket.socket, command: list[str]) -> int:
+    """Run a command with the socket, again after each crash; its exit code once it ends by itself.
+
+    Ctrl-C and SIGTERM reach it, and it answers what waits before it ends.
+    """
+    crashes: deque[float] = deque(maxlen=CRASHES)
+    child: subprocess.Popen[bytes] | None = None
+    ending = Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ending.set()
+        if child is not None:
+            child.send_signal(signal.SIGTERM)
+
+    before = [(number, signal.signal(number, end)) for number in (signal.SIGTERM, signal.SIGINT)]
+    environment = os.environ | {SOCKET: f"{listener.fileno()} {os.getpid()}"}
+    try:
+        while not ending.is_set():
+            child = subprocess.Popen(command, env=environment, pass_fds=(listener.fileno(),), process_group=0)
+            if ending.is_set():
+                child.send_signal(signal.SIGTERM)
+            code = child.wait()
+            if not ending.is_set() and not _again(code, crashes):
+                return code if code > 0 and code != STUCK else 1
+        return 0
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+def _again(code: int, crashes: deque[float]) -> bool:
+    """Whether a process that ended so is started again.
+
+    One that cannot start is given up on; not after it had served: what it lacks, such as a build, may come back.
+    """
+    if code >= 0 and code != STUCK and not crashes:
+        return False
+    crashes.append(time.monotonic())
+    what = "its run never ended" if code == STUCK else signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    log("crash", reason=what)
+    if code >= 0 and code != STUCK:
+        time.sleep(PAUSE)
+    if len(crashes) == CRASHES and crashes[-1] - crashes[0] < WITHIN:
+        log("end", reason=f"{CRASHES} crashes in a minute, the last by {what}")
+        return False
+    return True
+
+
+def inherited() -> socket.socket | None:
+    """The listening socket that a supervisor gave this process, which ends with it; None in the supervisor itself."""
+    number, _, parent = os.environ.pop(SOCKET, "").partition(" ")
+    if not number.isdigit():
+        return None
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGTERM)
+        if os.getppid() != int(parent):  # it ended before
+            raise SystemExit(1)
+    return socket.socket(fileno=int(number))

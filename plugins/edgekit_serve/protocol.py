@@ -1,0 +1,239 @@
+"""The Open Inference Protocol, version 2: tensors in JSON, and in its binary extension.
+
+https://github.com/kserve/open-inference-protocol (specification/protocol), and for the extension
+https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md: the JSON object
+comes first, its length in a header; tensors follow as little-endian bytes in the order in which it names them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgekit.artifact.manifest import Manifest, TensorInfo
+from edgekit.model.spec import Array
+from edgekit_serve.errors import RefusedError
+
+LENGTH_HEADER = "Inference-Header-Content-Length"
+DATATYPES = {
+    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
+    "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
+}  # fmt: skip
+"""NumPy's name -> the protocol's."""
+DTYPES = {name: np.dtype(dtype).newbyteorder("<") for dtype, name in DATATYPES.items()}
+KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+"""Kind of a dtype -> kinds of numbers in JSON that it takes."""
+MOST_DIMENSIONS = 16
+SHORT = re.compile(r"[0-9]{1,4}")
+"""The length of a JSON object, before bytes, that is read faster than another thread is woken."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request for an inference.
+
+    Attributes:
+        id: What the client calls it; empty where it does not.
+        inputs: Arrays by name.
+        outputs: The names that are asked for, and whether each is wanted in bytes; empty: all, as `binary` says.
+        binary: Whether outputs that are not named are wanted in bytes.
+    """
+
+    id: str
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, bool]
+    binary: bool
+
+
+def parse(body: bytes, header_length: str | None) -> Question:
+    """A request's body.
+
+    Raises:
+        RefusedError: Saying what is wrong with it.
+    """
+    length = _length(header_length, len(body))
+    try:
+        request = json.loads(body[:length])
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(f"the request is no JSON: {error}") from error
+    tensors = _list(request, "inputs")
+    if not tensors:
+        raise RefusedError("the request has no 'inputs': a list of tensors")
+    inputs: dict[str, Array] = {}
+    at = length
+    for tensor in tensors:
+        name, size = _name(tensor), _parameters(tensor).get("binary_data_size")
+        if name in inputs:
+            raise RefusedError(f"the input '{name}' is there twice")
+        if size is None:
+            inputs[name] = _from_json(name, tensor)
+        elif not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(body) - at:
+            raise RefusedError(f"the input '{name}' has 'binary_data_size' {size!r}: {len(body) - at} bytes are left")
+        else:
+            inputs[name] = _from_bytes(name, tensor, memoryview(body)[at : at + size])
+            at += size
+    if at != len(body):
+        raise RefusedError(f"{len(body) - at} bytes follow the last tensor")
+    default = _parameters(request).get("binary_data_output", False) is True
+    outputs = {_name(o): _parameters(o).get("binary_data", default) is True for o in _list(request, "outputs")}
+    return Question(_id(request), inputs, outputs, default)
+
+
+def render(question: Question, manifest: Manifest, answers: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
+    """A response's body and headers.
+
+    Raises:
+        RefusedError: If an output is asked for that there is not, or one without bytes holds what JSON cannot.
+    """
+    wanted = question.outputs or dict.fromkeys(answers, question.binary)
+    if unknown := [name for name in wanted if name not in answers]:
+        raise RefusedError(f"'{manifest.name}' has no output '{unknown[0]}': it gives {', '.join(answers)}")
+    listed, parts = [], []
+    for name, binary in wanted.items():
+        array = np.ascontiguousarray(answers[name])
+        tensor: dict[str, Any] = {"name": name, "shape": [*array.shape], "datatype": DATATYPES[array.dtype.name]}
+        if binary:
+            data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+            parts.append(data)
+            tensor["parameters"] = {"binary_data_size": len(data)}
+        else:
+            tensor["data"] = array.ravel().tolist()
+        listed.append(tensor)
+    response = {"model_name": manifest.name, "model_version": manifest.target, "outputs": listed}
+    try:
+        head = json.dumps(response | ({"id": question.id} if question.id else {}), allow_nan=False).encode()
+    except ValueError as error:
+        raise RefusedError("an output holds numbers that JSON has not (NaN, infinity): ask for it in bytes") from error
+    if not parts:
+        return head, {"Content-Type": "application/json"}
+    headers = {LENGTH_HEADER: str(len(head)), "Content-Type": "application/octet-stream"}
+    return b"".join((head, *parts)), headers
+
+
+def metadata(manifest: Manifest, versions: list[str]) -> dict[str, Any]:
+    """What the protocol says of a model; -1 is a size that varies."""
+    return {
+        "name": manifest.name,
+        "versions": versions,
+        "platform": f"edgekit_{manifest.target}",
+        "inputs": [_described(manifest, tensor) for tensor in manifest.inputs],
+        "outputs": [_described(manifest, tensor, output=True) for tensor in manifest.outputs],
+    }
+
+
+def _described(manifest: Manifest, tensor: TensorInfo, output: bool = False) -> dict[str, Any]:
+    def size(one: int | str, at: int) -> int:
+        if isinstance(one, str):
+            return -1 if one not in manifest.axes or manifest.axes[one].dynamic else manifest.axes[one].default
+        # An output's sizes are those of the default inputs: behind its batch they may follow from open axes.
+        return -1 if output and at and any(a.dynamic for n, a in manifest.axes.items() if n != "batch") else one
+
+    shape = [size(one, at) for at, one in enumerate(tensor.shape)]
+    return {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": shape}
+
+
+def _length(header: str | None, size: int) -> int:
+    """Bytes of the JSON at the start of a body."""
+    if header is None:
+        return size
+    if not header.isascii() or not header.isdigit() or len(header) > 12 or int(header) > size:
+        raise RefusedError(f"the header {LENGTH_HEADER} is '{header[:40]}': the body has {size} bytes")
+    return int(header)
+
+
+def _from_json(name: str, tensor: Mapping[str, Any]) -> Array:
+    shape, dtype = _form(name, tensor)
+    try:
+        values = np.asarray(_leaves(tensor["data"], math.prod(shape)))
+        if values.dtype.kind not in KINDS[dtype.kind]:
+            raise TypeError(f"values of {values.dtype}")
+        with np.errstate(over="ignore"):
+            fits = values.astype(dtype)
+        if not (np.array_equal(fits, values) if dtype.kind in "iu" else np.isfinite(fits).all()):
+            raise OverflowError("a value is out of range")
+        return fits.reshape(shape)
+    except KeyError as error:
+        raise RefusedError(f"the input '{name}' has neither 'data' nor bytes") from error
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise RefusedError(
+            f"the data of the input '{name}' are not {tensor['datatype']} {list(shape)}: {error}"
+        ) from error
+
+
+def _leaves(data: object, count: int) -> list[bool | int | float]:
+    """The numbers of a list, or of lists in lists, in their order: of anything else NumPy would make huge arrays."""
+    if not isinstance(data, list):
+        raise TypeError("no list")
+    leaves: list[bool | int | float] = []
+    waiting = [iter(data)]
+    while waiting:
+        for value in waiting[-1]:
+            if type(value) is list:
+                if len(waiting) > MOST_DIMENSIONS:
+                    raise TypeError("lists too deep")
+                waiting.append(iter(value))
+                break
+            if type(value) not in (bool, int, float):
+                raise TypeError(f"a value is {str(value)[:20]!r}")
+            leaves.append(value)
+        else:
+            waiting.pop()
+    if len(leaves) != count:
+        raise ValueError(f"{len(leaves)} values")
+    return leaves
+
+
+def _from_bytes(name: str, tensor: Mapping[str, Any], data: memoryview) -> Array:
+    shape, dtype = _form(name, tensor)
+    if len(data) != math.prod(shape) * dtype.itemsize:
+        raise RefusedError(
+            f"the input '{name}' has {len(data)} bytes: {tensor['datatype']} {list(shape)} has "
+            f"{math.prod(shape) * dtype.itemsize}"
+        )
+    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def _form(name: str, tensor: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    shape, datatype = tensor.get("shape"), tensor.get("datatype")
+    whole = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
+    if not whole or not all(type(size) is int and 0 < size < 1 << 31 for size in shape or ()):
+        raise RefusedError(f"the input '{name}' has the shape {str(shape)[:80]}: it must be a list of sizes from 1")
+    if not isinstance(datatype, str) or datatype not in DTYPES:
+        raise RefusedError(f"the input '{name}' is {str(datatype)[:40]!r}: possible are {', '.join(DTYPES)}")
+    return tuple(shape or ()), DTYPES[datatype]
+
+
+def _name(tensor: object) -> str:
+    name = tensor.get("name") if isinstance(tensor, dict) else None
+    if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
+        raise RefusedError("a tensor has no 'name' that can be printed")
+    return name
+
+
+def _parameters(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    value = record.get("parameters", {})
+    if not isinstance(value, dict):
+        raise RefusedError("'parameters' must be an object")
+    return value
+
+
+def _list(request: object, key: str) -> list[Any]:
+    if not isinstance(request, dict):
+        raise RefusedError("the request is no JSON object")
+    value = request.get(key) or []
+    if not isinstance(value, list):
+        raise RefusedError(f"'{key}' must be a list")
+    return value
+
+
+def _id(request: Mapping[str, Any]) -> str:
+    value = request.get("id", "")
+    if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
+        raise RefusedError("'id' must be a text of at most 200 characters that can be printed")
+    return value

@@ -1,0 +1,1 @@
+"""Builds in object stores: push, pull, list."""

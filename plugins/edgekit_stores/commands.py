@@ -1,0 +1,129 @@
+"""The commands that send builds to object stores, take them from there, and say which of them is in production."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgekit.cli.arguments import Json, Key, RequireSignature, app, print_json, required
+from edgekit.cli.build_commands import progress_style
+from edgekit.cli.completion import among
+
+if TYPE_CHECKING:
+    from edgekit_stores.remote import Transfer
+
+Place = Annotated[
+    str, typer.Argument(help="Where the builds of a model are: s3://BUCKET/NAME, or gs://, az://, hf://, file://.")
+]
+Pinned = Annotated[
+    str, typer.Argument(help="A build in a store: s3://BUCKET/NAME@REF, REF a version or a channel. Default: the last.")
+]
+
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit push build/arr-coc-tiny s3://bucket/arr-coc-tiny`\n\n"
+    "`edgekit push build/arr-coc-tiny file:///srv/builds/arr-coc-tiny --json`"
+)
+def push(
+    build: Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")],
+    url: Place,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Send to an object store what it has not of a build; a push that stops is invisible, and the next one goes on."""
+    from edgekit_stores import api as stores
+
+    done = stores.push(build, url, progress=progress_style(as_json or quiet))
+    if as_json:
+        print_json(done.as_record())
+        return
+    if not quiet:
+        for path in done.left_out:
+            print(f"left out: {path} (edgekit did not write it)")
+        print(_said(done, "sent"))
+        print(f"{done.address}")
+        print(f"next: edgekit promote {done.address} --to production")
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit pull s3://bucket/arr-coc-tiny`\n\n"
+    "`edgekit pull s3://bucket/arr-coc-tiny@production --into builds`\n\n"
+    "`edgekit pull s3://bucket/arr-coc-tiny@production --key release.pub`"
+)
+def pull(
+    url: Pinned,
+    into: Annotated[Path, typer.Option("--into", help="Folder of builds.")] = Path("build"),
+    key: Key = None,
+    require_signature: RequireSignature = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Take a build from an object store, each file checked; the folder appears when all of it is there."""
+    from edgekit_stores import api as stores
+    from edgekit_stores.channels import SHORT
+
+    public = required(key, require_signature)
+    done = stores.pull(url, into=into, key=public, progress=progress_style(as_json or quiet))
+    if as_json:
+        print_json(done.as_record())
+    elif not quiet:
+        print(_said(done, "fetched"))
+        print(f"{done.path}: version {done.address.ref[:SHORT]}")
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit promote s3://bucket/arr-coc-tiny@0123456789abcdef --to production`\n\n"
+    "`edgekit promote s3://bucket/arr-coc-tiny@staging --to production --sign release.pem`"
+)
+def promote(
+    url: Pinned,
+    to: Annotated[
+        str,
+        typer.Option("--to", help="A channel, for example production.", autocompletion=among("production", "staging")),
+    ],
+    sign: Annotated[Path | None, typer.Option("--sign", help="Private ECDSA key (PEM) to sign the channel by.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Let a channel be a version of a build; what follows the channel takes it from then on."""
+    from edgekit_stores import api as stores
+    from edgekit_stores.channels import SHORT
+
+    done = stores.promote(url, to, sign=sign)
+    if as_json:
+        print_json(done.model_dump(mode="json"))
+        return
+    print(f"{done.channel}: {done.name} {done.version[:SHORT]}")
+    if done.earlier:
+        print(f"before: {done.earlier[0][:SHORT]}")
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit builds s3://bucket/arr-coc-tiny`\n\n`edgekit builds s3://bucket/arr-coc-tiny --json`"
+)
+def builds(url: Place, as_json: Json = False) -> None:
+    """List the builds in an object store: their versions, the channels that each is in, and what is verified."""
+    from edgekit_stores import api as stores
+    from edgekit_stores.channels import SHORT
+    from edgekit.cli.console import print_table
+
+    listing = stores.builds(url)
+    if as_json:
+        print_json(listing.as_record())
+        return
+    rows = []
+    for version, index in listing.versions.items():
+        verified = [name for name, state in index.verdicts.items() if state == "verified"]
+        told = f"{len(verified)} of {len(index.verdicts)} artifacts verified"
+        size = f"{index.size / 1e6:.1f} MB"
+        rows.append((version[:SHORT], ", ".join(listing.of(version)), index.began, size, told))
+    print_table(("version", "channels", "last run", "size", "verdicts"), rows)
+
+
+def _said(done: Transfer, how: str) -> str:
+    """What was transferred, and what the build holds; files with the same content are one object."""
+    moved, size = f"{done.moved_size / 1e6:.1f} MB", f"{done.index.size / 1e6:.1f} MB"
+    return f"{done.moved} objects {how}, {moved}; the build has {len(done.index.files)} files, {size}"

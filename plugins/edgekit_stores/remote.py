@@ -1,0 +1,306 @@
+"""Push builds to a store, and take them from it, through a cache on this host.
+
+Pushing sends the files whose hashes the store has not, then the index, which is the commit: a push that stopped leaves
+nothing that anybody sees, and the next one goes on from there. Taking fetches what no build in the cache holds, checks
+each file by its hash, and puts a whole folder in its place by one rename.
+
+The cache has a folder a version, with the index and the build, and `parts`: what
+was fetched of builds that are not yet whole. It may be removed whenever nothing uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from edgekit_stores.channels import (
+    BLOBS,
+    CHANNELS,
+    LATEST,
+    SHORT,
+    VERSION,
+    VERSIONS,
+    Address,
+    Vouch,
+    read_channel,
+    resolve,
+    write_channel,
+)
+from edgekit_stores.index import Index, check_files, index_of, read_index
+from edgekit.artifact.manifest import File
+from edgekit.artifact.run_record import CACHE
+from edgekit.errors import ArtifactError, UsageError
+from edgekit.storage import door
+from edgekit.storage.files import (
+    aside,
+    digest_bytes,
+    digest_file,
+    every_path,
+    locked,
+    staging,
+    sweep,
+    user_folder,
+    write_bytes,
+)
+from edgekit_stores.object_store import Store, in_parallel, open_store
+
+INDEX, PARTS = "index.json", "parts"
+SMALL = 16 << 20  # bytes; a smaller file is read once, so that what is checked is what is sent
+Tell = Callable[[float, str], None]
+"""Told the share that is done, and what is done."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What was sent or fetched.
+
+    Attributes:
+        address: The build, by its version.
+        path: Its folder on this host.
+        index: What is in it.
+        moved: How many objects were transferred, the index not counted.
+        moved_size: Their bytes.
+        left_out: Files of the folder that edgekit did not write, and that were not sent.
+    """
+
+    address: Address
+    path: Path
+    index: Index
+    moved: int = 0
+    moved_size: int = 0
+    left_out: tuple[str, ...] = ()
+
+    def as_record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "schema_version": 1,
+            "url": self.address.url,
+            "version": self.address.ref,
+            "path": str(self.path),
+            "files": len(self.index.files),
+            "bytes": self.index.size,
+            "moved_files": self.moved,
+            "moved_bytes": self.moved_size,
+            "left_out": list(self.left_out),
+        }
+
+
+def push(build: Path, address: Address, tell: Tell) -> Transfer:
+    """Send a build to a store.
+
+    Raises:
+        UsageError: If the address has a version, or holds builds of another model.
+        ArtifactError: If a file of the build is damaged.
+        HostError: If the store cannot be reached; what was sent is kept.
+    """
+    if address.ref != LATEST or address.inside:
+        raise UsageError(f"a push takes no version and no channel: push to '{address.url}', and promote what it prints")
+    store = open_store(address.url)
+    with locked(build, lambda: tell(0.0, f"waiting for another run in '{build}'")):
+        tell(0.0, "checking the build")
+        index, left_out = index_of(build)
+        latest = read_channel(store, LATEST)
+        if latest is not None and latest.name != index.name:
+            raise UsageError(f"'{address.url}' holds builds of '{latest.name}': push '{index.name}' to another place")
+        store.tidy(BLOBS, VERSIONS, CHANNELS)
+        there = store.sizes(BLOBS)
+        fresh = tuple({file.sha256: file for file in index.files if there.get(file.sha256) != file.size}.values())
+        moved = _Moved(fresh, tell)
+        if store.commits and fresh:
+            store.commit({f"{BLOBS}/{file.sha256}": _content(build, file) for file in fresh})
+            for file in fresh:
+                moved.add(file)
+        else:
+            in_parallel(lambda file: _send(store, build, file), fresh, moved.add)
+        store.write(f"{VERSIONS}/{index.version[:SHORT]}.json", index.data)
+    if latest is None or latest.version != index.version:
+        write_channel(store, LATEST, index.name, index.version)
+    pinned = Address(address.url, index.version)
+    return Transfer(pinned, build, index, len(fresh), moved.size, left_out)
+
+
+def local(address: Address, tell: Tell, vouch: Vouch | None = None) -> Transfer:
+    """A build of a store on this host: whole, checked, in the cache, and not to be written to.
+
+    A version that is in the cache is taken from there, and no store is asked.
+
+    Raises:
+        UsageError: If there is no such build.
+        ArtifactError: If a file in the store is not what the index says.
+        HostError: If the store cannot be reached.
+    """
+    version, index = _known(address.ref) or resolve(address, vouch)
+    home, pinned = cache() / version, Address(address.url, version)
+    folder = home / "build" / index.name
+    with _held(tell):
+        home.mkdir(parents=True, exist_ok=True)
+        if not (home / INDEX).exists():
+            write_bytes(home / INDEX, index.data)
+        try:
+            check_files(folder, index)
+        except ArtifactError:  # it is not there, or somebody wrote to it
+            moved = _fetch(open_store(address.url), index, folder, tell)
+            return Transfer(pinned, folder, index, moved.count, moved.size)
+        return Transfer(pinned, folder, index)
+
+
+def pull(build: Transfer, into: Path, tell: Tell) -> Transfer:
+    """Copy a build from the cache into a folder of builds; what is there is replaced only where a store has it too.
+
+    Raises:
+        UsageError: If a folder is in the way.
+    """
+    final = into / build.index.name
+    own: set[str] = set()
+    with _held(tell), locked(final, lambda: tell(0.0, f"waiting for a run in '{final}'")):
+        if final.is_dir():
+            there = _stored(final, build.address)
+            if there.version == build.index.version:
+                return replace(build, path=final)
+            own = {file.path for file in there.files}
+        with staging(final, lambda folder: own | _cached(folder)) as staged:
+            _place(build.index, lambda file: build.path / file.path, staged)
+    return replace(build, path=final)
+
+
+def working_copy(build: Transfer, tell: Tell) -> Path:
+    """A fresh copy of a build, in the cache too, for what writes into a build, such as `verify`."""
+    final = cache() / build.address.ref / "work" / build.index.name
+    with _held(tell), staging(final, every_path) as staged:
+        _place(build.index, lambda file: build.path / file.path, staged)
+    return final
+
+
+def cache() -> Path:
+    """Where builds lie that were taken from stores: $EDGEKIT_BUILDS, or `edgekit/builds` in the user's cache."""
+    return user_folder("builds", "EDGEKIT_BUILDS").absolute()
+
+
+def _send(store: Store, build: Path, file: File) -> None:
+    content = _content(build, file)
+    if isinstance(content, bytes):
+        store.write(f"{BLOBS}/{file.sha256}", content)
+    else:
+        store.send(f"{BLOBS}/{file.sha256}", content)
+
+
+def _content(build: Path, file: File) -> bytes | Path:
+    """The bytes of a small file, or the path of a large one, checked."""
+    try:
+        if file.size <= SMALL:
+            return door.read_file(build, file.path, file.size, file.sha256)
+        return door.check_file(build, file.path, file.size, file.sha256)
+    except door.RefusedError as error:
+        raise ArtifactError(f"'{build / file.path}' changed while it was pushed ({error}): push again") from error
+
+
+def _known(ref: str) -> tuple[str, Index] | None:
+    """A version in the cache and its index; None where it must be asked for."""
+    for path in cache().glob(f"{ref}*/{INDEX}") if VERSION.fullmatch(ref) else ():
+        data = path.read_bytes()
+        if digest_bytes(data) == path.parent.name:
+            return path.parent.name, read_index(data)
+    return None
+
+
+def _fetch(store: Store, index: Index, folder: Path, tell: Tell) -> _Moved:
+    """Put a build into the cache."""
+    parts = cache() / PARTS
+    parts.mkdir(parents=True, exist_ok=True)
+    sweep(parts)
+    here = _here(index, parts)
+    fresh = tuple({file.sha256: file for file in index.files if file.sha256 not in here}.values())
+    moved = _Moved(fresh, tell)
+    in_parallel(lambda file: _receive(store, file, parts), fresh, moved.add)
+    with staging(folder, every_path) as staged:
+        _place(index, lambda file: here.get(file.sha256, parts / file.sha256), staged)
+    for file in index.files:
+        (parts / file.sha256).unlink(missing_ok=True)
+    return moved
+
+
+def _receive(store: Store, file: File, parts: Path) -> None:
+    name = f"{BLOBS}/{file.sha256}"
+    try:
+        with aside(parts / file.sha256) as temporary:
+            store.fetch(name, temporary, file.size)
+            if digest_file(temporary) != file.sha256:
+                raise door.RefusedError("is damaged: its content is not what its name says")
+    except door.RefusedError as error:
+        raise ArtifactError(
+            f"'{store.url}/{name}' ('{file.path}') {error}; remove that object and push the build again"
+        ) from error
+
+
+def _here(index: Index, parts: Path) -> dict[str, Path]:
+    """Files of an index that are on this host, by hash: fetched before, or in another build of the cache."""
+    wanted = {file.sha256: file for file in index.files}
+    found: dict[str, Path] = {}
+    places = [(parts, sha256, sha256) for sha256 in wanted]
+    for path in cache().glob(f"*/{INDEX}"):
+        with contextlib.suppress(door.RefusedError):
+            other = read_index(path.read_bytes())
+            places += [(path.parent / "build" / other.name, file.path, file.sha256) for file in other.files]
+    for folder, name, sha256 in places:
+        if sha256 in wanted and sha256 not in found:
+            with contextlib.suppress(door.RefusedError):
+                found[sha256] = door.check_file(folder, name, wanted[sha256].size, sha256)
+    return found
+
+
+def _place(index: Index, source: Callable[[File], Path], staged: Path) -> None:
+    """Copy the files of an index into a staged folder, and check them there."""
+    for file in index.files:
+        target = staged / file.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source(file), target)
+    check_files(staged, index)
+
+
+def _stored(folder: Path, address: Address) -> Index:
+    """The index of a build folder that the cache or the store has, so that nothing is lost where it is replaced."""
+    try:
+        index, _ = index_of(folder)
+    except ArtifactError as error:
+        raise UsageError(
+            f"'{folder}' is in the way and holds no whole build: move it, or choose another folder with --into"
+        ) from error
+    if _known(index.version) is None:
+        try:
+            resolve(Address(address.url, index.version))
+        except UsageError as error:
+            raise UsageError(
+                f"'{folder}' holds another build, which is not in '{address.url}': push it, move it, or choose another "
+                "folder with --into"
+            ) from error
+    return index
+
+
+@contextlib.contextmanager
+def _held(tell: Tell) -> Iterator[None]:
+    """Hold the cache: one process at a time changes it."""
+    with locked(cache(), lambda: tell(0.0, "waiting for another process that uses the cache")):
+        yield
+
+
+def _cached(folder: Path) -> set[str]:
+    """Files of a build's cache, and of its parts' caches where it has parts."""
+    return {path for path in every_path(folder) if CACHE in path.split("/")[:2]}
+
+
+class _Moved:
+    """Counts what was transferred, and tells of it."""
+
+    def __init__(self, files: Sequence[File], tell: Tell) -> None:
+        self.all, self.of, self.tell = len(files), sum(file.size for file in files), tell
+        self.count = self.size = 0
+
+    def add(self, file: File) -> None:
+        """One more file."""
+        self.count, self.size = self.count + 1, self.size + file.size
+        text = f"{self.count} of {self.all} objects, {self.size / 1e6:.1f} of {self.of / 1e6:.1f} MB"
+        self.tell(self.size / max(self.of, 1), text)

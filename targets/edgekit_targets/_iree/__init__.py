@@ -1,1 +1,0 @@
-"""IREE: what imports an ONNX file, in a process of its own."""

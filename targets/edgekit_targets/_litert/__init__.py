@@ -1,1 +1,0 @@
-"""LiteRT: what its targets share, and what runs in the environment `litert`."""

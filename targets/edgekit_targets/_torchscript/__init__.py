@@ -1,1 +1,0 @@
-"""What the TorchScript targets share: compiling, control flow, determinism, archives."""

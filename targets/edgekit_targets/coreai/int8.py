@@ -1,0 +1,219 @@
+"""Core AI with INT8 weights: what `coreai` holds, about a quarter of its size.
+
+Weights of linear layers and convolutions are stored in 8 bits (symmetric, a scale a channel), and Core AI unpacks them.
+Arithmetic stays fp32, so that no ranges of activations are needed; it is not faster by itself. By option they are
+indices of 8, 6 or 4 bits into a table of values for each 32 output channels (palettisation).
+
+The operators that unpack are those that Apple's coreai-opt puts in. Its quantizer (0.3.0) is not used: it leaves
+dropout in its training form, which coreai-torch then refuses, and refuses a module that applies one ReLU twice.
+"""
+
+from __future__ import annotations
+
+import operator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.errors import ExportError
+from edgekit.model import capture_errors as causes
+from edgekit.model.adapter import to_tensors
+from edgekit.model.folder import load_model
+from edgekit.model.graph import Program
+from edgekit.model.shapes import example_sizes
+from edgekit.model.sources.checkpoint import weights_digest
+from edgekit.model.spec import ModelSpec
+from edgekit_targets.coreai.runtime import DEVICE, LINUX
+from edgekit.target import INT8, About, Exported, Job, Option, Place, Target
+from edgekit_targets.coreai.export import convert as _coreai
+from edgekit.model import decompositions as _decompositions
+
+if TYPE_CHECKING:
+    import torch
+
+LAYERS = ("aten.linear.default", "aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
+"""Operators whose second argument is a weight with output channels on its first axis."""
+SMALLEST = 2048  # elements: smaller weights stay as they are; they save nothing
+LEVELS = 127
+GROUP = 32  # output channels that share a table, where they can be divided so; else all of a layer share one
+PALETTES = {"palette8": 8, "palette6": 6, "palette4": 4}
+WEIGHTS = Option(
+    name="weights",
+    default="int8",
+    help="INT8 with a scale a channel, or indices of so many bits into tables of values",
+    choices=("int8", *PALETTES),
+)
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Captured program -> model.aimodel with INT8 weights.
+
+    Raises:
+        ExportError: If it cannot be captured with packed weights, or there is none to pack.
+    """
+    spec, weights = load_model(job.model), job.get(WEIGHTS)
+    sizes = _coreai.sizes_of(spec, job)
+    bits, captured = PALETTES.get(weights), _coreai.program_of(source, spec, job)
+    job.progress(0.1, "rounding the weights")
+    exported, layers = _quantized(spec, captured, bits)
+    job.progress(0.4, "decomposing the graph")
+    exported = _coreai.taken_apart(spec, exported)
+    job.progress(0.6, "converting to Core AI")
+    program = _coreai.converted(spec, exported, sizes)
+    job.progress(0.9, "writing the asset")
+    _coreai.write(program, out / _coreai.ENTRY, spec, _coreai.described(spec, weights_digest(spec)))
+    how = "INT8 weights" if bits is None else f"weights as indices of {bits} bits"
+    scaled = "a scale a channel" if bits is None else f"a table of {2**bits} values for each {GROUP} channels"
+    note = f"{how} in {layers} linear and convolution layers, {scaled}; the arithmetic is fp32"
+    return Exported(
+        precision="int8",
+        entry=_coreai.ENTRY,
+        dynamic=_coreai.open_axes(captured, sizes),
+        sizes=sizes,
+        notes=(note, *_coreai.told(sizes)),
+    )
+
+
+def _quantized(spec: ModelSpec, captured: Program, bits: int | None) -> tuple[torch.export.ExportedProgram, int]:
+    """The program with packed weights, and how many they are."""
+    import torch
+
+    module = captured.exported.module()
+    if not isinstance(module, torch.fx.GraphModule):
+        raise ExportError(f"the program of '{spec.name}' holds no graph: run `edgekit export` again")
+    _decompositions.drop_detach(module)
+    arguments = to_tensors(spec, spec.random(seed=0, sizes=example_sizes(spec.axes) if captured.dynamic else {}))
+    any_size = torch.export.Dim.AUTO if captured.dynamic else None
+    shapes = tuple({d: any_size for d, size in enumerate(i.shape) if isinstance(size, str)} for i in spec.inputs)
+    with _coreai.quiet(), torch.no_grad():
+        layers = _pack(module, bits)
+        if not layers:
+            raise ExportError(
+                f"'{spec.name}' has no linear or convolution layer with {SMALLEST} weights or more: use coreai"
+            )
+        try:
+            return torch.export.export(module, arguments, dynamic_shapes=shapes), layers
+        except Exception as error:
+            raise ExportError(
+                f"'{spec.name}' cannot be captured with packed weights: {causes.why(error, captured.exported)}"
+            ) from error
+
+
+def _pack(module: torch.fx.GraphModule, bits: int | None) -> int:
+    """Put integers with scales or tables in the place of weights; returns how many layers read them."""
+    import coreai_torch._compression.custom_layers  # noqa: F401 - declares the operators that unpack
+    import torch
+
+    packed: dict[torch.fx.Node, torch.fx.Node] = {}
+    layers = 0
+    for node in list(module.graph.nodes):
+        if str(node.target) not in LAYERS or node.args[1].op != "get_attr":
+            continue
+        held = node.args[1]
+        weight = operator.attrgetter(str(held.target))(module)
+        if weight.numel() < SMALLEST or weight.dtype != torch.float32:
+            continue
+        if held not in packed:
+            name = str(held.target).replace(".", "_")
+            with module.graph.inserting_before(node):
+                store = _scaled if bits is None else _looked_up
+                packed[held] = store(module, name, weight, bits or 0)
+        node.replace_input_with(held, packed[held])
+        layers += 1
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return layers
+
+
+def _scaled(module: torch.fx.GraphModule, name: str, weight: torch.Tensor, _: int) -> torch.fx.Node:
+    """INT8 and a scale for each output channel."""
+    import torch
+
+    scale = weight.abs().amax(dim=tuple(range(1, weight.dim())), keepdim=True) / LEVELS
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    module.register_buffer(f"{name}_packed", torch.round(weight / scale).to(torch.int8))
+    module.register_buffer(f"{name}_scale", scale)
+    parts = (module.graph.get_attr(f"{name}_packed"), module.graph.get_attr(f"{name}_scale"))
+    unpack = torch.ops.coreai.constexpr_blockwise_shift_scale.default
+    return module.graph.call_function(unpack, (*parts, None, None, torch.int8))
+
+
+def _looked_up(module: torch.fx.GraphModule, name: str, weight: torch.Tensor, bits: int) -> torch.fx.Node:
+    """Indices and tables; coreai-torch packs indices of fewer than 8 bits by `indices` and `lut` in names."""
+    import torch
+
+    channels = weight.shape[0]
+    groups = np.split(weight.numpy(), channels // GROUP if channels % GROUP == 0 else 1)
+    tables = [table(group, 2**bits) for group in groups]
+    found = np.concatenate([indices(g, values) for g, values in zip(groups, tables, strict=True)])
+    shape = (len(tables), *(1 for _ in weight.shape[1:]), 2**bits, 1)
+    module.register_buffer(f"{name}_indices", torch.from_numpy(found))
+    module.register_buffer(f"{name}_lut", torch.from_numpy(np.stack(tables)).reshape(shape))
+    parts = (module.graph.get_attr(f"{name}_indices"), module.graph.get_attr(f"{name}_lut"))
+    return module.graph.call_function(torch.ops.coreai.lut_to_dense.default, (*parts, 0))
+
+
+BINS = 4096
+PASSES = 100
+"""Of Lloyd's algorithm at the most: in one dimension it hardly moves after so many."""
+
+
+def table(weights: np.ndarray, size: int) -> np.ndarray:
+    """The values that stand for weights with the least squared error, as Lloyd's algorithm finds them.
+
+    It starts where Panter and Dite's approximation puts the values: with a density of the cube root of the weights' own
+    (Proceedings of the IRE, 1951).
+
+    Args:
+        weights: float32, any shape.
+        size: Values in the table.
+
+    Returns:
+        float32, shape (size,), in rising order.
+    """
+    ordered = np.sort(weights.astype(np.float64), axis=None)
+    counts, edges = np.histogram(ordered, BINS)
+    share = np.concatenate([[0.0], np.cumsum(np.cbrt(counts))])
+    values = np.interp((np.arange(size) + 0.5) / size * share[-1], share, edges)
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    for _ in range(PASSES):
+        bounds = np.concatenate([[0], np.searchsorted(ordered, _halfway(values)), [len(ordered)]])
+        held = np.diff(bounds)
+        means = np.where(held > 0, np.diff(sums[bounds]) / np.maximum(held, 1), values)
+        if np.array_equal(means, values):
+            break
+        values = np.sort(means)
+    return np.asarray(values, np.float32)
+
+
+def indices(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Of the nearest value for each weight: uint8, in the weights' shape.
+
+    Args:
+        weights: float32, any shape.
+        values: A table, in rising order, of 256 values at the most.
+    """
+    return np.searchsorted(_halfway(values), weights).astype(np.uint8)
+
+
+def _halfway(values: np.ndarray) -> np.ndarray:
+    return np.asarray((values[1:] + values[:-1]) / 2)
+
+
+TARGET = Target(
+    summary="Core AI (.aimodel) with INT8 weights, dynamic batch and size",
+    about=About(
+        choose_for="the same as `coreai`, about a quarter of the size",
+        proved_by="Core AI's CPU runtime for Linux, of Apple's own wheel",
+        not_proved="Apple's hardware",
+        audience="ios",
+    ),
+    source="program",
+    export=export,
+    load=_coreai.load,
+    places=tuple(Place(name=name, tolerance=INT8, timed=False) for name in (LINUX, DEVICE)),
+    needs=_coreai.NEEDS,
+    groups=("apple",),
+    options=(WEIGHTS, _coreai.SHAPES),
+)

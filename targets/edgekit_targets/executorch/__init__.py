@@ -1,0 +1,1 @@
+"""ExecuTorch programs, in fp32, fp16 and INT8."""

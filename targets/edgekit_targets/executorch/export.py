@@ -1,0 +1,53 @@
+"""ExecuTorch (`.pte`) with XNNPACK, fp32: PyTorch's runtime for phones and edge boxes, the successor of PyTorch Mobile.
+
+XNNPACK runs the matrix work; what it lacks (top-K, gather, layer norm) runs in ExecuTorch's own kernels, which an app
+links as `optimized_native_cpu_ops_lib` or with the `executorch-android` package.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgekit.model.folder import load_model
+from edgekit.model.program import load_program
+from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Place, Precision, Target
+from edgekit_targets.executorch.export import lower as _executorch
+from edgekit_targets.executorch.export import backends
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Captured program -> model.pte.
+
+    Raises:
+        DependencyError: If nothing can be lowered for the delegate here.
+        ExportError: If ExecuTorch cannot lower the program.
+    """
+    backend = job.get(backends.BACKEND)
+    delegate = backends.delegate(backend)
+    spec = load_model(job.model)
+    axes = _executorch.kept(spec, job.get(_executorch.DYNAMIC))
+    job.progress(0.1, "fixing the axes that do not stay dynamic")
+    exported = _executorch.fixed(load_program(source), spec, axes, rewrite=backend == backends.XNNPACK)
+    job.progress(0.3, f"lowering to ExecuTorch and {delegate.words}")
+    lowered = _executorch.lowered(spec, exported, [delegate.partitioner], delegate.words)
+    (out / _executorch.ENTRY).write_bytes(backends.identified(lowered.data))
+    precision: Precision = "fp16" if backend == backends.COREML else "fp32"
+    return Exported(precision=precision, entry=_executorch.ENTRY, dynamic=axes, notes=lowered.notes())
+
+
+TARGET = Target(
+    summary="ExecuTorch with XNNPACK, fp32; or with Vulkan or Core ML",
+    about=About(
+        choose_for="new Android apps",
+        proved_by="ExecuTorch's own runtime with XNNPACK on this processor",
+        not_proved="phones' processors; the delegates Vulkan and Core ML",
+        audience="android",
+    ),
+    source="program",
+    export=export,
+    load=_executorch.load,
+    places=(Place(name="cpu", tolerance=FP32_DELEGATED, limits={"fp16": FP16}),),
+    needs=(Need("executorch", "executorch"),),
+    groups=("mobile",),
+    options=(_executorch.DYNAMIC, backends.BACKEND),
+)

@@ -1,0 +1,251 @@
+"""A captured program -> ExecuTorch's `.pte` with XNNPACK, and how much of it the delegate took.
+
+The pipeline's program is dynamic in all axes and proved; it is captured again from its own graph with the axes that
+the artifact keeps, since symbols for height and width triple the time of lowering and plan memory for the largest
+image. What ExecuTorch gets wrong is written otherwise before that (`_executorch_graph`), and what XNNPACK lacks after
+it (`_xnnpack`): each operator that it leaves ends a subgraph, and the next one begins with another hand-over.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ExportError, reason
+from edgekit.model import capture_errors as causes
+from edgekit.model import complex_numbers
+from edgekit.model.adapter import to_tensors
+from edgekit.model.graph import Program
+from edgekit.model.own_operators import decomposed
+from edgekit.model.spec import ModelSpec, axes_in, size_of
+from edgekit_targets.executorch.runtime import ExecutorchRuntime
+from edgekit.runtime.logs import silent
+from edgekit.target import Option, Place, Runtime
+from edgekit_targets.executorch.export import graph as _executorch_graph
+from edgekit_targets.executorch.xnnpack import passes, views
+
+if TYPE_CHECKING:
+    import torch
+    from executorch.exir import ExecutorchProgramManager
+    from executorch.exir.backend.partitioner import Partitioner
+
+DYNAMIC = Option(
+    name="dynamic",
+    default="batch",
+    help="axes that stay dynamic, with batch those of a sum (a cache's) too; memory is planned for the largest sizes",
+    choices=("batch", "all", "none"),
+)
+_KEPT = {"batch": ("batch",), "none": ()}
+ENTRY = "model.pte"
+CYCLES = "Invalid partition, found dependency cycles"
+APART = "export the towers of a model with several as parts of an `edgekit.Parts`, or export to onnx or openvino"
+NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
+
+PRODUCTS = ("linear", "convolution", "bmm", "mm", "addmm")
+"""Operators whose multiplications are counted."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program for ExecuTorch.
+
+    Attributes:
+        data: The `.pte` file.
+        delegated: Operators in the delegate's subgraphs.
+        portable: Operators outside of them.
+        subgraphs: Number of the delegate's subgraphs: each is one hand-over in and out.
+        multiplications: Share of those of layers and matrix products that it runs, from 0 to 1.
+        left: Names of the operators outside.
+        delegate: Its name.
+    """
+
+    data: bytes
+    delegated: int
+    portable: int
+    subgraphs: int
+    multiplications: float
+    left: tuple[str, ...]
+    delegate: str
+
+    def notes(self) -> tuple[str, ...]:
+        """What the manifest says of the delegate."""
+        share = self.delegated / max(1, self.delegated + self.portable)
+        graphs = f"{self.subgraphs} subgraph{'s' * (self.subgraphs != 1)}"
+        return (
+            f"{self.delegate} took {self.delegated} of {self.delegated + self.portable} operators ({share:.0%}) and "
+            f"{self.multiplications:.1%} of the multiplications in {graphs}; ExecuTorch's own "
+            f"kernels run {', '.join(self.left) or 'none'}",
+            f"the share of time in {self.delegate} was not measured: this build of ExecuTorch has no event tracer",
+        )
+
+
+def kept(spec: ModelSpec, option: str) -> tuple[str, ...]:
+    """The axes that stay dynamic for a value of the option `dynamic`."""
+    growing = {axis for total in _sums(spec) for axis in axes_in(total)} if option == "batch" else set()
+    return tuple(a for a in spec.axes if option == "all" or a in growing or a in _KEPT[option])
+
+
+def fixed(
+    whole: Program, spec: ModelSpec, axes: tuple[str, ...], *, rewrite: bool = True, fold: bool = True
+) -> torch.export.ExportedProgram:
+    """The program in operators that ExecuTorch gets right, some axes dynamic in their bounds, others at their defaults.
+
+    Args:
+        whole: The captured program.
+        spec: Its model.
+        axes: Those that stay dynamic.
+        rewrite: Whether what XNNPACK lacks is written otherwise; other delegates take the operators as they are.
+        fold: Whether slopes of layer norms go into weights.
+
+    Raises:
+        ExportError: If the graph cannot be fixed so.
+    """
+    module = captured(spec, _executorch_graph.apply_workarounds(spec.name, whole.exported), axes).module()
+    _executorch_graph.fold_constants(module)
+    if rewrite:
+        passes.rewrite(module, fold=fold)
+    return captured(spec, module, axes)
+
+
+def captured(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...]) -> torch.export.ExportedProgram:
+    """Capture a graph with some axes dynamic within their bounds and the others at their defaults.
+
+    Raises:
+        ExportError: If it cannot be captured so.
+    """
+    import torch
+
+    # Sizes of 1 get no symbol, hence not the default.
+    sizes = {n: min(a.default + a.multiple_of, a.maximum) for n, a in spec.axes.items() if n in axes}
+    arguments = to_tensors(spec, spec.random(0, sizes))
+    with silent(), torch.no_grad(), decomposed(spec):
+        try:
+            return complex_numbers.export(module, arguments, _shapes(spec, axes))
+        except Exception as error:
+            names = ", ".join(a for a in spec.axes if a not in axes) or "none"
+            raise ExportError(
+                f"'{spec.name}' cannot be captured with these axes fixed: {names} ({reason(error)})"
+            ) from error
+
+
+def lowered(
+    spec: ModelSpec, exported: torch.export.ExportedProgram, partitioners: list[Partitioner], delegate: str = "XNNPACK"
+) -> Lowered:
+    """Hand what the delegate takes to it, and write the rest for ExecuTorch's own kernels.
+
+    Raises:
+        ExportError: If ExecuTorch cannot lower the program.
+    """
+    import torch
+
+    with silent(), torch.no_grad():
+        from executorch.devtools.backend_debug import get_delegation_info
+        from executorch.exir import to_edge_transform_and_lower
+
+        _executorch_graph.name_parts(exported)
+        try:
+            edge = to_edge_transform_and_lower(exported, [views.simplify_views], partitioners)
+            graph = edge.exported_program().graph_module
+            info = get_delegation_info(graph)
+            written = edge.to_executorch()
+            _require_kernels(written)
+            data = bytes(written.buffer)
+        except Exception as error:
+            why = causes.why(error, exported)
+            why = f"XNNPACK's partitioner stops ({CYCLES}): {APART}" if CYCLES in why else why
+            raise ExportError(f"ExecuTorch cannot lower '{spec.name}': {why}") from error
+    operators = {n: o for n, o in info.delegation_by_operator.items() if n not in NO_OPERATORS}
+    return Lowered(
+        data=data,
+        delegated=sum(o.delegated for o in operators.values()),
+        portable=sum(o.non_delegated for o in operators.values()),
+        subgraphs=info.num_delegated_subgraphs,
+        multiplications=_share(graph),
+        left=tuple(sorted(_plain(name) for name, o in operators.items() if o.non_delegated)),
+        delegate=delegate,
+    )
+
+
+def _require_kernels(written: ExecutorchProgramManager) -> None:
+    """See that ExecuTorch's runtime has what the program calls: it would refuse the file.
+
+    Raises:
+        RuntimeError: Naming the first operator that it has not, as its runtime does.
+    """
+    from executorch.extension.pybindings import portable_lib
+
+    there = set(portable_lib._get_operator_names())
+    for plan in written.executorch_program.execution_plan:
+        for operator in plan.operators:
+            name = f"{operator.name}.{operator.overload}" if operator.overload else operator.name
+            if name not in there:
+                plain = name.removesuffix("_out").removesuffix(".out").replace("::", ".")
+                raise RuntimeError(f"Missing out variants: {{'{plain}'}}")
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in ExecuTorch's own runtime."""
+    return ExecutorchRuntime(artifact, ENTRY)
+
+
+def _share(lowered: torch.fx.GraphModule) -> float:
+    """Share of the multiplications of one sample that lie in the delegate's subgraphs."""
+    parts: list[Any] = [part for part in lowered.children() if hasattr(part, "original_module")]
+    taken = sum(_multiplications(node) for part in parts for node in part.original_module.graph.nodes)
+    left = sum(_multiplications(node) for node in lowered.graph.nodes)
+    return taken / (taken + left) if taken + left else 0.0
+
+
+def _multiplications(node: torch.fx.Node) -> int:
+    """Those of a layer or matrix product for one sample; 0 for other operators."""
+    kind = _plain(getattr(node.target, "__name__", "").replace(".", "_").removeprefix("aten_"))
+    if kind not in PRODUCTS:
+        return 0
+    operands: list[torch.Tensor] = [operand.meta["val"] for operand in node.all_input_nodes]
+    if kind in ("linear", "convolution"):
+        transposed = kind == "convolution" and node.args[6]
+        inputs, weight = operands[0].shape, operands[1]
+        return _values(inputs if transposed else node.meta["val"].shape) * (weight.numel() // weight.shape[0])
+    return _values(node.meta["val"].shape) * int(operands[-2].shape[-1])
+
+
+def _values(sizes: torch.Size) -> int:
+    """Number of values of one sample: what grows counts once."""
+    return math.prod(size for size in sizes if isinstance(size, int))
+
+
+def _shapes(spec: ModelSpec, axes: tuple[str, ...]) -> tuple[dict[int, object], ...]:
+    """Bounds for torch.export; ExecuTorch plans its memory for the upper ones."""
+    import torch
+
+    def dim(name: str) -> object:
+        axis = spec.axes[name]
+        steps = torch.export.Dim(name, min=axis.minimum // axis.multiple_of, max=axis.maximum // axis.multiple_of)
+        return steps if axis.multiple_of == 1 else axis.multiple_of * steps
+
+    made = {name: dim(name) for name in axes}
+    for total in _sums(spec):
+        if set(axes_in(total)) & set(axes):
+            least, most = ({n: _end(spec, n, axes, last) for n in axes_in(total)} for last in (False, True))
+            made[total] = torch.export.Dim.DYNAMIC(min=size_of(total, least), max=size_of(total, most))
+    return tuple({d: made[s] for d, s in enumerate(i.shape) if isinstance(s, str) and s in made} for i in spec.inputs)
+
+
+def _sums(spec: ModelSpec) -> set[str]:
+    """Sizes that are sums of axes: one of them grows from run to run, as a cache does."""
+    return {size for i in spec.inputs for size in i.shape if isinstance(size, str) and size not in spec.axes}
+
+
+def _end(spec: ModelSpec, name: str, axes: tuple[str, ...], last: bool) -> int:
+    """The smallest or the largest size of an axis that stays dynamic; the default of another one."""
+    axis = spec.axes[name]
+    return axis.sizes[-1 if last else 0] if name in axes else axis.default
+
+
+def _plain(name: str) -> str:
+    """`aten_native_layer_norm_default` -> `native_layer_norm`."""
+    for start in ("aten_", "dim_order_ops__"):
+        name = name.removeprefix(start)
+    return name.rsplit("_", 1)[0] if name.rsplit("_", 1)[-1] in ("default", "int", "self", "dim", "vec") else name

@@ -1,0 +1,1 @@
+"""Programs that TorchInductor compiles: ahead of time, and for NVIDIA GPUs."""

@@ -1,0 +1,157 @@
+"""IREE (`.vmfb`): the ONNX artifact at fixed sizes as machine code, for servers and boards without a framework.
+
+IREE's compiler makes one file of weights and code (https://iree.dev/guides/deployment-configurations/cpu/), which its
+runtime opens on any system: the code is in an ELF that the runtime loads by itself. The processor is named and never
+the builder's own, so that the bytes do not depend on who builds. Sizes are the model's defaults: with open ones IREE
+3.13 fails in arr-coc-tiny's query scorer ("expected sizes to be non-negative").
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ExportError
+from edgekit.model.folder import load_model
+from edgekit.model.shapes import size_text
+from edgekit_targets.onnx.passes.graph import save_graph
+from edgekit_targets.onnx.passes.optimizer import fixed
+from edgekit_targets.iree.runtime import IreeRuntime
+from edgekit_targets.iree.session import CPU, FUNCTION
+from edgekit.target import FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit_targets.iree import convert
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.model.spec import ModelSpec
+
+ENTRY = "model.vmfb"
+DEVICE = Option(
+    name="device",
+    default="x86_64",
+    choices=("x86_64", "arm64", "riscv64"),
+    help="processor that it is compiled for: x86-64-v3 (AVX2), armv8-a (NEON) or rv64gc; this host's own is not asked",
+)
+PROCESSORS = {
+    "x86_64": ("x86-64-v3", ["--iree-llvmcpu-target-triple=x86_64-linux-gnu", "--iree-llvmcpu-target-cpu=x86-64-v3"]),
+    "arm64": ("armv8-a", ["--iree-llvmcpu-target-triple=aarch64-linux-gnu", "--iree-llvmcpu-target-cpu=generic"]),
+    "riscv64": (
+        "rv64gc",
+        [
+            "--iree-llvmcpu-target-triple=riscv64-linux-gnu",
+            "--iree-llvmcpu-target-cpu=generic-rv64",
+            "--iree-llvmcpu-target-cpu-features=+m,+a,+f,+d,+c",
+            "--iree-llvmcpu-target-abi=lp64d",
+        ],
+    ),
+}
+"""Device -> what of it the code needs, and the compiler's options."""
+OPTIONS = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-llvmcpu-debug-symbols=false",
+    "--iree-vm-bytecode-module-strip-source-map",  # both would hold paths of the builder
+    "--iree-vm-bytecode-module-strip-debug-ops",
+)
+OPERATOR = re.compile(r"\bonnx\.(\w+)")
+ERROR = re.compile(r"\berror: (?:loc\(.*?\): )?(.*?)(?:: %|$)")
+CRASH = "crash backtrace"  # what its compiler prints where it falls over
+LONGEST = 200  # characters of the compiler's words in a sentence
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """ONNX artifact -> model.vmfb.
+
+    Raises:
+        ExportError: If the graph cannot be fixed at the default sizes, or IREE cannot compile it.
+    """
+    import onnx
+
+    spec, device = load_model(job.model), job.get(DEVICE)
+    job.progress(0.1, "fixing the graph at the default sizes")
+    graph = _fixed(onnx.load(job.entry), spec)
+    job.progress(0.3, f"compiling with IREE for {device}")
+    said = compiled(graph, out / ENTRY, device)
+    if not (out / ENTRY).is_file():
+        raise ExportError(f"IREE cannot compile '{spec.name}': {reason(said)}")
+    sizes = {name: axis.default for name, axis in spec.axes.items()}
+    notes = [f"machine code for {device}, for processors with all of {PROCESSORS[device][0]}"]
+    notes += [f"all axes are fixed: {size_text(sizes)}"] if sizes else []
+    return Exported(precision="fp32", entry=ENTRY, notes=tuple(notes))
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in IREE, in this process: it is machine code."""
+    return IreeRuntime(artifact, ENTRY)
+
+
+def compiled(graph: onnx.ModelProto, file: Path, device: str) -> list[str]:
+    """Compile a graph of fixed sizes; returns the lines that IREE printed. Where it fails there is no file."""
+    graph.graph.name = FUNCTION
+    facts = {"inputs": _dtypes(graph.graph.input), "outputs": _dtypes(graph.graph.output)}
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
+        save_graph(graph, Path(scratch) / "model.onnx")
+        made = Path(scratch) / ENTRY
+        command = [sys.executable, "-P", convert.__file__, "model.onnx", ENTRY, json.dumps(facts)]
+        ended = subprocess.run(
+            [*command, *OPTIONS, *PROCESSORS[device][1]],
+            cwd=scratch,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if ended.returncode == 0:
+            file.write_bytes(made.read_bytes())
+    return [line.strip() for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
+
+
+def reason(said: Sequence[str]) -> str:
+    """Which operator it lacks, or its first error, or the last words of the process that called it."""
+    errors = [found[1] for line in said if (found := ERROR.search(line))]
+    for line in said:
+        if ERROR.search(line) and (operator := OPERATOR.search(line)):
+            return f"it cannot lower the operator {operator[1]}"
+    if not errors and any(CRASH in line for line in said):
+        return "its compiler crashed"
+    last = errors[0] if errors else said[-1] if said else "its process died"
+    return last[:LONGEST]
+
+
+def _dtypes(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
+    from onnx import helper
+
+    return {one.name: helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type).name for one in values}
+
+
+def _fixed(graph: onnx.ModelProto, spec: ModelSpec) -> onnx.ModelProto:
+    """The graph at the default sizes."""
+    try:
+        return fixed(graph, {i.name: spec.shape(i.name, {}) for i in spec.inputs})
+    except Exception as error:
+        raise ExportError(f"'{spec.name}' cannot be fixed at its default sizes: {error}") from error
+
+
+TARGET = Target(
+    summary="IREE machine code for x86-64, ARM or RISC-V, fp32, fixed sizes",
+    about=About(
+        choose_for="servers and boards that take machine code and no framework",
+        proved_by="IREE on the CPU, code for x86-64; default sizes",
+        not_proved="other sizes; ARM but for an emulated one, RISC-V, GPUs",
+    ),
+    source="onnx",
+    export=export,
+    load=load,
+    places=(Place(name=CPU, tolerance=FP32_DELEGATED),),
+    by_name=True,
+    runs_code=True,
+    needs=(Need("iree.compiler", "iree"), Need("iree.runtime", "iree")),
+    options=(DEVICE,),
+)

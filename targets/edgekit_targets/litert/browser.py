@@ -1,0 +1,115 @@
+"""A `.tflite` file in LiteRT.js, on WebAssembly in headless Chromium, which Playwright drives.
+
+The npm package lies in a folder of its own (`NAMED`, or `edgekit/litert-js` in the user's cache). Nothing is served: a
+request of the page is answered here, with the model, a file of the package, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import ArtifactError, NotVerifiedHere
+from edgekit.model.spec import Array
+from edgekit_targets.web.browser import PATIENCE, SCRIPT, launch, received, sent
+from edgekit.runtime.input_shapes import arguments, require_names
+from edgekit_targets.litert.frames import NARROW
+from edgekit_targets.litert.runtime import JS
+from edgekit.storage.files import user_folder
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
+
+NAMED = "EDGEKIT_LITERT_JS"
+PACKAGE, VERSION = "@litertjs/core", "2.5.3"
+ORIGIN = "http://localhost/"
+PAGE = """<!doctype html><script type="importmap">{"imports": {
+  "@litertjs/core": "/@litertjs/core/dist/index.js",
+  "@litertjs/wasm-utils": "/@litertjs/wasm-utils/dist/index.js"
+}}</script>"""
+OWN_SCRIPT = Path(__file__).with_name("litert.js")
+TYPES = {".js": "text/javascript", ".wasm": "application/wasm"}
+
+
+class LitertJsRuntime:
+    """A `.tflite` file with one signature, the entry of an artifact, in a page of its own.
+
+    Raises:
+        NotVerifiedHere: There is no LiteRT.js, no Playwright or no Chromium, with what to install.
+        ArtifactError: If LiteRT.js refuses the file.
+    """
+
+    def __init__(self, folder: Path, entry: str) -> None:
+        self._manifest = read_artifact(folder)
+        self._model, self._modules = folder / entry, modules()
+        self._driver, self._browser = launch()
+        try:
+            self._page = self._browser.new_page()
+            self._page.set_default_timeout(PATIENCE)
+            for script in (SCRIPT, OWN_SCRIPT):
+                self._page.add_init_script(path=script)
+            self._page.route("**/*", self._answer)
+            self._page.goto(ORIGIN)
+            facts = self._evaluated("openModel", f"LiteRT.js refuses '{entry}'")
+            require_names(self._manifest, entry, facts["inputs"], facts["outputs"])
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def device(self) -> str:
+        """Browser and library, in words."""
+        return f"Chromium {self._browser.version}, WebAssembly, 1 thread, LiteRT.js {VERSION}"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch."""
+        outputs = self._evaluated("answerModel", "LiteRT.js failed", sent(arguments(self._manifest, inputs, NARROW)))[
+            "outputs"
+        ]
+        return {o.name: received(outputs[o.name]).astype(o.dtype, copy=False) for o in self._manifest.outputs}
+
+    def close(self) -> None:
+        """End the browser."""
+        self._browser.close()
+        self._driver.stop()
+
+    def _evaluated(self, script: str, what: str, given: object = None) -> dict[str, Any]:
+        from playwright.sync_api import Error
+
+        try:
+            answer: dict[str, Any] = self._page.evaluate(script, given)
+        except Error as error:  # the page died of it
+            raise ArtifactError(f"{what}: {error.message.splitlines()[0]}") from error
+        if "error" in answer:
+            raise ArtifactError(f"{what}: {answer['error'].strip().splitlines()[0]}")
+        return answer
+
+    def _answer(self, route: Route) -> None:
+        path = route.request.url.removeprefix(ORIGIN)
+        file = self._model if path == "model" else (self._modules / path).resolve()
+        if not path:
+            route.fulfill(body=PAGE, content_type="text/html")
+        elif path == "model" or (file.is_relative_to(self._modules) and file.is_file()):
+            route.fulfill(body=file.read_bytes(), content_type=TYPES.get(file.suffix, "application/octet-stream"))
+        else:
+            route.abort()
+
+
+def modules() -> Path:
+    """The folder `node_modules` that holds LiteRT.js.
+
+    Raises:
+        NotVerifiedHere: There is none, or it holds another version, with the command that installs it.
+    """
+    folder = user_folder(JS, NAMED)
+    command = f"npm install --ignore-scripts --prefix {folder} {PACKAGE}@{VERSION}"
+    try:
+        version = json.loads((folder / "node_modules" / PACKAGE / "package.json").read_text())["version"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise NotVerifiedHere(f"LiteRT.js is not in '{folder}': {command}") from None
+    if version != VERSION:
+        raise NotVerifiedHere(f"'{folder}' has LiteRT.js {version}, not {VERSION}: {command}")
+    return (folder / "node_modules").resolve()

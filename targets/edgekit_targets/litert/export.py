@@ -1,0 +1,58 @@
+"""LiteRT (`.tflite`) with XNNPACK, fp32: Google's runtime for Android, once called TensorFlow Lite.
+
+It comes from the captured program, fixed at the model's default sizes, through litert-torch, which lives in an
+environment of its own: it brings JAX. Inputs and outputs of 64-bit integers have 32 bits in the file.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from edgekit.model.folder import load_model
+from edgekit.model.program import load_program
+from edgekit_targets.litert.runtime import CPU, JS, parts
+from edgekit.target import FP32_DELEGATED, About, Exported, Job, Place, Reads, Target
+from edgekit_targets.executorch.export import lower as _executorch
+from edgekit_targets.litert import called
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Captured program -> model.tflite.
+
+    Raises:
+        ExportError: If litert-torch cannot convert it.
+    """
+    import torch
+
+    spec = load_model(job.model)
+    job.progress(0.1, "fixing all axes")
+    exported = _executorch.fixed(load_program(source), spec, ())
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
+        program = Path(scratch) / "program.pt2"
+        torch.export.save(exported, program)
+        job.progress(0.3, "converting to LiteRT in its environment")
+        names = {"inputs": [i.name for i in spec.inputs], "outputs": [o.name for o in spec.outputs]}
+        asked = {"program": str(program), "out": str(out / called.ENTRY), **names}
+        called.called(called.CONVERT, asked, spec.name)
+    called.describe(out / called.ENTRY, spec)
+    notes = (*called.fixed_at(spec), f"parts of the graph that XNNPACK runs: {parts(out / called.ENTRY)}")
+    return Exported(precision="fp32", entry=called.ENTRY, notes=notes)
+
+
+TARGET = Target(
+    summary="LiteRT (.tflite) with XNNPACK, fp32, fixed sizes",
+    about=About(
+        choose_for="Android apps that use LiteRT, once TensorFlow Lite",
+        proved_by="LiteRT with XNNPACK on this processor, LiteRT.js in Chromium where it is installed; default sizes",
+        not_proved="other sizes, phones' processors, GPUs and NPUs",
+        audience="android",
+    ),
+    reads=Reads(content=called.content),
+    source="program",
+    export=export,
+    load=called.load,
+    places=(Place(name=CPU, tolerance=FP32_DELEGATED), Place(name=JS, tolerance=FP32_DELEGATED, timed=False)),
+    needs=called.NEEDS[:2],
+    groups=("android",),
+)

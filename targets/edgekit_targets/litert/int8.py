@@ -1,0 +1,62 @@
+"""LiteRT (`.tflite`) in INT8, by the AI Edge Quantizer, made of the fp32 file.
+
+By default weights are INT8 per output channel and activations are rounded as they come, so that no calibrated range can
+clip an unusual image; "weights" keeps the arithmetic in fp32.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgekit.errors import ExportError
+from edgekit.model.folder import load_model
+from edgekit_targets.litert.runtime import CPU, JS
+from edgekit.target import INT8, About, Exported, Job, Option, Place, Reads, Target
+from edgekit_targets.litert import called
+
+RECIPE = Option(
+    name="recipe",
+    default="dynamic",
+    choices=("dynamic", "weights"),
+    help="activations rounded as they come, or kept in fp32",
+)
+SAID = {
+    "dynamic": "activations rounded to INT8 as they come",
+    "weights": "the arithmetic in fp32",
+}
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """The fp32 artifact's model.tflite -> model.tflite in INT8.
+
+    Raises:
+        ExportError: If the quantizer cannot do it, or finds no weight.
+    """
+    spec, recipe = load_model(job.model), job.get(RECIPE)
+    job.progress(0.3, "quantizing in LiteRT's environment")
+    asked = {"model": str(job.entry), "out": str(out / called.ENTRY), "recipe": recipe}
+    answer = called.called(called.QUANTIZE, asked, spec.name)
+    if not answer["weights"]:
+        raise ExportError(f"'{spec.name}' has no layer whose weights the AI Edge Quantizer takes: use litert")
+    called.describe(out / called.ENTRY, spec)
+    told = f"INT8 weights in {answer['weights']} layers, {SAID[recipe]}"
+    return Exported(precision="int8", entry=called.ENTRY, notes=(told, *called.fixed_at(spec)))
+
+
+TARGET = Target(
+    summary="LiteRT (.tflite) with XNNPACK, INT8, fixed sizes",
+    about=About(
+        choose_for="the same as `litert`, about a third of the size",
+        proved_by="LiteRT with XNNPACK on this processor, LiteRT.js in Chromium where it is installed; default sizes",
+        not_proved="other sizes, phones' processors, GPUs and NPUs",
+        audience="android",
+    ),
+    reads=Reads(content=called.content),
+    source="litert",
+    export=export,
+    load=called.load,
+    places=(Place(name=CPU, tolerance=INT8), Place(name=JS, tolerance=INT8, timed=False)),
+    needs=called.NEEDS,
+    groups=("android",),
+    options=(RECIPE,),
+)

@@ -1,0 +1,1 @@
+"""MNN models, in fp32, fp16 and INT8."""

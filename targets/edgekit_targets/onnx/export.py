@@ -1,0 +1,271 @@
+"""ONNX: one portable file with dynamic axes, fp32.
+
+The graph comes from torch.export through PyTorch's ONNX exporter, which folds constants and keeps LayerNormalization
+and Gelu whole. A patch embedding becomes Gemm and attention loses its needless reshapes; nothing that is only one
+runtime's is put in. What the exporter says of the machine that ran it (absolute paths, source
+lines) is taken out, and nodes are named after the PyTorch modules that they come from.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ExportError, UsageError, reason
+from edgekit.model import capture_errors as causes
+from edgekit.model import own_operators
+from edgekit.model.folder import load_model
+from edgekit.model.graph import Program, capture
+from edgekit.model.program import load_program
+from edgekit.model.shapes import named_sizes
+from edgekit.model.sources import onnx as onnx_file
+from edgekit_targets.onnx.passes import attention, foreign, patch_embed, sigmoid
+from edgekit_targets.onnx.passes.constant_names import module_path, name_constants
+from edgekit_targets.onnx.passes.graph import save_graph, strip_properties
+from edgekit_targets.onnx.passes.optimizer import exact
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+    import torch
+
+    from edgekit.model.spec import ModelSpec
+
+ENTRY = "model.onnx"
+OPSET = Option(
+    name="opset", default=20, choices=(17, 20, 21, 22, 23), help="ONNX opset version; 17 for runtimes of 2022"
+)  # 20 is the first with Gelu, 17 the first with LayerNormalization
+LOWEST = 18  # opset in which PyTorch's exporter writes; older ones are converted
+SHAPES = Option(
+    name="shapes",
+    default="dynamic",
+    help="dynamic; static: batch and size fixed at the example's; or another size of the grid, such as 320x256",
+)
+SIGMOID = Option(
+    name="sigmoid",
+    default="operator",
+    choices=("operator", "exponentials"),
+    help="exponentials: for Qualcomm's NPU, whose own Sigmoid loses scores below 0.001",
+)
+_SYMBOL = re.compile(r"\bs\d+\b")
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Captured program, or an ONNX file that is the model -> model.onnx."""
+    spec, static = load_model(job.model), job.get(SHAPES) != "dynamic"
+    sizes = size_of(spec, job.get(SHAPES))
+    file = onnx_file.file_of(spec.module)
+    job.progress(0.2, "translating the graph to ONNX")
+    if file is None:
+        captured = capture(_at(spec, sizes), dynamic=False) if static else load_program(source)
+        graph = _translate(spec, captured, max(job.get(OPSET), LOWEST))
+        _name_axes(graph, spec)
+        _name_nodes(graph)
+    elif static or job.get(OPSET) != OPSET.default:
+        raise UsageError(f"'{spec.name}' is an ONNX file, which keeps its shapes and its opset: leave out -O onnx.*")
+    else:
+        names = ([i.name for i in spec.inputs], [o.name for o in spec.outputs])
+        theirs = onnx_file.read_graph(file)
+        del theirs.metadata_props[:]  # a history of passes in it would be none of ours
+        graph = foreign.adopted(theirs, *names)
+    job.progress(0.8, "checking the graph")
+    if job.get(SIGMOID) == "exponentials":
+        graph = sigmoid.by_exponentials(graph)
+    _strip(graph)
+    _describe(graph, spec)
+    if job.get(OPSET) < LOWEST:
+        graph = _lowered(graph, spec, job.get(OPSET))
+    save_graph(graph, out / ENTRY)
+    return Exported(
+        precision="fp32", entry=ENTRY, dynamic=() if static else tuple(spec.axes), sizes=(sizes,) if sizes else ()
+    )
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in ONNX Runtime."""
+    return OrtRuntime(artifact / ENTRY)
+
+
+def size_of(spec: ModelSpec, wanted: str) -> Mapping[str, int]:
+    """The sizes that the option names, by axis; none where it names the defaults or leaves them open.
+
+    Raises:
+        UsageError: If the reference holds no answers at them.
+    """
+    if wanted in ("dynamic", "static"):
+        return {}
+    known = named_sizes(spec.axes)
+    if wanted not in known:
+        possible = ", ".join(("dynamic", "static", *known))
+        raise UsageError(
+            f"option 'onnx.shapes' cannot be '{wanted}': possible are {possible}, since '{spec.name}' is asked there"
+        )
+    return known[wanted] if wanted != next(iter(known)) else {}
+
+
+def _at(spec: ModelSpec, sizes: Mapping[str, int]) -> ModelSpec:
+    """The model with other default sizes."""
+    axes = {name: replace(axis, default=sizes.get(name, axis.default)) for name, axis in spec.axes.items()}
+    return replace(spec, axes=axes)
+
+
+@exact()
+def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProto:
+    import onnx_ir as ir
+    import onnxscript.optimizer
+    import torch
+
+    # It warns of torchvision's operators, which no model here has, and of its own deprecated helpers.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    _lay_out(captured.exported)
+    with warnings.catch_warnings(), torch.no_grad():  # complex weights have fewer operators with gradients
+        warnings.simplefilter("ignore")
+        try:
+            translated = torch.onnx.export(
+                captured.exported,
+                (),
+                dynamo=True,
+                opset_version=opset,
+                optimize=True,
+                verbose=False,
+                external_data=False,
+                input_names=[i.name for i in spec.inputs],
+                output_names=[o.name for o in spec.outputs],
+                custom_translation_table=attention.translations() | own_operators.translations(spec),
+            )
+        except Exception as error:
+            cause = causes.why(error, captured.exported)
+            raise ExportError(f"PyTorch's ONNX exporter cannot translate '{spec.name}': {cause}") from error
+    if translated is None:
+        raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
+    for declared, value in zip(spec.inputs, translated.model.graph.inputs, strict=True):
+        value.name = declared.name  # PyTorch 2.10 renames an input that is an output as well
+    _clear_names(translated.model)
+    graph = patch_embed.embed(translated.model, _multiples(spec))
+    if not captured.dynamic:
+        onnxscript.optimizer.optimize(graph)  # what the passes compute of shapes is constant now
+    return ir.to_proto(name_constants(graph))
+
+
+def _clear_names(model: ir.Model) -> None:
+    """Another name for each inner tensor that the exporter called as an input or output is called."""
+    own = (*model.graph.inputs, *model.graph.outputs)
+    taken = {value.name for value in own}
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            if value.name in taken and not any(value is other for other in own):
+                value.name = f"{value.name}_inner"
+
+
+def _lay_out(exported: torch.export.ExportedProgram) -> None:
+    """A copy before each view of a transposed tensor, which the exporter drops from the ONNX graph.
+
+    Where attention's answer is transposed back, the capture saw how PyTorch's kernel for this processor lays it out;
+    the exporter takes attention apart, and what it gets then cannot be viewed so.
+    """
+    import torch
+
+    aten, graph = torch.ops.aten, exported.graph_module.graph
+    for node in list(graph.nodes):
+        if node.target in (aten.view.default, aten.reshape.default) and node.args[0].target is aten.transpose.int:
+            with graph.inserting_before(node):
+                copy = graph.call_function(
+                    aten.clone.default, (node.args[0],), {"memory_format": torch.contiguous_format}
+                )
+            copy.meta = dict(node.args[0].meta)
+            node.replace_input_with(node.args[0], copy)
+    exported.graph_module.recompile()
+
+
+def _lowered(graph: onnx.ModelProto, spec: ModelSpec, opset: int) -> onnx.ModelProto:
+    """The graph in an older opset, by ONNX's own converter, and in that opset's version of the file format.
+
+    A runtime refuses a newer one, whatever the opset: ONNX Runtime 1.15 loads at most 9, and 10 is what is written now.
+    """
+    from onnx import helper, version_converter
+
+    try:
+        lowered = version_converter.convert_version(graph, opset)
+    except Exception as error:
+        raise ExportError(f"'{spec.name}' cannot be brought to opset {opset}: {reason(error)}") from error
+    lowered.ir_version = helper.find_min_ir_version_for(list(lowered.opset_import))
+    return lowered
+
+
+def _multiples(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """What each input's sizes are multiples of: the size itself where it is fixed."""
+    return {
+        i.name: tuple(size if isinstance(size, int) else _multiple(spec, size) for size in i.shape) for i in spec.inputs
+    }
+
+
+def _multiple(spec: ModelSpec, size: str) -> int:
+    return spec.axes[size].multiple_of if size in spec.axes else 1
+
+
+def _name_axes(graph: onnx.ModelProto, spec: ModelSpec) -> None:
+    """The exporter calls axes s77, s0 ...; outputs' sizes are expressions of them."""
+    axes: dict[str, str] = {}
+    for declared, value in zip(spec.inputs, graph.graph.input, strict=True):
+        for name, dimension in zip(declared.shape, value.type.tensor_type.shape.dim, strict=True):
+            if isinstance(name, str) and dimension.dim_param:
+                axes[dimension.dim_param] = name
+    for value in (*graph.graph.input, *graph.graph.output):
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param:
+                renamed = _SYMBOL.sub(lambda match: axes.get(match[0], match[0]), dimension.dim_param)
+                dimension.dim_param = renamed.replace("((", "(").replace("))", ")")
+
+
+def _name_nodes(graph: onnx.ModelProto) -> None:
+    """module.path/OpType, numbered where a module has several: what error attribution and Netron show."""
+    seen: Counter[str] = Counter()
+    for node in graph.graph.node:
+        path = module_path({prop.key: prop.value for prop in node.metadata_props})
+        base = f"{path}/{node.op_type}" if path else node.op_type
+        seen[base] += 1
+        node.name = base if seen[base] == 1 else f"{base}_{seen[base]}"
+
+
+def _strip(graph: onnx.ModelProto) -> None:
+    """Drop absolute paths and source lines, and the shapes of inner values, which later passes make stale."""
+    strip_properties(graph)
+    del graph.graph.metadata_props[:]
+    del graph.graph.value_info[:]
+    graph.doc_string = graph.graph.doc_string = ""
+    for item in (*graph.graph.node, *graph.graph.initializer, *graph.graph.input, *graph.graph.output):
+        item.doc_string = ""
+        del item.metadata_props[:]
+
+
+def _describe(graph: onnx.ModelProto, spec: ModelSpec) -> None:
+    graph.graph.name = spec.name
+    for key, value in spec.facts.items():
+        entry = graph.metadata_props.add()
+        entry.key, entry.value = key, value
+
+
+TARGET = Target(
+    summary="ONNX, fp32, dynamic batch and size",
+    about=About(
+        choose_for="ONNX Runtime on servers, edge boxes and phones; the source of most other targets",
+        proved_by="ONNX Runtime on the CPU",
+        not_proved="GPUs and NPUs, ONNX Runtime's mobile builds, versions other than the installed one",
+    ),
+    reads=Reads(onnx=True),
+    source="program",
+    export=export,
+    load=load,
+    places=(Place(name="cpu", tolerance=FP32),),
+    needs=(Need("onnxscript", "cpu"), Need("onnxruntime", "cpu")),
+    groups=("onnx-all",),
+    options=(OPSET, SHAPES, SIGMOID),
+)

@@ -1,0 +1,106 @@
+"""ONNX, 4-bit weights: linear layers in blocks of 32 inputs, with a scale and a zero point for each.
+
+Where INT8's limits do not hold so, the most sensitive groups of layers get 8 bits. Other weights are stored in INT8 or
+fp16. What such a layer reads may be rounded to INT8 in blocks as it runs (`accuracy_level` 4).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ExportError
+from edgekit.model.folder import load_model
+from edgekit_targets.onnx.passes import nbits, optimizer, weight_only
+from edgekit_targets.onnx.passes.graph import save_graph
+from edgekit_targets.onnx.passes.groups import linear_groups, nodes_of
+from edgekit_targets.onnx.quantization import calibration
+from edgekit_targets.onnx.quantization.calibration import extra_inputs
+from edgekit_targets.onnx.quantization.evaluator import Evaluator, Quality, strictest
+from edgekit_targets.onnx.quantization.search import fallback
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
+
+if TYPE_CHECKING:
+    import onnx
+
+ENTRY = "model.onnx"
+SAMPLES = 64
+"""Inputs that say which groups need 8 bits."""
+BLOCK = Option(name="block", default="32", choices=("16", "32", "64", "128"), help="inputs that share a scale")
+ALTERNATIVES = "use onnx-int8-dynamic, onnx-fp16 or onnx"
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """ONNX artifact -> model.onnx with 4-bit weights.
+
+    Raises:
+        ExportError: If there is no linear layer to store in 4 bits.
+    """
+    import onnx
+
+    spec, graph = load_model(job.model), optimizer.folded(onnx.load(job.entry))
+    parts = _parts(graph)
+    if not parts:
+        raise ExportError(
+            f"'{spec.name}' has no linear layer of {weight_only.LEAST} weights or more, which are what is stored in "
+            f"4 bits: {ALTERNATIVES}"
+        )
+
+    every, block = nodes_of(parts, ()), int(job.get(BLOCK))
+
+    def made(eight: tuple[str, ...]) -> onnx.ModelProto:
+        finer = [node for group in eight for node in parts[group]]
+        return weight_only.quantize_weights(nbits.quantize_blocks(graph, every, finer, block))
+
+    samples = calibration.available(spec, SAMPLES)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
+        extra = extra_inputs(spec, samples, job.dynamic)
+        evaluator = Evaluator(spec, graph, samples, Path(place), extra, tolerance=strictest(INT8))
+
+        def judged(eight: tuple[str, ...]) -> Quality:
+            return evaluator.judge(made(eight))
+
+        def snr(eight: tuple[str, ...]) -> float:
+            return evaluator.snr(evaluator.opened(made(eight), "candidate"))
+
+        chosen = fallback(parts, judged, snr, lambda done, text: job.progress(0.1 + 0.8 * done, text))
+    save_graph(made(chosen.groups), out / ENTRY)
+    kept = (f"in 8 bits: {', '.join(chosen.groups)}",) if chosen.groups else ()
+    return Exported(
+        precision="int4", entry=ENTRY, dynamic=job.dynamic, notes=(*kept, *chosen.notes), failures=chosen.failures
+    )
+
+
+def _parts(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
+    """The linear layers that are large enough, by group."""
+    sizes = {i.name: i.dims[0] * i.dims[1] for i in graph.graph.initializer if len(i.dims) == 2}
+    weights = {node.name: node.input[1] for node in graph.graph.node if len(node.input) > 1}
+    large = {
+        group: tuple(node for node in nodes if sizes[weights[node]] >= weight_only.LEAST)
+        for group, nodes in linear_groups(graph).items()
+    }
+    return {group: nodes for group, nodes in large.items() if nodes}
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in ONNX Runtime."""
+    return OrtRuntime(artifact / ENTRY)
+
+
+TARGET = Target(
+    summary="ONNX, 4-bit weights in linear layers",
+    about=About(
+        choose_for="language models and other large linear layers in browsers and on phones, where size counts",
+        proved_by="ONNX Runtime on the CPU",
+        not_proved="WebGPU and other providers, which have kernels of their own for such layers",
+    ),
+    source="onnx",
+    export=export,
+    load=load,
+    places=(Place(name="cpu", tolerance=INT8),),
+    needs=(Need("onnxruntime", "cpu"),),
+    by_name=True,
+    options=(BLOCK,),
+)

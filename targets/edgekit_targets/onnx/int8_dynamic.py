@@ -1,0 +1,183 @@
+"""ONNX, dynamic INT8: weights in INT8, activations rounded at each run.
+
+Needs no calibration; where the model has a calibration set, its graph is conditioned with it first.
+
+A batch shares one range, so an image's answer depends a little on its batch mates: send one image at a time where that
+matters.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ExportError
+from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.folder import load_model
+from edgekit.model.input_rows import unusual_shapes
+from edgekit.model.onnx_bodies import bodies, every_node
+from edgekit.model.shapes import between
+from edgekit_targets.onnx.passes import dynamic, optimizer, weight_only
+from edgekit_targets.onnx.passes.graph import save_graph
+from edgekit_targets.onnx.passes.groups import groups
+from edgekit_targets.onnx.quantization import calibration, conditioning
+from edgekit_targets.onnx.quantization.calibration import Samples, at_shapes, extra_inputs
+from edgekit_targets.onnx.quantization.conditioning import REDUCE_RANGE
+from edgekit_targets.onnx.quantization.evaluator import COMPARED_IMAGES, Evaluator, compare_processors, without_task
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.model.spec import ModelSpec
+
+ENTRY = "model.onnx"
+HELD_BACK = 32
+"""Calibration samples that choose between graphs."""
+BETWEEN_ROWS = 2
+"""Of these at each size between the grid's."""
+COARSE = "weights of its convolutions lose too much in INT8"
+FLOAT = Option[tuple[str, ...]](
+    name="float", default=(), help="groups of layers that stay in float, separated by commas"
+)
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """ONNX artifact -> model.onnx in INT8."""
+    import onnx
+
+    spec, graph = load_model(job.model), optimizer.folded(onnx.load(job.entry))
+    parts = groups(graph, dynamic=True)
+    floats = job.get(FLOAT)
+    if unknown := [name for name in floats if name not in parts]:
+        raise ExportError(f"there is no group '{unknown[0]}' to leave in float: possible are {', '.join(parts)}")
+    job.progress(0.1, "rounding the weights")
+    made = _quantized(spec, graph, floats, job)
+    stored = weight_only.stored(made.graph)
+    if not parts and not stored:
+        raise ExportError(_without_int8(spec, graph, made))
+    save_graph(made.graph, out / ENTRY)
+    job.progress(0.6, "emulating processors without VNNI")
+    only = () if parts else (f"{stored} weights are stored in INT8; all arithmetic is in float",)
+    kept = (f"in float arithmetic: {', '.join(made.floats)}",) if made.floats else ()
+    half = (f"{COARSE} and are stored in fp16: {made.lost}",) if made.lost else ()
+    notes = (*only, *kept, *half, *_elsewhere(spec, graph, made.graph))
+    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """An INT8 graph and its groups in float.
+
+    `lost` says what the weights of convolutions lost in INT8, where these are in fp16.
+    """
+
+    graph: onnx.ModelProto
+    floats: tuple[str, ...]
+    lost: str = ""
+
+
+def _without_int8(spec: ModelSpec, graph: onnx.ModelProto, made: _Made) -> str:
+    """Why nothing of a graph would be in INT8."""
+    inside = any(every_node(body) for node in graph.graph.node for body in bodies(node))
+    where = " outside of its branches and loops, which stay as they are" if inside else ""
+    text = f"'{spec.name}' has no linear or recurrent layer whose weights dynamic INT8 could hold{where}"
+    others = "use onnx" if inside else "use onnx-int8-static, onnx or onnx-fp16"
+    if made.lost:
+        return f"{text}, and {COARSE} ({made.lost}): {others}"
+    return f"{text}, and no convolution of {weight_only.LEAST} or more that it could store: {others}"
+
+
+def _quantized(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _Made:
+    """The INT8 graph: the first of `_candidates` that passes, or the one nearest to fp32.
+
+    What decides are samples that the conditioning has not seen, also at other shapes, and random, extreme and changed
+    inputs. Without a calibration set nothing is conditioned.
+    """
+    if spec.calibration is None:
+        return _by_what_is_stored(spec, graph, floats, job)
+    samples = calibration.samples(spec, count=conditioning.SAMPLES + HELD_BACK, least=1)
+    held = min(HELD_BACK, len(samples.names) // 3)
+    shown = samples.part(0, len(samples.names) - held)
+    candidates = _candidates(graph, shown, floats, job.get(REDUCE_RANGE))
+    if not held:
+        return next(candidates)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
+        asked = samples.part(len(shown.names), None)
+        further = at_shapes(spec, samples, job.dynamic, between(spec.axes), BETWEEN_ROWS)
+        extra = (*extra_inputs(spec, samples, job.dynamic), *further)
+        evaluator = Evaluator(spec, graph, asked, Path(place), extra)
+        noise: list[tuple[float, _Made]] = []
+        for made in candidates:
+            quality = evaluator.judge(made.graph)
+            if quality.passed:
+                return made
+            noise.append((quality.snr_db, made))
+    return max(noise, key=lambda each: each[0])[1]
+
+
+def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _Made:
+    """Without calibration: the weights of convolutions are stored in fp16 where the gate's limits fail in INT8.
+
+    Photographs that ship with edgekit are asked, or random inputs, and what the judge asks of its own.
+    """
+    reduce_range = job.get(REDUCE_RANGE)
+    made = dynamic.quantize_dynamic(graph, floats, reduce_range)
+    if not (stored := weight_only.stored(made)):
+        return _Made(made, floats)
+    drawn = calibration.available(spec, HELD_BACK)
+    extra = extra_inputs(spec, drawn, job.dynamic)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
+        quality = Evaluator(spec, graph, drawn, Path(place), extra, tolerance=without_task(INT8)).judge(made)
+    if quality.passed or not quality.reasons:
+        return _Made(made, floats)
+    half = dynamic.quantize_dynamic(graph, floats, reduce_range, convolutions=False)
+    return _Made(half, floats, quality.reasons[0]) if weight_only.stored(half) < stored else _Made(made, floats)
+
+
+def _candidates(
+    graph: onnx.ModelProto, samples: Samples, floats: tuple[str, ...], reduce_range: bool
+) -> Iterator[_Made]:
+    """INT8 graphs with their groups in float, the quickest first, and last the graph without conditioning."""
+    light = conditioning.condition(graph, samples, floats, reduce_range, channel_scales=False)
+    yield _Made(dynamic.quantize_dynamic(light.graph, light.floats, reduce_range), light.floats)
+    ready = conditioning.condition(graph, samples, floats, reduce_range)
+    yield _Made(dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range), ready.floats)
+    yield _Made(dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range, token_scales=True), ready.floats)
+    yield _Made(dynamic.quantize_dynamic(graph, floats, reduce_range), floats)
+
+
+def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -> tuple[str, ...]:
+    """What the file answers on processors without VNNI, on the first evaluation images, where there are any."""
+    shown = evaluation_of(spec)
+    if shown is None:
+        return ()
+    images = Samples(shown.inputs, shown.names, unusual_shapes(spec.inputs)).part(0, COMPARED_IMAGES)
+    found = compare_processors(spec, graph, made, images)
+    return (found.sentence("for such processors export with `-O onnx-int8-dynamic.reduce_range=yes`"),)
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in ONNX Runtime."""
+    return OrtRuntime(artifact / ENTRY)
+
+
+TARGET = Target(
+    summary="ONNX, dynamic INT8",
+    about=About(
+        choose_for="INT8 without calibration data",
+        proved_by="ONNX Runtime on the CPU",
+        not_proved="processors of another kind: ARM, x86 without VNNI",
+    ),
+    source="onnx",
+    export=export,
+    load=load,
+    places=(Place(name="cpu", tolerance=INT8),),
+    needs=(Need("onnxruntime", "cpu"),),
+    groups=("onnx-all",),
+    options=(FLOAT, REDUCE_RANGE),
+)

@@ -1,0 +1,155 @@
+"""ONNX, static INT8 in QDQ form: ranges from calibration samples, by the recipe that a search found to be good.
+
+What the search tried stays in the target's cache, where reports find the table and an interrupted search goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ExportError
+from edgekit.model.folder import load_model
+from edgekit_targets.onnx.passes import optimizer, qdq
+from edgekit_targets.onnx.passes.graph import save_graph
+from edgekit_targets.onnx.passes.groups import groups_after_extremes
+from edgekit_targets.onnx.passes.quant_config import METHODS, Method, QuantConfig
+from edgekit_targets.onnx.quantization import calibration, conditioning, observers
+from edgekit_targets.onnx.quantization.calibration import Samples
+from edgekit_targets.onnx.quantization.conditioning import REDUCE_RANGE, Conditioned
+from edgekit_targets.onnx.quantization.evaluator import STRICTER, compare_processors
+from edgekit_targets.onnx.quantization.search import NEEDED, Depth, SearchOptions, search
+from edgekit_targets.onnx.quantization.trials import TABLE
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.model.spec import ModelSpec
+
+ENTRY = "model.onnx"
+SEARCH = Option(
+    name="search", default="quick", help="how many configurations are tried", choices=("quick", "full", "none")
+)
+METHOD = Option(name="method", default="auto", help="how activation ranges are made", choices=("auto", *METHODS))
+RANK = Option(
+    name="rank",
+    default=0,
+    minimum=0,
+    help="passes over so many of the recipes that passed; for `edgekit quantize --place`",
+)
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """ONNX artifact -> model.onnx in INT8."""
+    import onnx
+
+    spec, graph = load_model(job.model), optimizer.folded(onnx.load(job.entry))
+    if not qdq.activations(graph):
+        raise ExportError(
+            f"'{spec.name}' has no linear layer and no chain of convolutions with constant weights, which are what "
+            "static INT8 makes faster: use onnx or onnx-fp16"
+        )
+    job.progress(0.0, "making the calibration samples")
+    samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED.get(job.get(SEARCH), calibration.COUNT))
+    methods = tuple(m for m in METHODS if job.get(METHOD) in ("auto", m))
+    if job.get(SEARCH) == "none":
+        made, notes, failures = _unsearched(_conditioned(graph, samples, job, True), samples, methods[0], job)
+    else:
+        made, notes, failures = _searched(spec, graph, samples, methods, job)
+    save_graph(made, out / ENTRY)
+    job.progress(0.95, "emulating processors without VNNI")
+    advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
+    if calibration.unknown(spec, job.get(calibration.FOLDER)):
+        notes = (*notes, f"{calibration.OF_SHIPPED} (-O onnx-int8-static.calibration=FOLDER)")
+    notes = (*notes, compare_processors(spec, graph, made, samples).sentence(advice))
+    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=failures)
+
+
+def _conditioned(graph: onnx.ModelProto, samples: Samples, job: Job, channel_scales: bool) -> Conditioned:
+    job.progress(0.02, "rounding the weights")
+    return conditioning.condition(graph, samples, groups_after_extremes(graph), job.get(REDUCE_RANGE), channel_scales)
+
+
+def _unsearched(
+    ready: Conditioned, samples: Samples, method: Method, job: Job
+) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
+    graph, recipe = ready.graph, QuantConfig(method=method, reduce_range=job.get(REDUCE_RANGE), floats=ready.floats)
+
+    (job.cache / TABLE).unlink(missing_ok=True)  # of an earlier search: it did not make this artifact
+
+    def tell(done: float) -> None:
+        job.progress(0.1 + 0.7 * done, "looking at activations")
+
+    observed = observers.observe(graph, qdq.activations(graph), samples, (method,), tell)
+    return qdq.quantize_static(graph, recipe, observed), (f"recipe: {recipe.name}; none was searched for",), ()
+
+
+def _searched(
+    spec: ModelSpec,
+    graph: onnx.ModelProto,
+    samples: Samples,
+    methods: tuple[Method, ...],
+    job: Job,
+) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
+    """Search without scales of channels, and with them where nothing passes then without more groups in float."""
+
+    def tell(done: float, text: str) -> None:
+        job.progress(0.1 + 0.85 * done, text)
+
+    depth: Depth = "full" if job.get(SEARCH) == "full" else "quick"
+    reduced = job.get(REDUCE_RANGE)
+    rank = job.get(RANK)
+    for channel_scales in (False, True):
+        ready = _conditioned(graph, samples, job, channel_scales)
+        options = SearchOptions(depth, methods, reduced, ready.floats, job.dynamic)
+        found = search(spec, ready.graph, samples, job.cache, tell, options, truth=graph)
+        if found.chosen.quality.passed and len(found.chosen.recipe.floats) == len(ready.floats):
+            break
+    if rank:
+        found = search(spec, ready.graph, samples, job.cache, tell, replace(options, rank=rank), truth=graph)
+    recipe = found.chosen.recipe
+    notes = [f"recipe: {recipe.name}"]
+    if recipe.floats:
+        notes.append(f"in float arithmetic: {', '.join(recipe.floats)}")
+    if rank:
+        best, one = found.best, found.chosen
+        notes.append(
+            f"rank {rank} of the recipes that passed; work in float {best.work:.1%} -> {one.work:.1%}, "
+            f"size {best.size} -> {one.size} bytes, signal to noise {best.quality.snr_db:.1f} -> "
+            f"{one.quality.snr_db:.1f} dB"
+        )
+    quality = found.chosen.quality
+    failures: tuple[str, ...] = ()
+    if quality.broken:
+        failures = (f"no recipe holds the gate's limits on samples held back from calibration: {quality.broken[0]}",)
+    elif not quality.passed:
+        notes.append(
+            f"no recipe passed the gate, with {1.0 - STRICTER:.0%} of its room kept, on samples held back from"
+            f" calibration: this is the best of them ({quality.reasons[0]})"
+        )
+    return found.graph, tuple(notes), failures
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in ONNX Runtime."""
+    return OrtRuntime(artifact / ENTRY)
+
+
+TARGET = Target(
+    summary="ONNX, static INT8 by a searched recipe",
+    about=About(
+        choose_for="the smallest latency on a CPU with INT8 instructions",
+        proved_by="ONNX Runtime on the CPU",
+        not_proved="processors of another kind: ARM, x86 without VNNI",
+    ),
+    source="onnx",
+    export=export,
+    load=load,
+    places=(Place(name="cpu", tolerance=INT8),),
+    needs=(Need("onnxruntime", "cpu"),),
+    groups=("onnx-all",),
+    options=(SEARCH, METHOD, REDUCE_RANGE, RANK, calibration.FOLDER),
+)

@@ -1,0 +1,186 @@
+"""Dynamic INT8: weights are rounded once, activations at each run by their own range (ONNX Runtime's quantizer).
+
+    x [..., K] -> MatMul or Gemm, weight fp32 [K, N] -> y [..., N]
+    x [..., K] -> DynamicQuantizeLinear uint8 -> MatMulInteger, weight int8 [K, N] -> Cast, Mul by scales [N] -> y
+
+    Layers that read more channels than they write may get a scale for each token first (`scale_tokens`).
+
+    LSTM, W fp32 [1, 4H, K], R fp32 [1, 4H, H] -> DynamicQuantizeLSTM, W int8 [1, K, 4H], R int8 [1, H, 4H]
+
+A bias is added afterwards, in fp32. Weights of what stays in float arithmetic are stored in INT8 (weight_only.py);
+convolutions are: ONNX Runtime's ConvInteger is slower than its Conv.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.model.onnx_bodies import bodies
+from edgekit_targets.onnx.passes import weight_only
+from edgekit_targets.onnx.passes.graph import copied, graph_pass, set_nodes, set_weights
+from edgekit_targets.onnx.passes.groups import groups, nodes_of
+
+if TYPE_CHECKING:
+    import onnx
+
+SMALLEST = 1e-30
+"""Of a scale: a token of zeros stays one."""
+AXES_AS_INPUT = 18
+"""Opset from which ReduceMax reads its axes as an input."""
+
+
+@graph_pass
+def quantize_dynamic(
+    graph: onnx.ModelProto,
+    floats: tuple[str, ...] = (),
+    reduce_range: bool = False,
+    token_scales: bool = False,
+    convolutions: bool = True,
+) -> onnx.ModelProto:
+    """Make the dynamically quantized graph of one in fp32, which stays as it is.
+
+    Args:
+        graph: In fp32.
+        floats: Groups that stay in float.
+        reduce_range: Whether weights have 7 bits.
+        token_scales: Whether layers that read more channels than they write get a scale for each token
+            (`scale_tokens`): nearer to fp32, and an eighth slower in arr-coc-tiny.
+        convolutions: Whether the weights of convolutions are stored in INT8; in fp16 otherwise.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    copy = copied(graph)
+    chosen = set(nodes_of(groups(copy, dynamic=True), floats))
+    weights = {i.name: i for i in copy.graph.initializer}
+    nodes = [part for node in copy.graph.node for part in gemm_as_matmul(node, chosen, weights)]
+    set_nodes(copy.graph, nodes)
+    set_weights(copy.graph, weights.values())
+    copy = scale_tokens(copy, chosen) if token_scales else copy
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        source, result = Path(folder) / "source.onnx", Path(folder) / "result.onnx"
+        source.write_bytes(copy.SerializeToString())
+        with _quiet():
+            quantize_dynamic(
+                source,
+                result,
+                op_types_to_quantize=["MatMul", weight_only.RECURRENT],
+                nodes_to_quantize=sorted(chosen),
+                per_channel=True,
+                reduce_range=reduce_range,
+                weight_type=QuantType.QInt8,
+            )
+        quantized = onnx.load(result)
+    return weight_only.quantize_weights(_ordered(quantized), convolutions)
+
+
+def _ordered(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """The graph with each node behind what its branches read: the quantizer orders nodes by their own inputs alone."""
+    if not any(any(bodies(node)) for node in graph.graph.node):
+        return graph
+    import onnx_ir as ir
+    import onnx_ir.passes.common as passes
+
+    model = ir.from_proto(graph)
+    passes.TopologicalSortPass()(model)
+    return ir.to_proto(model)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No warnings: the quantizer recommends a pre-processing that fails on such graphs."""
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
+
+
+def gemm_as_matmul(
+    node: onnx.NodeProto, chosen: set[str], weights: dict[str, onnx.TensorProto]
+) -> Iterator[onnx.NodeProto]:
+    """A Gemm as MatMul and Add: the dynamic quantizer takes no Gemm, and ONNX Runtime fuses the two again."""
+    from onnx import helper, numpy_helper
+
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    unscaled = attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0
+    if node.op_type != "Gemm" or node.name not in chosen or attributes.get("transA") or not unscaled:
+        yield node
+        return
+    weight = node.input[1]
+    if weight_only.transposed(node):
+        turned = np.ascontiguousarray(numpy_helper.to_array(weights[weight]).T)
+        weight = f"{weight}_transposed"
+        weights[weight] = numpy_helper.from_array(turned, weight)
+    product = node.output[0] if len(node.input) < 3 else f"{node.output[0]}_product"
+    yield helper.make_node("MatMul", [node.input[0], weight], [product], name=node.name)
+    if len(node.input) == 3:
+        yield helper.make_node("Add", [product, node.input[2]], node.output, name=f"{node.name}_bias")
+
+
+@graph_pass
+def scale_tokens(graph: onnx.ModelProto, chosen: Collection[str]) -> onnx.ModelProto:
+    """Divide what tall linear layers read by a scale for each token, taken as the graph runs.
+
+        x [..., K] -> MatMul, weight [K, N] -> y [..., N]
+        x [..., K] -> Div by s = max|x| [..., 1] -> MatMul, weight [K, N] -> Mul by s -> y [..., N]
+
+    Dynamic INT8 has one range for a whole tensor: a single large token makes the grid of all others coarse, and so do
+    the other images of a batch. Layers that read more channels than they write are given these scales: in a transformer
+    the second layer of each MLP, which reads what no normalisation has brought to one size. In dynamic INT8 of
+    arr-coc-tiny these six layers raised the signal-to-noise ratio of the relevance from 37.3 to 39.0 dB; scales for all
+    layers reached 38.7 dB, and cost half of what INT8 gains in speed.
+
+    Args:
+        graph: In fp32.
+        chosen: Names of MatMul nodes with a constant weight; those whose weight is no taller than wide are left alone.
+    """
+    from onnx import helper, numpy_helper
+
+    graph = copied(graph)
+    weights = {i.name: tuple(i.dims) for i in graph.graph.initializer}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.graph.node:
+        shape = weights.get(node.input[1], ()) if node.op_type == "MatMul" and node.name in chosen else ()
+        inputs, outputs = shape if len(shape) == 2 else (0, 0)
+        if inputs <= outputs:
+            nodes.append(node)
+            continue
+        read, written, name = node.input[0], node.output[0], node.name
+        size, largest, scale, scaled = (f"{name}_token_{part}" for part in ("size", "largest", "scale", "scaled"))
+        nodes += [
+            helper.make_node("Abs", [read], [size], name=f"{name}_token/Abs"),
+            _largest(graph, size, largest, f"{name}_token/ReduceMax"),
+            helper.make_node("Max", [largest, "smallest_token_scale"], [scale], name=f"{name}_token/Max"),
+            helper.make_node("Div", [read, scale], [scaled], name=f"{name}_token/Div"),
+            helper.make_node("MatMul", [scaled, node.input[1]], [f"{name}_token_product"], name=name),
+            helper.make_node("Mul", [f"{name}_token_product", scale], [written], name=f"{name}_token/Mul"),
+        ]
+    if len(nodes) > len(graph.graph.node):
+        constants: dict[str, np.generic | np.ndarray] = {"smallest_token_scale": np.float32(SMALLEST)}
+        if _opset(graph) >= AXES_AS_INPUT:
+            constants["token_axis"] = np.array([-1], np.int64)
+        graph.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items())
+    set_nodes(graph.graph, nodes)
+    return graph
+
+
+def _largest(graph: onnx.ModelProto, read: str, written: str, name: str) -> onnx.NodeProto:
+    from onnx import helper
+
+    if _opset(graph) >= AXES_AS_INPUT:
+        return helper.make_node("ReduceMax", [read, "token_axis"], [written], name=name, keepdims=1)
+    return helper.make_node("ReduceMax", [read], [written], name=name, keepdims=1, axes=[-1])
+
+
+def _opset(graph: onnx.ModelProto) -> int:
+    return int(next(one.version for one in graph.opset_import if one.domain in ("", "ai.onnx")))

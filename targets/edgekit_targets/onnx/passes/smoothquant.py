@@ -1,0 +1,168 @@
+"""SmoothQuant: what makes activations hard to quantize moves into the weights (Xiao et al., 2023, equation 4).
+
+    LayerNormalization, scale and shift [K] -> X [..., K] -> MatMul, weight W [K, N]
+    LayerNormalization, scale / s and shift / s -> X / s [..., K] -> MatMul, weight s W [K, N]; s [K]
+
+Each input channel of a linear layer that follows a LayerNormalization is divided by
+`max|X_j|^alpha / max|W_j|^(1 - alpha)`; the division is folded into the normalisation's scale and shift, the
+multiplication into the weights, so that the graph computes the same and runs as fast.
+
+    x [..., K] -> MatMul or Gemm, weight W [K, N]
+    x [..., K] -> Mul, 1 / s [K] -> MatMul or Gemm, weight s W [K, N]
+
+Where no normalisation can take the division (after GELU and after attention the channels' peaks differ several times,
+and most channels use a few of the 256 steps), a multiplication stands in front of the quantization, a pass over the
+tensor that is a small part of the layer's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.model.spec import Array
+from edgekit_targets.onnx.passes import weight_only
+from edgekit_targets.onnx.passes.graph import copied, graph_pass, readers
+from edgekit_targets.onnx.passes.groups import LINEAR, linear_groups, nodes_of
+from edgekit_targets.onnx.passes.quant_config import ObservedRange
+
+if TYPE_CHECKING:
+    import onnx
+
+FLOOR = 1e-5
+"""Smallest magnitude that counts, of activations and weights; SmoothQuant's own code has it too."""
+LAYOUT = frozenset(("Reshape", "Transpose", "Cast", "Identity"))
+"""Operators that leave the values of an input as they are."""
+
+
+@graph_pass
+def smooth(
+    graph: onnx.ModelProto, alpha: float, observed: Mapping[str, ObservedRange]
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Smooth a graph; comes with what each smoothed tensor's channels were divided by."""
+    from onnx import numpy_helper
+
+    graph = copied(graph)
+    weights = {i.name: i for i in graph.graph.initializer}
+    users, ends = readers(graph), {value.name for value in graph.graph.output}
+    divided: dict[str, Array] = {}
+    for node in graph.graph.node:
+        if node.op_type != "LayerNormalization" or not set(node.input[1:]) <= set(weights):
+            continue
+        tensors = _with_reshapes(node.output[0], users)
+        read = _read_by_linears(node, tensors, users, weights)
+        seen = [name for name in tensors if name in observed]
+        channels = list(weights[node.input[1]].dims)
+        if not read or not seen or ends & set(tensors) or any([len(observed[n].low)] != channels for n in seen):
+            continue
+        peaks = np.maximum(np.max([observed[name].peaks for name in seen], axis=0).astype(np.float64), FLOOR)
+        columns = [np.abs(numpy_helper.to_array(weights[name])).max(axis=1) for name in read]
+        factors = _factors(peaks, columns, alpha)
+        for name in node.input[1:]:
+            _set_values(weights[name], numpy_helper.to_array(weights[name]) / factors)
+        for name in read:
+            _set_values(weights[name], numpy_helper.to_array(weights[name]) * factors[:, None])
+        divided.update(dict.fromkeys(seen, factors))
+    return graph, divided
+
+
+def _read_by_linears(
+    node: onnx.NodeProto,
+    tensors: Sequence[str],
+    users: Mapping[str, list[onnx.NodeProto]],
+    weights: Mapping[str, onnx.TensorProto],
+) -> tuple[str, ...]:
+    """Names of the weights of the linear layers that alone read a normalisation; none where others read it too."""
+    if any(len(users[name]) > 1 for name in node.input[1:]):
+        return ()
+    nodes = [user for name in tensors for user in users.get(name, ()) if user.op_type not in ("Reshape", "Shape")]
+    alone = all(n.op_type in LINEAR and n.input[1] in weights and len(users[n.input[1]]) == 1 for n in nodes)
+    alone = alone and all(len(weights[n.input[1]].dims) == 2 for n in nodes)
+    plain = all(not any(a.name in ("transA", "transB") and a.i for a in n.attribute) for n in nodes)
+    return tuple(n.input[1] for n in nodes) if alone and plain else ()
+
+
+def _with_reshapes(name: str, users: Mapping[str, list[onnx.NodeProto]]) -> list[str]:
+    """A tensor and what it is reshaped to."""
+    reshaped = [user.output[0] for user in users.get(name, ()) if user.op_type == "Reshape"]
+    return [name, *(same for one in reshaped for same in _with_reshapes(one, users))]
+
+
+def _factors(peaks: Array, columns: Sequence[Array], alpha: float) -> Array:
+    """What each channel is divided by, float32 [K], of the peaks that it has and those of the weights that read it."""
+    factors = peaks**alpha / np.maximum(np.max(columns, axis=0), FLOOR) ** (1.0 - alpha)
+    return np.asarray(np.maximum(factors, FLOOR).astype(np.float32))
+
+
+def _set_values(weight: onnx.TensorProto, values: Array) -> None:
+    from onnx import numpy_helper
+
+    weight.CopyFrom(numpy_helper.from_array(np.asarray(values, dtype=np.float32), weight.name))
+
+
+@graph_pass
+def scale_channels(
+    graph: onnx.ModelProto,
+    alpha: float,
+    peaks: Mapping[str, Array],
+    floats: tuple[str, ...] = (),
+    without: frozenset[str] = frozenset(),
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Insert the multiplications; comes with what each new tensor's channels were divided by, and of what.
+
+    Inputs of the graph, as they are or in another layout, stay: pixels and embeddings have one scale already.
+
+    Args:
+        graph: In fp32.
+        alpha: How much of the difference moves into the weights, in [0, 1].
+        peaks: Largest magnitude of each channel, [K], by tensor.
+        floats: Groups that stay in float arithmetic and need no scales.
+        without: Tensors that have been smoothed already.
+    """
+    from onnx import helper, numpy_helper
+
+    graph = copied(graph)
+    weights = {i.name: i for i in graph.graph.initializer}
+    chosen = set(nodes_of(linear_groups(graph), floats))
+    layers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.graph.node:
+        if node.name in chosen and node.input[0] in peaks and node.input[0] not in without:
+            layers.setdefault(node.input[0], []).append(node)
+    users, inputs = readers(graph), _given(graph)
+    divided: dict[str, Array] = {}
+    for name, nodes in layers.items():
+        if name in inputs or any(len(users[node.input[1]]) > 1 for node in nodes):
+            continue
+        columns = [np.abs(_inputs_first(weights[n.input[1]], n)).max(1) for n in nodes]
+        high = np.maximum(peaks[name], FLOOR).astype(np.float64)
+        factors = _factors(high, columns, alpha)
+        graph.graph.initializer.append(numpy_helper.from_array(np.float32(1.0) / factors, f"{name}_channel_scales"))
+        place = list(graph.graph.node).index(nodes[0])
+        scaled = helper.make_node("Mul", [name, f"{name}_channel_scales"], [f"{name}_scaled"], name=f"{name}/Mul")
+        graph.graph.node.insert(place, scaled)
+        for node in nodes:
+            weight = weights[node.input[1]]
+            values = numpy_helper.to_array(weight)
+            _set_values(weight, values * (factors[None, :] if weight_only.transposed(node) else factors[:, None]))
+            node.input[0] = f"{name}_scaled"
+        divided[name] = factors
+    return graph, divided
+
+
+def _inputs_first(weight: onnx.TensorProto, node: onnx.NodeProto) -> Array:
+    """A weight as [inputs, outputs]."""
+    from onnx import numpy_helper
+
+    values = np.asarray(numpy_helper.to_array(weight))
+    return values.T if weight_only.transposed(node) else values
+
+
+def _given(graph: onnx.ModelProto) -> set[str]:
+    """The graph's inputs and what has their values in another layout."""
+    inputs = {value.name for value in graph.graph.input}
+    for node in graph.graph.node:
+        if node.op_type in LAYOUT and node.input[0] in inputs:
+            inputs.update(node.output)
+    return inputs

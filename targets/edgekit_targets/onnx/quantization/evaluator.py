@@ -1,0 +1,229 @@
+"""How good a quantized graph is on samples that its ranges were not made from, against the fp32 graph.
+
+One INT8 file answers differently where sums are exact and where pairs of products saturate: `compare_processors`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.artifact.fact import Code
+from edgekit.judge import metrics, verdict
+from edgekit.judge.deviation import spreads
+from edgekit.judge.limits import INT8, TASK_DROP, TASK_DROP_WORST, Tolerance
+from edgekit.judge.verdict import score_tolerance
+from edgekit.model.spec import Array, ModelSpec, Output
+from edgekit_targets.onnx.passes import saturation
+from edgekit_targets.onnx.quantization.calibration import Samples
+from edgekit.reference.answers import answered
+from edgekit.reference.batches import EVALUATION, Batch
+from edgekit.runtime import ort
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.runtime.protocol import Runtime
+
+STRICTER = 0.7
+"""Share of what the gate allows: other images than these decide in the end."""
+COMPARED_IMAGES = 4
+"""Images on which processors are compared: in the emulation each takes half a second."""
+NOISELESS = 200.0
+"""dB that stand for no difference at all."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What a graph lost.
+
+    Attributes:
+        passed: Whether every limit of the INT8 gate held, and surely: made stricter by STRICTER on every sample, and as
+            it is on what the gate asks beside photographs.
+        snr_db: Signal-to-noise ratio of the first output of floats over all samples.
+        worst: Worst sample's value by metric: "spearman", "cosine", "lost mass" and what else the outputs have.
+        reasons: Sentences, where a limit did not hold.
+        broken: The same of the gate's limits as they are, on the samples held back.
+    """
+
+    passed: bool
+    snr_db: float
+    worst: Mapping[str, float]
+    reasons: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+
+
+class Evaluator:
+    """Judges graphs on the same samples.
+
+    Args:
+        spec: Whose outputs.
+        graph: The fp32 graph, which is the truth here.
+        samples: Held back from calibration.
+        folder: Where candidates may be written to be opened.
+        extra: What else the gate asks: extreme inputs, which ranges made from photographs may not hold, and shapes.
+        settings: Entries of ONNX Runtime's session configuration to judge with.
+        tolerance: What passes; default: `stricter(INT8)`.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        graph: onnx.ModelProto,
+        samples: Samples,
+        folder: Path,
+        extra: tuple[Batch, ...] = (),
+        settings: Mapping[str, str] | None = None,
+        tolerance: Tolerance | None = None,
+    ) -> None:
+        self._spec, self._samples, self._folder, self._settings = spec, samples, folder, settings
+        self._tolerance = stricter(INT8) if tolerance is None else tolerance
+        self._asked = (Batch(EVALUATION, samples.inputs, {}, {}, samples.names, shapes=samples.shapes), *extra)
+        self._truth = self._answers(self.opened(graph, "fp32"), self._asked)
+        self._scales = spreads(spec.outputs, self._truth[:1], {})
+
+    def opened(self, graph: onnx.ModelProto, name: str) -> Runtime:
+        """A graph in ONNX Runtime."""
+        path = self._folder / f"{name}.onnx"
+        path.write_bytes(graph.SerializeToString())
+        return ort.OrtRuntime(path, self._settings)
+
+    def judge(self, graph: onnx.ModelProto) -> Quality:
+        """Run all samples through a graph and compare."""
+        return self.judge_runtime(self.opened(graph, "candidate"))
+
+    def judge_runtime(self, runtime: Runtime) -> Quality:
+        """Run all samples through a candidate of any format, in its own runtime, and compare; the runtime is closed."""
+        answers = self._answers(runtime, self._asked)
+        tolerance = score_tolerance(INT8, 0.0)
+        comparison, *more = (
+            replace(
+                metrics.compare(
+                    self._spec.outputs, right, got, batch.names, score_tolerance=tolerance, scales=self._scales
+                ),
+                real=bool(batch.sizes),
+            )
+            for batch, right, got in zip(self._asked, self._truth, answers, strict=True)
+        )
+        others = list(zip(self._asked[1:], more, strict=True))
+        passed = verdict.judge(
+            self._tolerance,
+            {},
+            evaluation=[comparison],
+            stress=[one for batch, one in others if not batch.sizes],
+            grid=[(batch.sizes, one) for batch, one in others if batch.sizes],
+        )
+        gate = verdict.judge(without_task(INT8), {}, evaluation=[comparison])
+        return Quality(
+            passed=passed.status != "rejected" and all(r.code is not Code.TOO_FEW_ROWS for r in passed.reasons),
+            snr_db=_snr(self._truth[0], answers[0], _first_float(self._spec.outputs)),
+            worst=_worst(comparison),
+            reasons=tuple(str(reason) for reason in passed.reasons),
+            broken=tuple(str(reason) for reason in gate.reasons if gate.status == "rejected"),
+        )
+
+    def snr(self, runtime: Runtime) -> float:
+        """Least signal-to-noise ratio in dB of any output of floats on the samples alone; the runtime is closed."""
+        answers = self._answers(runtime, self._asked[:1])[0]
+        floats = [o.name for o in self._spec.outputs if np.dtype(o.dtype).kind == "f"]
+        return min((_snr(self._truth[0], answers, name) for name in floats), default=NOISELESS)
+
+    @property
+    def one(self) -> dict[str, Array]:
+        """One sample, for timing."""
+        return self._samples.batches(1)[0]
+
+    def _answers(self, runtime: Runtime, batches: tuple[Batch, ...]) -> list[Mapping[str, Array]]:
+        """The answers, one sample a run, as the reference is asked."""
+        answers, _ = answered(runtime, self._spec.outputs, batches)
+        runtime.close()
+        return [batch.outputs for batch in answers]
+
+
+def without_task(tolerance: Tolerance) -> Tolerance:
+    """The same limits without those on the task metric, since calibration samples have no truth."""
+    return tolerance.without(TASK_DROP, TASK_DROP_WORST)
+
+
+def stricter(tolerance: Tolerance) -> Tolerance:
+    """The same limits with STRICTER of their room, and without those on the task metric."""
+
+    def room(limit: float) -> float:
+        return 1.0 - (1.0 - limit) * STRICTER
+
+    ranks = without_task(tolerance).changed("spearman", "scores", room).changed("cosine", "scores", room)
+    return ranks.changed("lost mass", "ranking", lambda limit: limit * STRICTER)
+
+
+def strictest(tolerance: Tolerance) -> Tolerance:
+    """`stricter`, of errors in all outputs too.
+
+    For what is chosen out of few candidates: an artifact whose error was a fifth below the gate's limit here broke it
+    on other inputs, and so did one whose worst channel was just within its limit.
+    """
+    tolerance = stricter(tolerance)
+    for metric in ("error", "channel error", "gain", "channel gain", "offset", "channel offset"):
+        tolerance = tolerance.changed(metric, "tensor", lambda limit: STRICTER * limit)
+    return tolerance
+
+
+def _first_float(outputs: Sequence[Output]) -> str:
+    return next((o.name for o in outputs if np.dtype(o.dtype).kind == "f"), outputs[0].name)
+
+
+def _snr(truth: Mapping[str, Array], answers: Mapping[str, Array], output: str) -> float:
+    right, got = truth[output].astype(np.float64), answers[output].astype(np.float64)
+    noise = float(((right - got) ** 2).sum())
+    return NOISELESS if noise == 0 else float(10.0 * np.log10(max(float((right**2).sum()), 1e-30) / noise))
+
+
+def _worst(comparison: metrics.Comparison) -> dict[str, float]:
+    worst: dict[str, float] = {}
+    for measure in comparison.measures:
+        if measure.metric in ("spearman", "lost mass", "cosine") and len(measure.values):
+            value = float(measure.values.max() if measure.metric == "lost mass" else measure.values.min())
+            kept = worst.get(measure.metric, value)
+            worst[measure.metric] = max(kept, value) if measure.metric == "lost mass" else min(kept, value)
+    return worst
+
+
+@dataclass(frozen=True)
+class ProcessorComparison:
+    """The quality of one graph, twice.
+
+    Attributes:
+        exact: Where sums are exact, as with VNNI.
+        saturating: Where pairs of products saturate, as on x86 without VNNI.
+        convolutions: How many INT8 convolutions the graph has, which are not emulated.
+    """
+
+    exact: Quality
+    saturating: Quality
+    convolutions: int = 0
+
+    def sentence(self, advice: str) -> str:
+        """What to tell, and the advice where it matters."""
+        lost = max(self.exact.snr_db - self.saturating.snr_db, 0.0)
+        how = f"emulated, but for its {self.convolutions} INT8 convolutions" if self.convolutions else "emulated"
+        text = f"on x86 without VNNI the noise is {lost:.1f} dB higher than with it ({how})"
+        if self.exact.passed and not self.saturating.passed:
+            return f"{text}, beyond the gate: {advice}"
+        return text
+
+
+def compare_processors(
+    spec: ModelSpec, graph: onnx.ModelProto, quantized: onnx.ModelProto, samples: Samples
+) -> ProcessorComparison:
+    """Judge a quantized graph against its fp32 graph on the last few of some samples, both ways."""
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        evaluator = Evaluator(
+            spec, graph, samples.part(-COMPARED_IMAGES, None), Path(folder), settings=saturation.EXACT
+        )
+        quantized = saturation.unshared(quantized)
+        saturating = evaluator.judge(saturation.emulated(quantized))
+        return ProcessorComparison(evaluator.judge(quantized), saturating, saturation.convolutions(quantized))

@@ -1,0 +1,1 @@
+"""OpenVINO IR, in fp32, fp16 and INT8."""

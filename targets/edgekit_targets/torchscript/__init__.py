@@ -1,0 +1,1 @@
+"""TorchScript, and PyTorch Mobile lite models."""

@@ -1,0 +1,1 @@
+"""The browser bundle, and the browser that it is judged in."""

@@ -1,0 +1,301 @@
+"""A web bundle in a real browser: headless Chromium, driven by Playwright, running the bundle's own library.
+
+WebGPU runs on SwiftShader where there is no GPU: right for correctness, 65-90 times slower than WASM, no 16-bit floats.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.artifact.manifest import TensorInfo
+from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError
+from edgekit.model.image_input import pixels_of
+from edgekit.model.spec import Array
+from edgekit.runtime.protocol import Timings
+from edgekit_targets.web.server import Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
+VARIABLE = "EDGEKIT_CHROMIUM"
+QUIET = (
+    "--no-sandbox",  # as root in containers Chromium starts in no other way
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+)
+SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-unsafe-swiftshader")
+SCRIPT = Path(__file__).with_name("browser.js")
+NO_PLAYWRIGHT = "Playwright is not installed: pip install 'edgekit[web]'"
+PATIENCE = 900_000  # ms for one run: SwiftShader takes minutes for the largest shapes of the grid
+
+EXACT = 1e-3
+"""Largest difference of a value from a byte, in bytes: float32's rounding is far below."""
+WARM_UPS, RUNS = 3, 30
+TOGETHER, TOGETHER_BYTES = 16, 16 << 20
+"""Runs, and bytes of their inputs, that are sent to the page at once. Slow runs are sent alone: progress shows then."""
+
+
+class BrowserRuntime:
+    """One variant of a bundle on one device of headless Chromium.
+
+    Args:
+        bundle: An artifact of the target `web`.
+        device: "wasm" or "webgpu".
+        dtype: "fp32", "fp16" or "q8".
+
+    Raises:
+        NotVerifiedHere: There is no Playwright, no Chromium, no such variant, or no GPU adapter even in software.
+        ArtifactError: The bundle does not start, or fell back to something else than was asked for.
+    """
+
+    def __init__(self, bundle: Path, device: str, dtype: str) -> None:
+        self._made = read_artifact(bundle)
+        if dtype not in {variant.name for variant in self._made.bundle.variants}:
+            raise NotVerifiedHere(f"the bundle has no {dtype} variant: export its target in the same run")
+        self._server = Server(bundle)
+        self._driver, self._browser = launch(SOFTWARE_GPU if device == "webgpu" else ())
+        try:
+            self._server.__enter__()
+            self._page = open_page(self._browser, self._server.url)
+            self._info = self._load(device, dtype)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def device(self) -> str:
+        """Browser, device, threads and runtime, in words."""
+        info = self._info
+        where = f"WebAssembly, {info['threads']} thread{'s' * (info['threads'] != 1)}"
+        if info["device"] == "webgpu":
+            adapter = info["adapter"] or {}
+            named = adapter.get("description") or adapter.get("architecture") or adapter.get("vendor") or "unnamed"
+            where = f"WebGPU ({named})"
+        return f"Chromium {self._browser.version}, {where}, onnxruntime-web {info['version']}"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch: through the library's `run` where a user could give it, else as raw tensors.
+
+        Raises:
+            ArtifactError: The run failed, or the library had to leave the device that is judged.
+        """
+        return self._read(self._page.evaluate("answer", [self._request(inputs)])[0])
+
+    def answers(self, runs: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array] | Exception]:
+        """Answer as `run` does: on WASM by two of the library's runners, each with a worker and a session of its own.
+
+        A GPU in software uses all cores for one run.
+        """
+        quick = self._info["device"] == "wasm"
+        if quick and (os.cpu_count() or 1) > self._info["threads"]:
+            self._page.evaluate("openAnother")
+        for some in _windows(runs, TOGETHER if quick else 1):
+            try:
+                found = self._page.evaluate("answer", [self._request(inputs) for inputs in some])
+            except Exception as error:  # the page is gone, and with it all answers
+                yield from (error for _ in some)
+                continue
+            for answer in found:
+                try:
+                    yield self._read(answer)
+                except ArtifactError as error:
+                    yield error
+
+    def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
+        """Time runs inside the page, and what a first and a second visit take; nothing on a GPU in software."""
+        if self._info["device"] == "webgpu":
+            return Timings(notes=("not timed: the GPU is a piece of software here",))
+        self._page.evaluate("closeOthers")
+        asked = sent(inputs)
+        taken = self._page.evaluate("clock", [asked, seconds, WARM_UPS, RUNS])
+        context = self._browser.new_context()
+        visits = []
+        for _ in range(2):
+            page = open_page(context, self._server.url)
+            visits.append(page.evaluate("visit", [self._info["device"], self._info["dtype"], PATIENCE, asked]))
+            page.close()
+        context.close()
+        first, second = visits
+        note = f"from local disk to the first answer: {first:.0f} ms at the first visit, {second:.0f} ms at the second"
+        return Timings(tuple(taken), (note,))
+
+    def close(self) -> None:
+        """End the browser and the server."""
+        self._browser.close()
+        self._driver.stop()
+        self._server.__exit__()
+
+    def _request(self, inputs: Mapping[str, Array]) -> dict[str, object]:
+        given = user_input(self._made.inputs, inputs)
+        return {"inputs": sent(inputs)} if given is None else {"picture": _picture(given)}
+
+    def _read(self, answer: Mapping[str, Any]) -> dict[str, Array]:
+        if "error" in answer:
+            raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
+        if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
+            raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
+        found = {name: received(tensor) for name, tensor in answer["outputs"].items()}
+        return {one.name: found[one.name].astype(one.dtype, copy=False) for one in self._made.outputs}
+
+    def _load(self, device: str, dtype: str) -> dict[str, Any]:
+        answer = self._page.evaluate("openBundle", [device, dtype, PATIENCE])
+        if "error" in answer:
+            raise ArtifactError(f"the bundle does not start in the browser: {answer['error']}")
+        info: dict[str, Any] = answer["info"]
+        if (info["device"], info["dtype"]) != (device, dtype):
+            reason = "; ".join(f["reason"] for f in info["fallbacks"]) or "no reason was given"
+            if device == "webgpu" and "adapter" in reason:
+                raise NotVerifiedHere(f"this browser gives no WebGPU adapter, not even a software one ({reason})")
+            raise ArtifactError(f"the browser does not run {dtype} on {device}: {reason}")
+        return info
+
+
+@dataclass
+class Driver:
+    """Playwright, of which a thread can have one alone: it ends with the last browser that it drives."""
+
+    playwright: Playwright
+    thread: int
+    users: int = 0
+
+    def stop(self) -> None:
+        """End it, where nobody else uses it."""
+        self.users -= 1
+        if not self.users:
+            del _drivers[self.thread]
+            self.playwright.stop()
+
+
+_drivers: dict[int, Driver] = {}
+"""By thread."""
+
+
+def launch(flags: tuple[str, ...] = ()) -> tuple[Driver, Browser]:
+    """Start headless Chromium.
+
+    Raises:
+        RuntimeMissingError: There is no Playwright or no Chromium, with what to install.
+    """
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        raise RuntimeMissingError(NO_PLAYWRIGHT) from None
+    thread = threading.get_ident()
+    driver = _drivers.get(thread) or _drivers.setdefault(thread, Driver(sync_playwright().start(), thread))
+    driver.users += 1
+    playwright = driver.playwright
+    try:
+        path = find_chromium() or _own(playwright)
+        return driver, playwright.chromium.launch(executable_path=path, args=[*QUIET, *flags])
+    except Error as error:
+        driver.stop()
+        raise RuntimeMissingError(
+            f"Chromium does not start ({error.message.splitlines()[0]}): is '{find_chromium()}' whole?"
+        ) from error
+    except NotVerifiedHere:
+        driver.stop()
+        raise
+
+
+def find_chromium() -> str:
+    """A Chromium of the system: what the environment names, or what lies on the path; empty where there is none."""
+    named = os.environ.get(VARIABLE, "")
+    return named or next((found for name in NAMES if (found := shutil.which(name))), "")
+
+
+def open_page(browser: Browser | BrowserContext, url: str) -> Page:
+    """A page of the bundle's origin that runs nothing by itself."""
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.add_init_script(path=SCRIPT)
+    page.goto(url + MANIFEST)
+    return page
+
+
+def _own(playwright: Playwright) -> str:
+    path = playwright.chromium.executable_path
+    if not Path(path).is_file():
+        raise RuntimeMissingError(
+            "there is no Chromium: install it (`apt-get install chromium`, `brew install chromium`, "
+            f"`playwright install chromium`), or name one in {VARIABLE}"
+        )
+    return path
+
+
+def _windows(runs: Iterable[Mapping[str, Array]], most: int) -> Iterator[list[Mapping[str, Array]]]:
+    """The runs in their order, as many together as TOGETHER_BYTES allows: at least one, at most so many."""
+    some: list[Mapping[str, Array]] = []
+    size = 0
+    for inputs in runs:
+        own = sum(array.nbytes for array in inputs.values())
+        if some and (len(some) == most or size + own > TOGETHER_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(inputs)
+        size += own
+    if some:
+        yield some
+
+
+def sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
+    """Arrays by name, as `decode` in the page takes them."""
+
+    def one(array: Array) -> dict[str, object]:
+        data = base64.b64encode(array.tobytes()).decode()
+        return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
+
+    return {name: one(array) for name, array in inputs.items()}
+
+
+@dataclass(frozen=True)
+class UserInput:
+    """What a user gives the library: a picture [H, W, 3] uint8 in RGB, and a query [Q] float32 where there is one."""
+
+    pixels: Array
+    query: Array | None
+
+
+def user_input(declared: Sequence[TensorInfo], inputs: Mapping[str, Array]) -> UserInput | None:
+    """What a user would give for one run's inputs; None where there is no such thing.
+
+    A library takes one picture at a time, whose values are bytes, and a query where the model has one. Raw tensors
+    alone would say nothing about the library's own preprocessing and how it reads the outputs.
+    """
+    if sorted(one.kind for one in declared) not in (["image"], ["image", "query"]):
+        return None
+    image = next(one for one in declared if one.kind == "image")
+    array = inputs[image.name]
+    if array.shape[:2] != (1, 3) or array.dtype != np.float32:
+        return None
+    pixels = pixels_of(array[0], image.low, image.high, EXACT)
+    if pixels is None:
+        return None
+    query = next((inputs[one.name][0] for one in declared if one.kind == "query"), None)
+    return UserInput(pixels, query)
+
+
+def _picture(given: UserInput) -> dict[str, object]:
+    height, width, _ = given.pixels.shape
+    rgba = np.concatenate([given.pixels, np.full((height, width, 1), 255, np.uint8)], 2)
+    query = None if given.query is None else base64.b64encode(given.query.astype("<f4").tobytes()).decode()
+    return {"rgba": base64.b64encode(rgba.tobytes()).decode(), "width": width, "height": height, "query": query}
+
+
+def received(tensor: Mapping[str, Any]) -> Array:
+    """An array as the page tells it."""
+    data = base64.b64decode(tensor["data"])
+    return np.frombuffer(data, tensor["dtype"]).reshape(tensor["shape"]).copy()

@@ -1,0 +1,229 @@
+"""A static folder for browsers: the proved ONNX variants, a page and a library that run them, and golden vectors.
+
+It works on any static host, offline too, and fetches from its own origin only. The library checks the golden vectors on
+the user's own device before it answers, and falls back where a result is off (see web/README.md).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.artifact.manifest import Variant
+from edgekit.artifact.option import OptionValue
+from edgekit.artifact.store import read_artifact, read_file
+from edgekit.errors import ExportError, UsageError
+from edgekit.model.folder import load_model
+from edgekit.reference import golden
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.storage.files import digest_file, digest_text
+from edgekit.target import (
+    FP16,
+    FP32,
+    FP32_DELEGATED,
+    INT8,
+    About,
+    Bundle,
+    Exported,
+    Job,
+    Need,
+    Option,
+    Place,
+    Reads,
+    Runtime,
+    Target,
+)
+from edgekit_targets.web.export import samples as _samples
+from edgekit_targets.web.export import site as _site
+
+if TYPE_CHECKING:
+    from edgekit.model.spec import ModelSpec
+
+ENTRY = "index.html"
+INT8_TARGETS = ("onnx-int8-static", "onnx-int8-dynamic")
+# The file names that transformers.js looks for, so that a bundle opens there too.
+FIRST = ("q8", "fp32")
+"""Variants of which a page on WASM chooses one unasked."""
+PATHS = {"fp32": "onnx/model.onnx", "fp16": "onnx/model_fp16.onnx", "q8": "onnx/model_quantized.onnx"}
+PRECISIONS = {"fp32": "fp32", "fp16": "fp16", "q8": "int8"}
+
+IMAGES_JUDGED = 32  # of the evaluation set, on WASM: the ONNX artifacts are judged on all of it
+FP16_IMAGES = 8  # WASM computes fp16 in fp32, by the kernels that the fp32 variant is judged with
+SOFTWARE_IMAGES = 2  # of the evaluation set: SwiftShader takes nine processor-seconds for a run of arr-coc-tiny
+ASYNCIFY_NOTE = (
+    "the runtime's asyncify build brings WebGPU to browsers without JSPI, for 3.9 MB with brotli; its file has 25.5"
+    " MiB, and common static hosts refuse more than 25 per file"
+)
+PLACEHOLDER = "EDGEKIT_BUNDLE"
+VARIANTS = Option[tuple[str, ...]](
+    name="variants",
+    default=(),
+    choices=tuple((name,) for name in PATHS),
+    help="models in the bundle, separated by commas; the others are not made; default: all that are proved",
+)
+RUNTIME = Option(
+    name="runtime",
+    default="jspi",
+    help="build of onnxruntime-web; asyncify has WebGPU also where a browser has no JSPI",
+    choices=("jspi", "asyncify"),
+)
+IMAGES = Option(
+    name="images",
+    default="some",
+    help="evaluation images and shapes judged in the browser",
+    choices=("some", "all"),
+)
+INT8_SOURCE = Option(
+    name="int8", default="auto", help="INT8 artifact in the bundle", choices=("auto", "static", "dynamic")
+)
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """ONNX artifacts -> a bundle."""
+    spec = load_model(job.model)
+    asyncify = job.get(RUNTIME) == "asyncify"
+    job.progress(0.05, "building the page")
+    _site.copy(_site.find(), out, asyncify)
+    chosen = _choose(source, job)
+    (out / "onnx").mkdir()
+    for name, folder in chosen.items():
+        made = read_artifact(folder)
+        (out / PATHS[name]).write_bytes(read_file(folder, made, made.entry))
+    for file in spec.files:
+        shutil.copyfile(job.model / file, out / file)
+    job.progress(0.3, "choosing golden vectors")
+    notes, path = _golden(spec, job, out, tuple(chosen))
+    with closing(OrtRuntime(out / PATHS["fp32"])) as fp32:
+        _samples.write(spec, job.model, job.reference, out, fp32.run)
+    _site.write_headers(out)
+    _stamp(out)
+    _site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
+    variants = tuple(
+        Variant(
+            name=name,
+            precision=PRECISIONS[name],
+            path=PATHS[name],
+            target=read_artifact(folder).target,
+            first_visit=_transferred(first_visit(out, name)) if name in FIRST else 0,
+        )
+        for name, folder in chosen.items()
+    )
+    return Exported(
+        precision="mixed",
+        entry=ENTRY,
+        dynamic=job.dynamic,
+        notes=(*notes, *(ASYNCIFY_NOTE,) * asyncify),
+        variants=variants,
+        golden=path,
+    )
+
+
+def parts(options: Mapping[str, OptionValue]) -> tuple[tuple[str, ...], ...]:
+    """The targets that a whole bundle takes: fp16, and INT8 both ways, of which the better verified one goes in."""
+    asked, wanted = options[VARIANTS.name], options[INT8_SOURCE.name]
+    names = asked if isinstance(asked, tuple) and asked else tuple(PATHS)
+    int8 = tuple(target for target in INT8_TARGETS if wanted in ("auto", target.removeprefix("onnx-int8-")))
+    by_variant = {"fp16": ("onnx-fp16",), "q8": int8}
+    return tuple(group for name, group in by_variant.items() if name in names)
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run a variant in Chromium, on WASM or WebGPU."""
+    from edgekit_targets.web.browser import BrowserRuntime
+
+    return BrowserRuntime(artifact, place.settings["device"], place.variant)
+
+
+def _choose(source: Path, job: Job) -> dict[str, Path]:
+    """The artifact of each variant, those that the user wants and that were not rejected."""
+    found = {"fp32": source}
+    if "onnx-fp16" in job.artifacts:
+        found["fp16"] = job.artifacts["onnx-fp16"]
+    wanted = job.get(INT8_SOURCE)
+    for target in INT8_TARGETS:
+        if target in job.artifacts and wanted in ("auto", target.removeprefix("onnx-int8-")):
+            found.setdefault("q8", job.artifacts[target])
+    asked = job.get(VARIANTS)
+    if asked and "fp32" not in asked:
+        raise UsageError(f"the variants '{','.join(asked)}' lack fp32, which the others fall back to: add it")
+    absent = [name for name in asked if name not in found]
+    if absent:
+        raise ExportError(
+            f"the variant '{absent[0]}' was asked for, and there is no artifact of it: export it in the same run"
+        )
+    return {name: folder for name, folder in found.items() if not asked or name in asked}
+
+
+def _golden(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Write the golden vectors; returns notes, and the path of golden.json."""
+    with closing(OrtRuntime(out / PATHS["fp32"])) as fp32:
+        chosen = golden.choose_golden(spec, job.reference, fp32.run, job.dynamic)
+        if not chosen.cases:
+            return ("an input has a dtype that golden vectors do not hold, so the bundle has no self-test",), ""
+        limits = {"delegated": chosen.limits("delegated", {})}
+        for name in names:
+            with closing(OrtRuntime(out / PATHS[name])) as runtime:
+                limits[name] = chosen.limits(PRECISIONS[name], chosen.shown(runtime.run))
+        unseen = {fault for name in names for fault in chosen.undetected(fp32.run, limits[name])}
+    notes = tuple(f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(unseen))
+    return notes, golden.write_golden(out, chosen, limits)
+
+
+def _stamp(out: Path) -> None:
+    """Write the hash of everything into the service worker: a new bundle is a new worker."""
+    script = out / "sw.js"
+    paths = sorted(p for p in out.rglob("*") if p.is_file())
+    lines = "\n".join(f"{p.relative_to(out).as_posix()} {digest_file(p)}" for p in paths)
+    text = script.read_text()
+    if PLACEHOLDER not in text:
+        raise ExportError("the page's service worker has no place for the bundle's hash: build the page again")
+    script.write_text(text.replace(PLACEHOLDER, digest_text(lines)[:16]))
+
+
+def first_visit(out: Path, variant: str) -> list[Path]:
+    """What a first visit to the page loads until its first answer on WASM, but for manifest and sample picture."""
+    parts = ["index.html", "icon.svg", "app.webmanifest", "assets/*", "ort/*wasm.min.mjs"]
+    parts += ["ort/ort-wasm-simd-threaded.mjs", "ort/ort-wasm-simd-threaded.wasm"]
+    parts += ["vocabulary.json", "presence.json", "samples.json", PATHS[variant]]
+    return [p for part in parts for p in out.glob(part) if p.suffix not in _site.COMPRESSED]
+
+
+def _transferred(files: Iterable[Path]) -> int:
+    """Bytes of files, with brotli where they are stored so."""
+    stored = ((p.with_name(f"{p.name}.br"), p) for p in files)
+    return sum((small if small.is_file() else plain).stat().st_size for small, plain in stored)
+
+
+TARGET = Target(
+    summary="static folder for browsers: page, library, proved variants, golden vectors",
+    about=About(
+        choose_for="browsers: page, library, offline",
+        proved_by="Chromium, with WebGPU in software",
+        not_proved="real GPUs, Safari, phones",
+        audience="browser",
+    ),
+    reads=Reads(reference=True, content=_site.fingerprint),
+    bundle=Bundle(sources=("onnx-fp16", *INT8_TARGETS), parts=parts),
+    unavailable_reason=_site.unavailable_reason,
+    export=export,
+    load=load,
+    source="onnx",
+    needs=(Need("playwright", "web"), Need("brotli", "web")),
+    groups=("web",),
+    places=(
+        Place(name="wasm-fp32", tolerance=FP32, variant="fp32", settings={"device": "wasm"}, sample=IMAGES_JUDGED),
+        Place(name="wasm-fp16", tolerance=FP16, variant="fp16", settings={"device": "wasm"}, sample=FP16_IMAGES),
+        Place(name="wasm-q8", tolerance=INT8, variant="q8", settings={"device": "wasm"}, sample=IMAGES_JUDGED),
+        Place(
+            name="webgpu-fp32",
+            tolerance=FP32_DELEGATED,
+            variant="fp32",
+            settings={"device": "webgpu"},
+            sample=SOFTWARE_IMAGES,
+        ),
+    ),
+    options=(VARIANTS, RUNTIME, IMAGES, INT8_SOURCE),
+)

@@ -1,0 +1,223 @@
+"""The page and the runtime that a web bundle carries: where they lie, what hosts must send, compressed siblings.
+
+In a wheel they are the folder `edgekit_targets/_web`, with WebAssembly as `.wasm.xz`; in a checkout `web/dist`, built
+on demand.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import lzma
+import os
+import shutil
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from edgekit.errors import ExportError
+from edgekit_targets.web.server import HEADERS
+from edgekit.storage.files import digest_file, dump_json, locked, user_folder, write_bytes
+
+PACKAGED = Path(__file__).parent / "_web"
+CHECKOUT = Path(__file__).parents[2] / "web"
+SOURCES = ("src", "page", "sw", "public", "licences", "index.html", "vite.config.ts", "package-lock.json")
+STAMP = ".sources"
+UNCHANGING = ("/assets/", "/ort/")  # the address of each file there holds a hash or a version
+FOREVER = "public, max-age=31536000, immutable"
+ASYNCIFY = ("*asyncify*", "ort.webgpu.*")
+
+QUALITY_VARIABLE = "EDGEKIT_BROTLI_QUALITY"  # lower where the size is not the point, as in tests
+QUALITY = 11  # of brotli: 24 s for the larger runtime once, and 20 % smaller than quality 9
+MODEL_QUALITY = 9  # of larger models: weights hardly compress, and quality 11 takes ten times as long for 1 %
+SMALL_MODEL = 4 << 20  # bytes up to which a model gets the best quality: seven seconds
+WINDOW = 24
+WORTH = 0.97  # a compressed file must be smaller than this share
+KEPT = 1 << 16  # bytes from which compressed bytes are kept: below, compressing takes milliseconds
+SMALLEST = 512  # bytes; below, headers weigh more
+COMPRESSED = {".br", ".gz", ".png", ".jpg", ".webp"}
+PACKED = ".wasm.xz"  # how a wheel holds WebAssembly (web/hatch_build.py)
+SERVED = {".html", ".css", ".js", ".mjs", ".json", ".wasm", ".svg", ".bin", ".onnx", ".txt"}  # what browsers fetch
+LARGEST = 25 << 20  # bytes a file: common static hosts refuse more
+
+
+def find() -> Path:
+    """The built page: packaged, or built from the checkout if its sources changed.
+
+    Raises:
+        ExportError: It is not built and cannot be.
+    """
+    if (PACKAGED / "index.html").is_file():
+        return PACKAGED
+    if said := unavailable_reason():
+        raise ExportError(said)
+    stamp = CHECKOUT / "dist" / STAMP
+    wanted = digest(CHECKOUT)
+    # Two exports at once must not empty the folder under each other.
+    with locked(CHECKOUT, lambda: None):
+        if not stamp.is_file() or stamp.read_text() != wanted:
+            build(CHECKOUT)
+            stamp.write_text(wanted)
+    return CHECKOUT / "dist"
+
+
+def unavailable_reason() -> str:
+    """Why the page cannot be had here, in a sentence; empty where it can."""
+    if (PACKAGED / "index.html").is_file():
+        return ""
+    if not (CHECKOUT / "package.json").is_file():
+        return "this installation lacks the page of the target 'web': reinstall edgekit from a wheel"
+    stamp = CHECKOUT / "dist" / STAMP
+    if shutil.which("npm") or (stamp.is_file() and stamp.read_text() == digest(CHECKOUT)):
+        return ""
+    return f"the page in '{CHECKOUT}' is not built, and npm is not installed: install Node 20 and export again"
+
+
+def fingerprint() -> str:
+    """sha256 of the page that a bundle gets, whether it is packaged or built from a checkout."""
+    packaged = (PACKAGED / "index.html").is_file()
+    return _digest(PACKAGED, sorted(p.name for p in PACKAGED.iterdir())) if packaged else digest(CHECKOUT)
+
+
+def digest(web: Path) -> str:
+    """sha256 of everything that the built page is made from."""
+    return _digest(web, SOURCES)
+
+
+def _digest(folder: Path, names: Sequence[str]) -> str:
+    hashed = hashlib.sha256()
+    for name in names:
+        path = folder / name
+        for file in sorted(p for p in (path.rglob("*") if path.is_dir() else (path,)) if p.is_file()):
+            hashed.update(f"{file.relative_to(folder).as_posix()} {digest_file(file)}\n".encode())
+    return hashed.hexdigest()
+
+
+def build(web: Path) -> None:
+    """Build the page with npm.
+
+    Raises:
+        ExportError: The build fails.
+    """
+    installed = web / "node_modules" / ".package-lock.json"
+    current = installed.is_file() and installed.stat().st_mtime >= (web / "package-lock.json").stat().st_mtime
+    for command in (("npm", "ci", "--ignore-scripts"), ("npm", "run", "build")):
+        if command[1] == "ci" and current:
+            continue
+        done = subprocess.run(command, cwd=web, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+            raise ExportError(f"`{' '.join(command)}` in '{web}' failed: {' '.join(last)}")
+
+
+def copy(site: Path, out: Path, asyncify: bool = False) -> None:
+    """Put the page, the runtime and the licences into a bundle; the runtime's asyncify build only if it is wanted."""
+    left_out = shutil.ignore_patterns(STAMP, "*.br", "*.gz", *(() if asyncify else ASYNCIFY))
+    shutil.copytree(site, out, ignore=left_out, dirs_exist_ok=True)
+    for packed in sorted(out.rglob(f"*{PACKED}")):
+        packed.with_suffix("").write_bytes(lzma.decompress(packed.read_bytes()))
+        packed.unlink()
+
+
+def write_headers(out: Path) -> None:
+    """Header files for hosts that read them; the service worker stands in on hosts that read none."""
+    lines = "".join(f"  {name}: {value}\n" for name, value in HEADERS.items())
+    kept = "".join(f"{folder}*\n  Cache-Control: {FOREVER}\n" for folder in UNCHANGING)
+    (out / "_headers").write_text(f"/*\n{lines}{kept}")  # Netlify, Cloudflare Pages
+    rows = [{"key": name, "value": value} for name, value in HEADERS.items()]
+    forever = [{"key": "Cache-Control", "value": FOREVER}]
+    entries = [{"source": f"{folder}(.*)", "headers": forever} for folder in UNCHANGING]
+    (out / "vercel.json").write_text(dump_json({"headers": [{"source": "/(.*)", "headers": rows}, *entries]}))
+    apache = "".join(f'  Header set {name} "{value}"\n' for name, value in HEADERS.items())
+    types = "AddType application/wasm .wasm\nAddType text/javascript .mjs .js\n"
+    (out / ".htaccess").write_text(f"{types}<IfModule mod_headers.c>\n{apache}</IfModule>\n")
+    (out / ".nojekyll").write_text("")  # GitHub Pages: files that begin with _ are files
+    deploy = out / "deploy"
+    deploy.mkdir()
+    nginx = "".join(f'add_header {name} "{value}" always;\n' for name, value in HEADERS.items())
+    # A `types` block of a server would replace all the types that nginx knows.
+    kinds = {"wasm": "application/wasm", "mjs": "text/javascript"}
+    served = "".join(f"location ~ \\.{end}$ {{ types {{ }} default_type {kind}; }}\n" for end, kind in kinds.items())
+    static = f"# Inside a server block.\n{served}gzip_static on;\nbrotli_static on;  # with ngx_brotli\n"
+    (deploy / "nginx.conf").write_text(static + nginx)
+    lower = "".join(f"  {name.lower()}: {value}\n" for name, value in HEADERS.items() if name.startswith("Cross"))
+    (deploy / "huggingface-space.md").write_text(f"---\nsdk: static\ncustom_headers:\n{lower}---\n")
+
+
+def compress(out: Path, progress: Callable[[float], None]) -> None:
+    """Write `.br` and `.gz` beside every file that gets smaller; the work is kept by content hash.
+
+    Raises:
+        ExportError: A file is larger than static hosts take.
+    """
+    files = [p for p in sorted(out.rglob("*")) if p.is_file() and p.suffix not in COMPRESSED]
+    for path in files:
+        if path.stat().st_size > LARGEST and "asyncify" not in path.name:  # that one was asked for, with a note
+            size = path.stat().st_size / 2**20
+            raise ExportError(f"'{path.name}' has {size:.1f} MiB, and common static hosts refuse more than 25 per file")
+    files = [p for p in files if p.stat().st_size >= SMALLEST and p.suffix in SERVED]
+    files.sort(key=lambda path: -path.stat().st_size)  # the longest first, so that no core waits for it at the end
+    sizes, done = {path: path.stat().st_size for path in files}, 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = {pool.submit(_compress, path): path for path in files}
+        for job in as_completed(jobs):
+            job.result()
+            done += sizes[jobs[job]]
+            progress(done / sum(sizes.values()))
+
+
+def prepare() -> None:
+    """Build the page, and compress what every bundle takes of it, so that an export need not."""
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        copy(find(), Path(folder))
+        compress(Path(folder), lambda done: None)
+
+
+def _compress(path: Path) -> None:
+    data = path.read_bytes()
+    most = int(os.environ.get(QUALITY_VARIABLE, QUALITY))
+    large = path.suffix == ".onnx" and len(data) > SMALL_MODEL
+    quality = min(MODEL_QUALITY, most) if large else most
+    for suffix, made in ((".br", _brotli(data, quality)), (".gz", _gzip(data))):
+        if len(made) < WORTH * len(data):
+            path.with_name(path.name + suffix).write_bytes(made)
+
+
+def _brotli(data: bytes, quality: int) -> bytes:
+    import brotli
+
+    compress = functools.partial(brotli.compress, data, quality=quality, lgwin=WINDOW)
+    return _kept(data, f"brotli-{quality}-{brotli.__version__}", compress, brotli.decompress)
+
+
+def _gzip(data: bytes) -> bytes:
+    return _kept(data, f"gzip-{zlib.ZLIB_RUNTIME_VERSION}", lambda: gzip.compress(data, 9, mtime=0), gzip.decompress)
+
+
+def _kept(data: bytes, how: str, compress: Callable[[], bytes], expand: Callable[[bytes], bytes]) -> bytes:
+    """What compressing gave before, if it still expands to the data, or gives now; short files are never kept."""
+    if len(data) < KEPT:
+        return compress()
+    root = user_folder("compressed")
+    kept = root / f"{hashlib.sha256(data).hexdigest()}.{how}"
+    try:
+        found = kept.read_bytes()
+        if expand(found) == data:
+            return found
+    except Exception as error:  # none yet, or damaged: each library has an error of its own for that
+        del error
+    made = compress()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        write_bytes(kept, made)
+    except OSError:
+        pass  # a home that cannot be written costs time only
+    return made
+
+
+if __name__ == "__main__":
+    prepare()

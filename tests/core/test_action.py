@@ -1,0 +1,87 @@
+"""The GitHub Action: its steps run as a runner runs them, with the inputs and files that it gives them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from edgekit.artifact.result import RESULT, result_text
+from tests.manifests import read_result
+from tests.core.report.conftest import enter
+
+ROOT = Path(__file__).parents[1]
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
+STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
+
+
+def test_inputs_reach_the_shell_as_variables_only() -> None:
+    for step in STEPS.values():
+        assert "${{" not in step["run"]  # an expression in a script would run what a pull request wrote
+        asked = re.findall(r"inputs\.(\w+)", str(step))
+        assert set(asked) <= set(ACTION["inputs"])
+
+
+class Runner:
+    """A folder with what a runner gives each step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.values = {f"inputs.{name}": given["default"] for name, given in ACTION["inputs"].items()}
+        (folder / "temp").mkdir()
+
+    def run(self, name: str) -> int:
+        step = STEPS[name]
+        env = {key: self._resolved(value) for key, value in step["env"].items()}
+        bin_folder = self.folder / "bin"
+        bin_folder.mkdir(exist_ok=True)
+        command = bin_folder / "edgekit"
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m edgekit "$@"\n')
+        command.chmod(0o755)
+        files = {n: str(self.folder / n.lower()) for n in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+        path = f"{bin_folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        given = os.environ | env | files | {"RUNNER_TEMP": str(self.folder / "temp"), "PATH": path}
+        given["PYTHONPATH"] = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        return subprocess.run(shell, cwd=self.folder, env=given).returncode
+
+    def _resolved(self, value: str) -> str:
+        return re.sub(r"\$\{\{ (\S+) \}\}", lambda found: self.values[found[1]], value)
+
+    def read(self, name: str) -> str:
+        return (self.folder / name).read_text()
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="runs the steps of the action: install bash")
+def test_it_exports_shows_the_table_and_compares(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
+    runner.values["inputs.model"] = "edgekit.testing:small_model"
+    assert runner.run("Export and prove") == 0
+    assert runner.read("github_output") == "build=build/small\n"
+    assert "| ✅ verified | onnx |" in runner.read("github_step_summary")
+    assert "<testsuites" in runner.read("build/small/report.junit.xml")
+
+    runner.values |= {"inputs.baseline": "baseline", "steps.export.outputs.build": "build/small"}
+    shutil.copytree(tmp_path / "build/small", tmp_path / "baseline")
+    assert runner.run("Compare with the baseline") == 0
+    assert "Nothing became better or worse." in runner.read("github_step_summary")
+
+    found = read_result(tmp_path / "build/small/onnx")
+    spoilt = found.places[0].model_copy(update={"status": "rejected"})
+    text = result_text(found.model_copy(update={"places": (spoilt,)}))
+    enter(tmp_path / "build/small/onnx", {RESULT: text.encode()})
+    assert runner.run("Compare with the baseline") == 3
+    assert "| ❌ | onnx · cpu | verdict | verified | rejected |" in runner.read("github_step_summary")
+
+
+def test_a_model_that_does_not_exist_fails_the_step(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
+    runner.values["inputs.model"] = "no-such-model"
+    assert runner.run("Export and prove") == 2

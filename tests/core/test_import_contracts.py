@@ -1,0 +1,44 @@
+"""The allow-list of what targets import is checked, and an import that it lacks is found."""
+
+import grimp
+import pytest
+
+from tests.import_contracts import AllowListContract
+
+RULES = {"source_modules": ["edgekit_targets"], "held_packages": ["edgekit"]}
+ENOUGH = [
+    "edgekit.target",
+    "edgekit.artifact",
+    "edgekit.errors",
+    "edgekit.runtime",
+    "edgekit.model",
+    "edgekit_targets.onnx.passes",
+]
+REST = [
+    "edgekit_targets.onnx.quantization",
+    "edgekit.reference.golden",
+    "edgekit.reference.vocabulary",
+    "edgekit.storage.environment",
+    "edgekit.storage.files",
+    "edgekit_targets.web.server",
+]
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph("edgekit", "edgekit_targets", cache_dir=None, exclude_type_checking_imports=True)
+
+
+def contract(allowed: list[str]) -> AllowListContract:
+    return AllowListContract("targets", {"contracts": []}, {**RULES, "allowed_modules": allowed})
+
+
+def test_what_is_allowed_is_kept(graph: grimp.ImportGraph) -> None:
+    assert contract([*ENOUGH, *REST]).check(graph, verbose=False).kept
+
+
+def test_what_the_list_lacks_is_found(graph: grimp.ImportGraph) -> None:
+    found = contract(ENOUGH).check(graph, verbose=False)
+    assert not found.kept
+    assert ("edgekit_targets.web.site", "edgekit_targets.web.server") in found.metadata["found"]
+    assert not any(imported.startswith("edgekit.model") for _, imported in found.metadata["found"])

@@ -1,0 +1,75 @@
+"""Queues, runs that do not end, and shadows: in this process, where a run can be held."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.model.spec import Array
+from edgekit_serve.errors import BusyError, TooSlowError
+from edgekit_serve.served import Opening, Served, open_served
+
+
+def finish(work: Coroutine[None, None, None]) -> None:
+    """Run it in a thread: Playwright leaves an event loop running in the main one."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, work).result()
+
+
+@pytest.fixture
+def served(exported: Path) -> Iterator[Served]:
+    opened = open_served(exported, "onnx", Opening(trust_build=True))
+    yield opened
+    finish(opened.close())
+
+
+def inputs() -> dict[str, Array]:
+    return {"images": np.full((1, 3, 16, 16), 0.5, np.float32), "queries": np.zeros((1, 24), np.float32)}
+
+
+def test_a_full_queue_refuses_and_a_late_answer_is_not_waited_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, held = threading.Event(), threading.Event()
+    right = served.artifact.run(inputs())
+
+    def run(arrays: dict[str, Array]) -> dict[str, Array]:
+        begun.set()
+        held.wait(30)
+        return right
+
+    monkeypatch.setattr(served.batcher, "run", run)
+
+    async def ask() -> None:
+        async def one() -> dict[str, Array]:
+            with served.place(1):
+                return (await served.run(inputs(), seconds=20))[0]
+
+        first, second = asyncio.create_task(one()), asyncio.create_task(one())
+        assert await asyncio.to_thread(begun.wait, 30)
+        with pytest.raises(BusyError, match="1 requests wait for 'toy' already"), served.place(1):
+            pass
+        with pytest.raises(TooSlowError, match=r"gave no answer within 0\.1 s"):
+            await served.run(inputs(), seconds=0.1)
+        assert await served.compared(inputs(), right, served.limits) is None  # busy: nobody waits for a shadow
+        assert served.batcher.started is not None
+        held.set()
+        for answers in (await first, await second):
+            assert np.array_equal(answers["relevance"], right["relevance"])
+        assert served.waiting == 0
+        assert served.batcher.started is None
+
+    finish(ask())
+
+
+def test_a_shadow_sees_what_differs(served: Served) -> None:
+    answers = served.answer(inputs())
+    assert served.differs(inputs(), answers, served.limits) == ""
+    drifted = answers | {"relevance": answers["relevance"] + np.float32(0.05)}
+    assert "max_abs of the output 'relevance' is 0.05" in served.differs(inputs(), drifted, served.limits)

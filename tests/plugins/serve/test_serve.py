@@ -1,0 +1,428 @@
+"""The server as clients meet it: in a process of its own, over HTTP."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import edgekit
+from edgekit.reference.vocabulary import read_vocabulary
+from tests.plugins.apps import toy
+from tests.command import exit_code
+from tests.processes import running, soon
+from tests.plugins.serve.conftest import SECONDS, Serving
+
+Start = Callable[..., Serving]
+INFER = "/v2/models/toy/infer"
+SLOW = bool(os.environ.get("EDGEKIT_SLOW"))
+SHAPES = {"images": (1, 3, 16, 16), "queries": (1, 24)}
+
+
+def picture(seed: int = 0, size: tuple[int, int] = (16, 16), kind: str = "PNG") -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def blank(width: int, height: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (width, height)).save(file, "PNG")
+    return file.getvalue()
+
+
+def inputs(seed: int = 0, batch: int = 1) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return {name: draw.random((batch, *shape[1:]), np.float32) for name, shape in SHAPES.items()}
+
+
+def question(arrays: dict[str, np.ndarray], binary: bool) -> tuple[bytes, dict[str, str]]:
+    listed, parts = [], []
+    for name, array in arrays.items():
+        tensor = {"name": name, "shape": [*array.shape], "datatype": "FP32"}
+        data = array.tobytes()
+        listed.append(
+            tensor | ({"parameters": {"binary_data_size": len(data)}} if binary else {"data": array.tolist()})
+        )
+        parts.append(data)
+    head = json.dumps({"id": "7", "inputs": listed, "parameters": {"binary_data_output": binary}}).encode()
+    if not binary:
+        return head, {}
+    return b"".join((head, *parts)), {"Inference_Header_Content_Length": str(len(head))}
+
+
+def test_a_picture_and_words_get_the_patches_that_the_artifact_finds(exported: Path, shared: Serving) -> None:
+    sent = picture(3, (40, 20))
+    status, record, response = shared.form(image=sent, query=b"Red circle")
+    assert status == 200
+    words = read_vocabulary(exported / "model")
+    assert words is not None
+    pixels = np.asarray(Image.open(io.BytesIO(sent)).convert("RGB"))
+    with edgekit.load(exported / "onnx") as artifact:
+        right = artifact.run({"images": pixels, "queries": words.encode("red CIRCLE")[None]})
+    assert np.array_equal(np.float32(record["outputs"]["relevance"]["data"]), right["relevance"][0])
+    best = record["patches"][0]
+    assert best["score"] == pytest.approx(right["relevance"].max())
+    row, column = divmod(int(right["relevance"].argmax()), 4)
+    assert best["box"] == [10 * column, 5 * row, 10 * column + 10, 5 * row + 5]
+    assert response.headers["Edgekit-Verdict"] == "verified"
+    assert (record["model"], record["target"]) == ("toy", "onnx")
+    status, record, _ = shared.form(image=sent, query=b"rad circle")
+    assert (status, record) == (
+        400,
+        {"error": "the model does not know 'rad' in the query 'rad circle': did you mean 'red'?"},
+    )
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_the_protocol_gives_what_the_artifact_gives(exported: Path, shared: Serving, binary: bool) -> None:
+    from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
+
+    client = InferenceServerClient(f"127.0.0.1:{shared.port}")
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("toy", "onnx")
+    shapes = {one["name"]: one["shape"] for one in client.get_model_metadata("toy")["inputs"]}
+    assert shapes == {"images": [-1, 3, 16, 16], "queries": [-1, 24]}
+    arrays = inputs(5, 2)
+    with edgekit.load(exported / "onnx") as artifact:
+        right = artifact.run(arrays)
+    asked = []
+    for name, array in arrays.items():
+        asked.append(InferInput(name, array.shape, "FP32"))
+        asked[-1].set_data_from_numpy(array, binary_data=binary)
+    outputs = [InferRequestedOutput(name, binary_data=binary) for name in right]
+    answer = client.infer("toy", asked, outputs=outputs)
+    for name, values in right.items():
+        assert np.array_equal(answer.as_numpy(name), values)
+        assert answer.as_numpy(name).dtype == values.dtype
+    client.close()
+
+
+KSERVE = """
+import asyncio, sys
+import numpy as np
+from kserve import InferenceRESTClient, InferInput, InferOutput, InferRequest, RESTConfig
+
+async def main(url, folder):
+    arrays = dict(np.load(folder + "/inputs.npz"))
+    client = InferenceRESTClient(RESTConfig(protocol="v2"))
+    assert await client.is_server_ready(url)
+    for binary in (False, True):
+        asked = []
+        for name, array in arrays.items():
+            asked.append(InferInput(name, list(array.shape), "FP32"))
+            asked[-1].set_data_from_numpy(array, binary_data=binary)
+        request = InferRequest("toy", asked, parameters={"binary_data_output": binary})
+        answer = await client.infer(url, request, model_name="toy")
+        np.savez(f"{folder}/{binary}.npz", **{one.name: one.as_numpy() for one in answer.outputs})
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_kserves_client_gets_what_the_artifact_gives(exported: Path, shared: Serving, tmp_path: Path) -> None:
+    python = os.environ.get("EDGEKIT_KSERVE")
+    if python is None:
+        pytest.skip("needs kserve: pip install kserve in an environment of its own; EDGEKIT_KSERVE names its Python")
+    arrays = inputs(5, 2)
+    np.savez(tmp_path / "inputs.npz", **arrays)  # type: ignore[arg-type]
+    url = f"http://127.0.0.1:{shared.port}"
+    subprocess.run([python, "-c", KSERVE, url, str(tmp_path)], check=True, timeout=120)
+    with edgekit.load(exported / "onnx") as artifact:
+        right = artifact.run(arrays)
+    for binary in (False, True):
+        with np.load(tmp_path / f"{binary}.npz") as answers:
+            for name, values in right.items():
+                assert np.array_equal(answers[name].reshape(values.shape), values)
+
+
+def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Start) -> None:
+    server = serve(exported, "--max-body", "1", "--max-pixels", "1", "--timeout", "5")
+    large = b"x" * (2 << 20)
+    assert server.ask("POST", INFER, large)[0].status == 413
+    assert server.form(image=blank(1200, 900), query=b"red")[:2] == (
+        413,
+        {"error": "the picture has 1200 x 900 pixels: at most 1000000 are taken"},
+    )
+    assert server.form(image=blank(14_000, 14_000), query=b"red")[:2] == (
+        413,
+        {"error": "the field 'image' is a picture of too many pixels: at most 1000000 are taken"},
+    )
+    unknown = (
+        "/predict?target=other",
+        f"{INFER}?target=other",
+        "/v2/models/other/infer",
+        "/v2/models/toy/versions/other/infer",
+    )
+    for path in (*unknown, "/nothing"):
+        response, data = server.ask("POST", path, b"{}")
+        assert response.status == 404
+        assert json.loads(data)["error"]
+    assert server.form(image=picture())[1] == {"error": "the field 'query' is missing: words"}
+    assert "there is no field 'more'" in server.form(image=picture(), query=b"red", more=b"1")[1]["error"]
+    assert "is no picture" in server.form(image=b"\x89PNG nothing", query=b"red")[1]["error"]
+    body, _ = question(
+        {"images": np.zeros((1, 3, 16, 20), np.float32), "queries": np.zeros((1, 24), np.float32)}, False
+    )
+    response, data = server.ask("POST", INFER, body)
+    assert response.status == 400
+    assert "input 'images' is [1, 3, 16, 20]" in json.loads(data)["error"]
+    for length in ("²", "-1", "9" * 5000):
+        assert server.ask("POST", INFER, body, Inference_Header_Content_Length=length)[0].status == 400
+    assert not server.events("fault")
+    begun = {
+        f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{".encode(): b"408",
+        b"": b"headers did not arrive",
+        b"GET / HTTP/1.1\r\nHo": b"headers did not arrive",
+    }
+    with ExitStack() as stack:  # all at once: each takes the server's five seconds
+        connections = []
+        for sent in begun:
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS)
+            connections.append(stack.enter_context(connection))
+            connection.sendall(sent)
+        for slow, said in zip(connections, begun.values(), strict=True):
+            told = b""
+            while said not in told:
+                told += (part := slow.recv(1000))
+                assert part, told
+    counted = server.ask("GET", "/metrics")[1].decode()
+    assert 'edgekit_refused_total{reason="large"} 3.0' in counted
+    assert 'edgekit_refused_total{reason="slow"} 3.0' in counted
+    assert server.form(image=picture(), query=b"red")[0] == 200
+
+
+def test_hostile_bodies_are_refused_and_nothing_falls(exported: Path, shared: Serving) -> None:
+    draw = random.Random(7)
+    codes = set()
+    for number in range(2000 if SLOW else 200):
+        binary = bool(number % 2)
+        body, headers = question(inputs(number), binary)
+        data = bytearray(body)
+        for _ in range(draw.choice((1, 3, 30))):
+            at = draw.randrange(max(len(data), 1))
+            match draw.randrange(4):
+                case 0:
+                    data[at : at + 1] = bytes([draw.randrange(256)])
+                case 1:
+                    del data[at:]
+                    data += b"}"
+                case 2:
+                    data[at:at] = draw.choice((b"[" * 5000, b"-1", b"1e999", b"NaN", b'"', b"null", b"99999999999999"))
+                case 3:
+                    del data[at : at + draw.randrange(40)]
+        response, answer = shared.ask("POST", INFER, bytes(data), **headers)
+        codes.add(response.status)
+        assert response.status in (200, 400), answer
+        assert response.status == 200 or json.loads(answer)["error"]
+    assert codes == {200, 400}
+    assert not shared.events("fault")
+    assert not shared.events("crash")
+    assert shared.form(image=picture(), query=b"red")[0] == 200
+
+
+def test_a_crash_starts_it_again_new_requests_wait_and_it_ends_when_told(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    (child,) = server.children()
+    os.kill(child, signal.SIGSEGV)
+    status, _, _ = server.form(image=picture(), query=b"red")  # the socket outlived the process
+    assert status == 200
+    assert soon(lambda: [event["reason"] for event in server.events("crash")] == ["SIGSEGV"])
+    assert server.children() != [child]
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(server.form, image=picture(n), query=b"red") for n in range(4)]
+        statuses = [one.result()[0] for one in asked]
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(SECONDS) == 0
+    assert statuses == [200] * 4
+
+
+def test_a_newer_build_takes_over_without_a_lost_request(build: Path, serve: Start, tmp_path: Path) -> None:
+    server = serve(build, "--reload", "0.2")
+    body, headers = question(inputs(1), True)
+    asked = [server.ask("POST", INFER, body, **headers)]
+    made = threading.Thread(target=_export_another, args=(build.parent,))
+    made.start()
+    ends = time.monotonic() + 4 * SECONDS
+    while not server.events("reload") and time.monotonic() < ends:  # from before it is made until after it is taken
+        asked.append(server.ask("POST", INFER, body, **headers))
+    made.join()
+    asked.append(server.ask("POST", INFER, body, **headers))
+    reloads = [(event["outcome"], event.get("error")) for event in server.events("reload")]
+    assert reloads == [("done", None)]
+    assert {response.status for response, _ in asked} == {200}
+    (_, before), (_, after) = asked[0], asked[-1]
+    assert before != after
+    assert {data for _, data in asked} == {before, after}
+
+
+def _export_another(output: Path) -> None:
+    edgekit.export(lambda: toy.spec(2.0), targets=["onnx"], output=output, progress="none").raise_for_verdict()
+
+
+def _has_reloaded(server: Serving, times: int) -> bool:
+    return len(server.events("reload")) >= times
+
+
+@pytest.mark.skipif(not SLOW, reason="takes ten minutes: set EDGEKIT_SLOW=1")
+@pytest.mark.timeout(3600)
+def test_a_hundred_reloads_under_load_lose_no_request(build: Path, serve: Start, tmp_path: Path) -> None:
+    changed = tmp_path / "changed"
+    edgekit.export(lambda: toy.spec(2.0), targets=["onnx"], output=changed, progress="none").raise_for_verdict()
+    others = [build, changed / "toy"]
+    place = tmp_path / "served"
+    place.symlink_to(others[0])
+    server = serve(place, "--reload", "0.2")
+    body, headers = question(inputs(1), True)
+    codes: list[list[int]] = [[] for _ in range(4)]
+    ending = threading.Event()
+
+    def client(own: list[int]) -> None:
+        while not ending.is_set():
+            own.append(server.ask("POST", INFER, body, **headers)[0].status)
+
+    clients = [threading.Thread(target=client, args=(own,)) for own in codes]
+    for one in clients:
+        one.start()
+    try:
+        for number in range(1, 101):
+            link = tmp_path / "next"
+            link.symlink_to(others[number % 2])
+            link.replace(place)
+            assert soon(partial(_has_reloaded, server, number))
+    finally:
+        ending.set()
+        for one in clients:
+            one.join()
+    assert {event["outcome"] for event in server.events("reload")} == {"done"}
+    assert {code for own in codes for code in own} == {200}
+    print(f"{sum(map(len, codes))} requests, 100 reloads")
+
+
+def test_a_newer_build_that_is_not_verified_is_refused_and_the_older_one_goes_on(build: Path, serve: Start) -> None:
+    server = serve(build, "--reload", "0.2")
+    toy.judge(build / "onnx", "rejected", "max abs 0.3")
+    assert soon(lambda: bool(server.events("reload")))
+    assert server.events("reload")[0]["outcome"] == "refused"
+    assert "is rejected in 'cpu'" in server.events("reload")[0]["error"]
+    assert server.form(image=picture(), query=b"red")[0] == 200
+
+
+def test_what_is_not_verified_is_served_on_request_only_and_says_so(
+    build: Path, serve: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    toy.judge(build / "onnx", "rejected", "max abs 0.3")
+    assert exit_code("serve", build, "--port", "0", "-t", "onnx", "--trust-build") == 2
+    assert "only verified artifacts are served (--allow-unverified serves it)" in capfd.readouterr().err
+    server = serve(build, "-t", "onnx", "--allow-unverified")
+    response = server.form(image=picture(), query=b"red")[2]
+    assert response.headers["Edgekit-Verdict"] == "rejected; allowed by --allow-unverified"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("nowhere",), "nowhere"),
+        (("{build}", "-t", "web"), "web"),
+        (("{build}", "--device", "tpu"), "no device 'tpu': possible are cpu, cuda"),
+        (("{build}", "--device", "cuda"), "nothing that is verified and runs in this process on cuda"),
+        (("{build}", "{build}"), "two builds hold a 'onnx' of 'toy'"),
+        (("{build}", "--host", "nowhere.invalid"), "cannot listen on nowhere.invalid:0"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_sentence(
+    build: Path, arguments: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    filled = [word.format(build=build) for word in arguments]
+    assert exit_code("serve", *filled, "--port", "0", "--trust-build") == 2
+    assert sentence in capfd.readouterr().err
+
+
+def test_a_damaged_file_is_not_served(build: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = build / "onnx" / "model.onnx"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    assert exit_code("serve", build, "--port", "0", "--trust-build") == 2
+    assert "model.onnx" in capfd.readouterr().err
+
+
+def test_a_build_of_another_model_in_its_place_is_refused(build: Path, serve: Start, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    edgekit.export(toy.spec, targets=["onnx"], output=other, name="other", progress="none").raise_for_verdict()
+    server = serve(build, "--reload", "0.2")
+    build.rename(tmp_path / "before")
+    (other / "other").rename(build)
+    assert soon(lambda: any("'other' now" in str(event.get("error")) for event in server.events("reload")))
+    assert server.form(image=picture(), query=b"red")[1]["model"] == "toy"
+    build.rename(tmp_path / "after")
+    (tmp_path / "before").rename(build)
+    assert server.form(image=picture(), query=b"red")[0] == 200
+
+
+def test_who_answers_ends_with_who_listens(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    (child,) = server.children()
+    server.process.kill()
+    assert soon(lambda: not running(child))
+
+
+def test_pictures_of_every_kind(exported: Path, shared: Serving) -> None:
+    grey = np.linspace(0, 65535, 256).reshape(16, 16)
+    seen = {}
+    for name, image in {
+        "8 bits": Image.fromarray(np.floor(grey / 257 + 0.5).astype(np.uint8)),
+        "16 bits": Image.fromarray(grey.astype(np.uint16)),
+        "palette": Image.fromarray(np.floor(grey / 257 + 0.5).astype(np.uint8)).convert("P"),
+    }.items():
+        file = io.BytesIO()
+        image.save(file, "PNG")
+        status, record, _ = shared.form(image=file.getvalue(), query=b"red")
+        assert status == 200, name
+        seen[name] = record["outputs"]["relevance"]["data"]
+    assert seen["16 bits"] == seen["8 bits"] == seen["palette"]
+    for image, kind, sentence in (
+        (Image.fromarray(grey.astype(np.float32)), "TIFF", "32-bit numbers"),
+        (Image.new("RGB", (16, 16)), "ICO", "is no picture"),
+    ):
+        file = io.BytesIO()
+        image.save(file, kind)
+        status, record, _ = shared.form(image=file.getvalue(), query=b"red")
+        assert status == 400
+        assert sentence in record["error"]
+
+
+def test_a_form_of_another_encoding_holds_up_nobody(shared: Serving) -> None:
+    field = b'--edge\r\nContent-Disposition: form-data; name="query"\r\n\r\n' + b"-aaa" * 75_000 + b"\r\n"
+    body = field * 8 + b"--edge--\r\n"
+    start = time.monotonic()
+    response, data = shared.ask(
+        "POST", "/predict", body, Content_Type="multipart/form-data; boundary=edge; charset=punycode"
+    )
+    assert response.status == 400
+    assert json.loads(data)["error"] == "a field of the form is there twice"
+    assert time.monotonic() - start < 20  # a minute and more, decoded as punycode
+
+
+def test_a_client_that_leaves_is_no_fault(shared: Serving) -> None:
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=SECONDS) as client:
+        client.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{".encode())
+    assert soon(lambda: any(event["code"] == 499 for event in shared.events("request")))
+    assert not shared.events("fault")

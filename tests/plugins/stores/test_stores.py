@@ -1,0 +1,116 @@
+"""Stores from Python: a URL in the place of a folder, and signatures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import edgekit
+from edgekit_stores import api as stores
+from edgekit_stores import index
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import ArtifactError, UsageError
+from edgekit_provenance import bill
+from edgekit_provenance import signature
+from edgekit.pipeline.outcome import Build, TargetOutcome
+from edgekit.reference import info
+from edgekit.report import imports
+from tests.keys import NO_LIBRARY, write_keys
+
+
+@pytest.fixture
+def url(tmp_path: Path, build: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("EDGEKIT_BUILDS", str(tmp_path / "cache"))
+    url = f"file://{tmp_path}/store/small"
+    edgekit.push(build, url, progress="none")
+    return url
+
+
+def test_a_url_stands_for_a_folder(url: str, build: Path, tmp_path: Path) -> None:
+    assert edgekit.local(build) == build
+    folder = edgekit.local(url, progress="none")
+    assert edgekit.local(Path(url), progress="none") == folder
+    assert edgekit.local(f"{url}@latest/onnx", progress="none") == folder / "onnx"
+    assert edgekit.load(folder / "onnx").manifest == read_artifact(build / "onnx")
+    with pytest.raises(UsageError, match=r"has no 'coreml': its artifacts are onnx, onnx-fp16"):
+        edgekit.local(f"{url}@latest/coreml", progress="none")
+
+
+def test_what_writes_into_a_build_gets_a_copy(url: str) -> None:
+    folder, copy = (edgekit.local(url, writable=writable, progress="none") for writable in (False, True))
+    assert copy != folder
+    (copy / "report.md").write_text("changed")
+    assert edgekit.local(url, writable=True, progress="none") == copy
+    assert (copy / "report.md").read_bytes() == (folder / "report.md").read_bytes()
+
+
+def test_a_channel_is_pinned(url: str, build: Path) -> None:
+    version = index.index_of(build)[0].version
+    stores.promote(url, "production")
+    assert stores.pinned(f"{url}@production") == f"{url}@{version}"
+    assert stores.pinned(f"{url}@production/onnx") == f"{url}@{version}/onnx"
+
+
+def test_exports_stay_here() -> None:
+    with pytest.raises(UsageError, match="builds are made locally"):
+        edgekit.export("arr-coc-tiny", output="s3://bucket/builds")
+    with pytest.raises(UsageError, match="references are recorded locally"):
+        edgekit.record("arr-coc-tiny", output=Path("s3://bucket/reference"))
+
+
+@NO_LIBRARY
+def test_with_a_key_the_build_and_the_channel_must_be_signed_by_it(url: str, build: Path, tmp_path: Path) -> None:
+    private, public = write_keys(tmp_path, "release")
+    _, other = write_keys(tmp_path, "other")
+    with pytest.raises(ArtifactError, match="is not signed"):
+        edgekit.pull(url, into=tmp_path / "into", key=public, progress="none")
+    sign(build, private, "onnx", "onnx-fp16")
+    edgekit.push(build, url, progress="none")
+    edgekit.pull(url, into=tmp_path / "into", key=public, progress="none")
+    with pytest.raises(ArtifactError, match="is by another key"):
+        edgekit.pull(url, into=tmp_path / "into", key=other, progress="none")
+
+    stores.promote(url, "production")
+    with pytest.raises(ArtifactError, match=r"the channel .* is not signed: promote with --sign"):
+        edgekit.pull(f"{url}@production", into=tmp_path / "into", key=public, progress="none")
+    stores.promote(url, "production", sign=private)
+    edgekit.pull(f"{url}@production", into=tmp_path / "into", key=public, progress="none")
+    with pytest.raises(ArtifactError, match="small@production' is by another key"):
+        edgekit.local(f"{url}@production", key=other, progress="none")
+
+
+@NO_LIBRARY
+def test_a_signed_channel_cannot_be_turned(url: str, build: Path, tmp_path: Path) -> None:
+    from edgekit.storage import door
+
+    private, public = write_keys(tmp_path, "release")
+    record = stores.promote(url, "production", sign=private).model_copy(update={"version": "0" * 64})
+    path = tmp_path / "store" / "small" / "channels" / "production.json"
+    path.write_text(door.sealed(record.model_dump(mode="json")))
+    with pytest.raises(ArtifactError, match="is of another statement"):
+        stores.pinned(f"{url}@production", key=public)
+
+
+@NO_LIBRARY
+def test_a_build_with_an_artifact_that_is_not_signed_is_not_taken(url: str, build: Path, tmp_path: Path) -> None:
+    private, public = write_keys(tmp_path, "release")
+    sign(build, private, "onnx")
+    edgekit.push(build, url, progress="none")
+    with pytest.raises(ArtifactError, match=r"onnx-fp16/manifest.json' is not in the build's signature"):
+        edgekit.pull(url, into=tmp_path / "into", key=public, progress="none")
+    assert not (tmp_path / "into").exists()
+
+
+def sign(build: Path, key: Path, *names: str) -> None:
+    outcomes = tuple(
+        TargetOutcome(name, build / name, "verified", manifest=read_artifact(build / name)) for name in names
+    )
+    signature.sign(Build(outcomes, build, "CPU"), False, signature.signer_of(key))
+
+
+def test_the_index_knows_the_names_of_files_that_other_rooms_write() -> None:
+    assert bill.BILL in index.BESIDE[""]
+    assert index.BESIDE["reference"] == (info.INFO, info.INPUTS, info.OUTPUTS)
+    assert index.BESIDE[signature.FOLDER] == (signature.STATEMENT, signature.SIGNATURE)
+    assert index.HEADS[f"{imports.IMPORTED}/*"] == imports.SEAL

@@ -1,0 +1,5 @@
+from tests.targets.litert.contract import LitertContract
+
+
+class TestLitertInt8(LitertContract):
+    name = "litert-int8"

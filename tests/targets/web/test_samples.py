@@ -1,0 +1,87 @@
+"""The sample pictures of a page: what stands beside a picture is in it, and the model finds it there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from edgekit_arrcoc import nouns, presets, queries
+from edgekit.model.spec import Array, ModelSpec
+from edgekit.reference import golden
+from edgekit.reference.adopt import obtain
+from edgekit_targets.web.export import samples as _samples
+from training import photographs, sets
+from training.scenes import CELL
+
+SEEN = CELL * CELL // 8  # pixels of a patch
+
+
+@pytest.fixture(scope="module")
+def spec() -> ModelSpec:
+    return presets.arr_coc_tiny()
+
+
+@pytest.fixture(scope="module")
+def answer(spec: ModelSpec) -> golden.Answer:
+    def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        with torch.no_grad():
+            answers = spec.module(*(torch.from_numpy(inputs[i.name]) for i in spec.inputs))
+        return {o.name: value.numpy() for o, value in zip(spec.outputs, answers, strict=True)}
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def reference(spec: ModelSpec, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reference that ships, as a build has it."""
+    folder = tmp_path_factory.mktemp("samples") / "reference"
+    obtain(spec, folder)
+    return folder
+
+
+def test_the_samples_of_the_shipped_model_show_what_stands_beside_them(
+    spec: ModelSpec, reference: Path, answer: golden.Answer
+) -> None:
+    """By the scenes that the pictures were rendered from: each query's best patch has an object with all its words."""
+    samples = _samples.choose(spec, presets.HOME, reference, answer)
+    assert len(samples) == _samples.MOST
+    assert [sample.absent for sample in samples] == [False] * 7 + [True]
+    records = json.loads((presets.HOME / "evaluation" / "evaluation.json").read_text())["images"]
+    bank, words = photographs.held_out("evaluation"), queries.vocabulary()
+    for sample in samples:
+        record = next(one for one in records if Path(one["file"]).stem == sample.case.name)
+        sort = sets.SORTS.index(record["sort"])
+        scene, _, _ = sets.scene(sort, record["seed"] - sets.seed(sort, 0), bank)
+        names = [
+            {values[value] for values, value in zip(queries.ATTRIBUTES, row, strict=True) if value >= 0}
+            | {queries.OBJECT}
+            | (
+                {nouns.NOUNS[noun], *(group for group, own in nouns.GROUPS.items() if nouns.NOUNS[noun] in own)}
+                if noun >= 0
+                else set()
+            )
+            for row, noun in zip(scene.attributes[0].tolist(), scene.nouns[0].tolist(), strict=True)
+        ]
+        assert sample.absent == (not any(set(sample.query.split()) <= own for own in names)), sample.query
+        assert len(sample.queries) >= 2, "a visitor has something to choose"
+        assert sample.absent or sample.queries[0] == sample.query
+        for query in sample.queries:
+            inputs = {"queries": words.encode(query)[None]}
+            feed = golden.Case(sample.case.name, sample.case.image, inputs, {}).feed(spec)
+            best = int(answer(feed)["relevance"][0].argmax())
+            there = [own for own, seen in zip(names, scene.visible[0, :, best].tolist(), strict=True) if seen >= SEEN]
+            assert any(set(query.split()) <= own for own in there), (sample.case.name, query, there)
+
+
+def test_the_first_sample_brings_its_vector_and_the_model_what_it_was_trained_on(
+    spec: ModelSpec, reference: Path, answer: golden.Answer, tmp_path: Path
+) -> None:
+    _samples.write(spec, presets.HOME, reference, tmp_path, answer)
+    told = json.loads((tmp_path / "samples.json").read_text())
+    assert told["trained_on"] == spec.trained_on != ""
+    assert ["vector" in row for row in told["samples"]] == [True] + [False] * 7
+    assert all((tmp_path / row["file"]).is_file() for row in told["samples"])
