@@ -16,11 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from edgekit import registry, report
 from edgekit_inspect import attribution
 from edgekit_inspect.attribution import Attribution
 from edgekit_inspect.profile import SECONDS, Request, part_of, write_profile
 from edgekit_inspect.profile import profile as measure
+from edgekit_provenance import bill, signature
+from edgekit_stores.api import local, pull, push
+from edgekit_stores.object_store import require_folder
+
+from edgekit import registry, report
 from edgekit.artifact.profile import Profile
 from edgekit.artifact.run_record import CACHE, MODEL, PARTS, REFERENCE
 from edgekit.errors import UsageError
@@ -29,8 +33,6 @@ from edgekit.model.parts import Parts
 from edgekit.model.spec import Evaluation, ModelSpec
 from edgekit.model.words import Given
 from edgekit.pipeline import given_model, parts, run
-from edgekit_provenance import bill
-from edgekit_provenance import signature
 from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.further_places import first_that_holds
 from edgekit.pipeline.given_model import Calibration, Data, Said, texts
@@ -42,8 +44,6 @@ from edgekit.reference.dataset import check_folder
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
 from edgekit.storage.host_errors import as_sentences
-from edgekit_stores.object_store import require_folder
-from edgekit_stores.api import local, pull, push
 
 if TYPE_CHECKING:
     import torch

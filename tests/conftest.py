@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def browser() -> Iterator["Browser"]:
     """Headless Chromium with WebGPU in software: one for all tests of a process, since Playwright starts only once."""
     from edgekit.errors import NotVerifiedHere
-    from edgekit_targets.web.export import browser as chromium
+    from edgekit_targets.web import browser as chromium
 
     try:
         playwright, started = chromium.launch(chromium.SOFTWARE_GPU)
@@ -114,6 +114,6 @@ def _has_cuda() -> bool:
 
 def _missing() -> str:
     """What the browser tests lack, in a sentence; empty where nothing."""
-    from edgekit_targets.web.export import site as _site
+    from edgekit_targets.web import site
 
-    return skips.no_chromium() or _site.unavailable_reason()
+    return skips.no_chromium() or site.unavailable_reason()

@@ -16,7 +16,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
-from edgekit_targets.web.export import browser as chromium
+from edgekit_targets.web import browser as chromium
 from edgekit_targets.web.server import Server
 
 OUT = Path(__file__).parents[1] / "web" / "docs"

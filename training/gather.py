@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from edgekit_arrcoc.datasets import read_picture
 from torch import Tensor
 
-from edgekit_arrcoc.datasets import read_picture
 from edgekit.errors import UsageError
 from training.photographs import BANK_EDGE
 

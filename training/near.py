@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
 from edgekit_arrcoc import nouns
 from edgekit_arrcoc.queries import CONCEPTS, DRAWN
+
 from edgekit.model.spec import Array
 
 ALIKE = 0.42

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-
 from edgekit_arrcoc.model import ArrCoc
 from edgekit_arrcoc.queries import ATTRIBUTES, vocabulary
+
 from edgekit.model.spec import Array
 
 CSS = {
@@ -121,6 +121,7 @@ def measure(model: ArrCoc, threshold: float) -> Found:
 def main() -> None:
     """Measure the shipped model."""
     from edgekit_arrcoc.presets import HOME, arr_coc_tiny
+
     from training import presence
 
     model = arr_coc_tiny().module

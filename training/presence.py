@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-
 from edgekit_arrcoc.presets import PRESENCE
+
 from edgekit.errors import CheckpointError
 from edgekit.model.spec import Array
 from training.scores import auroc

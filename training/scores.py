@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
 from edgekit_arrcoc.datasets import covered
+
 from edgekit.model.spec import Array
 
 Floats = npt.NDArray[np.float64]

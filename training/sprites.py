@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
-
 from edgekit_arrcoc.counter_rng import Chance
 from edgekit_arrcoc.nouns import GROUPS, NOUNS
 from edgekit_arrcoc.queries import ATTRIBUTES, MEANINGS
+from torch import Tensor
+
 from edgekit.errors import UsageError
 from training.drawing import SHAPES, UNIT, rotate
 from training.names import ALSO, SLUGS

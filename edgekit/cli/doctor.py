@@ -12,10 +12,10 @@ from edgekit import registry
 from edgekit.errors import EdgekitError
 from edgekit.hosts import process
 from edgekit.hosts.catalogue import ADB, RUNTIMES
-from edgekit_targets.onnx.passes import saturation
 from edgekit.pipeline.asked import not_installed
 from edgekit.reference.record import host
 from edgekit.storage import environment
+from edgekit_targets.onnx.passes import saturation
 
 LIBRARIES = ("edgekit", "torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "coremltools", "executorch")
 

@@ -10,12 +10,12 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-
-from edgekit.cli import build_commands, place_commands, project, report_commands, use_commands
-from edgekit_matrix import command as matrix_command
 from edgekit_inspect import profile_command
+from edgekit_matrix import command as matrix_command
 from edgekit_serve import command as serve_command
 from edgekit_stores import commands as store_commands
+
+from edgekit.cli import build_commands, place_commands, project, report_commands, use_commands
 from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.storage.door import visible

@@ -28,8 +28,9 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
-    from edgekit import report as reports
     from edgekit_stores.api import local
+
+    from edgekit import report as reports
 
     if history is not None:
         trend, page = reports.write_history(history)
@@ -68,9 +69,10 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Tell what became better or worse between two builds, by artifact, image and metric; exit 3 if any is worse."""
+    from edgekit_stores.api import local
+
     from edgekit.report.change import Allowed
     from edgekit.report.difference import are_matrices, compare_builds, compare_matrices
-    from edgekit_stores.api import local
 
     there, here = (local(build, progress=progress_style(as_json)) for build in (before, after))
     compare = compare_matrices if are_matrices(there, here) else compare_builds

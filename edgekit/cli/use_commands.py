@@ -78,8 +78,9 @@ def demo(
     browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the default browser.")] = True,
 ) -> None:
     """Serve a build's browser bundle, or a bundle, on this machine until interrupted."""
-    from edgekit_targets.web.server import Server
     from edgekit_stores.api import local
+
+    from edgekit_targets.web.server import Server
 
     build = local(build)
     server = Server(build if (build / "index.html").is_file() else build / "web", host, port)
@@ -265,6 +266,7 @@ def show_provider(artifact: Path, provider: str, html: bool, as_json: bool) -> N
         UsageError: If there is no such provider, or a page is asked for.
     """
     from edgekit_inspect import providers
+
     from edgekit.cli.console import print_table
     from edgekit.model.input_rows import BATCH
 

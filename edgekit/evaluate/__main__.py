@@ -24,12 +24,12 @@ import numpy as np
 from edgekit.errors import HostError, NotVerifiedHere, RuntimeMissingError, out_of_memory
 from edgekit.evaluate.engine import Questions, Timing, evaluate, first_line, start_up
 from edgekit.evaluate.rows import Array
-from edgekit_targets.iree.session import IreeSession
-from edgekit_targets.openvino.runtime import OpenvinoRuntime
 from edgekit.runtime.ort_session import OrtSession
 from edgekit.runtime.protocol import Runtime
-from edgekit_targets.onnx.qnn import QnnRuntime
 from edgekit_targets.inductor.cuda_runtime import TorchCudaRuntime
+from edgekit_targets.iree.session import IreeSession
+from edgekit_targets.onnx.qnn import QnnRuntime
+from edgekit_targets.openvino.runtime import OpenvinoRuntime
 
 PACK, RESULT, ARCHIVE = "pack.json", "result.json", "result.zip"
 HOME = Path(__file__).resolve().parents[2]

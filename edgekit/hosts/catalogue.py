@@ -16,9 +16,9 @@ from pathlib import Path
 from edgekit import registry
 from edgekit.artifact.manifest import Manifest
 from edgekit.errors import UsageError, suggestion
-from edgekit_targets.onnx.export import qnn
-from edgekit_targets.onnx.bucket_runtime import is_index
 from edgekit.target import FP16, Target, Tolerance
+from edgekit_targets.onnx import qnn
+from edgekit_targets.onnx.bucket_runtime import is_index
 
 CUDA = "CUDAExecutionProvider"
 ONNX = ".onnx"

@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit_hub import timm, transformers
+
 from edgekit.errors import CheckpointError, ModelError
 from edgekit.model import own_operators
 from edgekit.model.declared import declaration
@@ -20,8 +22,6 @@ from edgekit.model.kept_sets import SETS, with_sets, write_sets
 from edgekit.model.program import Capture, holds_program, read_captured, write_captured
 from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, model_files, read_config
 from edgekit.model.sources import checkpoint, factory
-from edgekit_hub import timm
-from edgekit_hub import transformers
 from edgekit.model.spec import ModelSpec
 from edgekit.model.words import from_record
 from edgekit.storage.door import SEAL, sealed

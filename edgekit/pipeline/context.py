@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit_provenance.signature import Signed
+
 from edgekit.artifact.run_record import MODEL
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.listener import Listener
-from edgekit_provenance.signature import Signed
 from edgekit.reference.store import Reference
 from edgekit.storage.limits import Limits, limits_for
 from edgekit.target import Target

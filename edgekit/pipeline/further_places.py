@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from edgekit_apps import adb
+
 from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import Result
@@ -19,7 +21,6 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere, RuntimeMissingError, UsageError
 from edgekit.evaluate.engine import AGAIN
 from edgekit.hosts import ssh
-from edgekit_apps import adb
 from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace, further_place
 from edgekit.hosts.pack import archive, write_pack
 from edgekit.hosts.run_record import Answered, Measured, read_returned

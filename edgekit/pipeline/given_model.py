@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from edgekit_hub import timm, transformers
 
 from edgekit import metrics
 from edgekit.errors import DataError, ModelError, UsageError, suggestion
 from edgekit.model.contract import check_name, checked
 from edgekit.model.parts import Parts
 from edgekit.model.sources import factory, factory_of, resolve
-from edgekit_hub import timm
-from edgekit_hub import transformers
 from edgekit.model.sources.arguments import tensors_of
 from edgekit.model.sources.checkpoint import with_weights
 from edgekit.model.sources.factory import made, single

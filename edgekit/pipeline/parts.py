@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from edgekit_hub.folder import write_hub
 
 from edgekit import registry
 from edgekit.artifact.fact import EVALUATION, Code, fact
@@ -29,7 +30,6 @@ from edgekit.model.folder import CHANGED, code_digest, code_of
 from edgekit.model.parts import Parts, Session
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline.driven import Driven, answered, driven
-from edgekit_hub.folder import write_hub
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgekit_provenance.signature import require_signed
+
 from edgekit import registry, report
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.manifest import Manifest
@@ -48,7 +50,6 @@ from edgekit.pipeline.export_step import make
 from edgekit.pipeline.listener import Listener, read_durations, write_duration
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, allowed_budgets, held_to_budgets
 from edgekit.pipeline.plan import Options, made_from_onnx, planned, reserves_of
-from edgekit_provenance.signature import require_signed
 from edgekit.pipeline.soak import Soak, soaked
 from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain

@@ -26,12 +26,12 @@ from edgekit.model.folder import load_model
 from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches, repeats
 from edgekit.reference.store import read_reference
-from edgekit_targets.onnx.bucket_runtime import BucketRuntime, is_index
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.ort import checked, require_onnxruntime
 from edgekit.runtime.protocol import Runtime, SelfTimed
 from edgekit.storage import limits
 from edgekit.target import Job
+from edgekit_targets.onnx.bucket_runtime import BucketRuntime, is_index
 
 ANSWERS = "answers.npz"
 RUN_MODULES = (__name__, "torch")

@@ -29,8 +29,8 @@ from edgekit.reference.store import declaration, write_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime
-from edgekit_targets.inductor.cuda_runtime import captured
 from edgekit.target import silent
+from edgekit_targets.inductor.cuda_runtime import captured
 
 SCHEMA_VERSION = 2
 NOISE_ROWS = 16

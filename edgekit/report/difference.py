@@ -8,13 +8,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from edgekit_matrix.report import RECORD, CellRecord, read_matrix
+
 from edgekit.artifact.metric import share
 from edgekit.artifact.run_record import MODEL, PROGRAM
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.reference.info import OUTPUTS, ReferenceInfo
 from edgekit.report import formats
 from edgekit.report.change import SUBJECTS, Allowed, Change, Side, changes
-from edgekit_matrix.report import RECORD, CellRecord, read_matrix
 from edgekit.report.rows import read_study
 from edgekit.report.study import STATUSES, Study
 from edgekit.report.text import escaped

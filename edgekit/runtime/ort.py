@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ArtifactError, DependencyError, ModelError
 from edgekit.model.onnx_check import check_onnx
-from edgekit_targets.onnx.passes.graph import copied
 from edgekit.runtime.ort_session import OrtSession
+from edgekit_targets.onnx.passes.graph import copied
 
 if TYPE_CHECKING:
     import onnx

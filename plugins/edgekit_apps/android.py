@@ -17,12 +17,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from edgekit_apps.records import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
-from edgekit_apps.sync import HOME
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import ArtifactError, UsageError, reason
 from edgekit.hosts import process
 from edgekit.model.onnx_bodies import every_node
+from edgekit_apps.records import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
+from edgekit_apps.sync import HOME
 
 ASSETS = "src/main/assets/edgekit"
 CODE = "src/main/kotlin/edgekit/generated"

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from edgekit_apps.records import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import UsageError
+from edgekit_apps.records import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
 
 FOLDER = "Edgekit"
 CORE_AI = ("coreai", "coreai-int8")

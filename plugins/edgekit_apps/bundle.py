@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from edgekit_apps.records import Bundle, Content, Model, Platform, content_digest, content_size
+from edgekit_provenance.signature import Signed, require_signed
+
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.parts_record import refuse_parts
 from edgekit.artifact.run_record import MODEL, REFERENCE
@@ -16,11 +17,11 @@ from edgekit.model.folder import load_builds_model
 from edgekit.model.records import read_config, recorded_weights
 from edgekit.model.shapes import size_text
 from edgekit.pipeline.loaded import picture_size
-from edgekit_provenance.signature import Signed, require_signed
 from edgekit.reference import golden
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import digest_text, dump_json, scratch
+from edgekit_apps.records import Bundle, Content, Model, Platform, content_digest, content_size
 
 INDEX = "bundle.json"
 WORDS = ("vocabulary.json", "embeddings.bin", "presence.json")

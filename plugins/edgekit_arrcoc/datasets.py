@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from edgekit_arrcoc import queries
-from edgekit_arrcoc.counter_rng import Chance
 from edgekit.errors import CalibrationError, CheckpointError
 from edgekit.model.spec import Array, Evaluation
 from edgekit.storage.files import load_json
+from edgekit_arrcoc import queries
+from edgekit_arrcoc.counter_rng import Chance
 
 CALIBRATION_PICTURES = 150
 CALIBRATION_SIZE = 2 * CALIBRATION_PICTURES

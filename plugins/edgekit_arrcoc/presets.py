@@ -13,15 +13,15 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from edgekit.errors import CheckpointError
+from edgekit.model.sources import checkpoint
+from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit_arrcoc import datasets
 from edgekit_arrcoc.arr_coc_01 import ArrCoc01
 from edgekit_arrcoc.attending import LEAST, MOST
 from edgekit_arrcoc.knowing import QUERY_WIDTH
 from edgekit_arrcoc.model import BASE, TINY, ArrCoc, Size, initialize
 from edgekit_arrcoc.texture import PATCH, RANGE_FLOOR
-from edgekit.errors import CheckpointError
-from edgekit.model.sources import checkpoint
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 
 HOME = Path(__file__).parent / "checkpoints" / "arr-coc-tiny"
 """The trained model that ships with edgekit."""

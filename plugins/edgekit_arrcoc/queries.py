@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from edgekit.reference.vocabulary import Vocabulary
 from edgekit_arrcoc import nouns
 from edgekit_arrcoc.counter_rng import Chance
 from edgekit_arrcoc.knowing import QUERY_WIDTH
 from edgekit_arrcoc.near import NEAR
-from edgekit.reference.vocabulary import Vocabulary
 
 ATTRIBUTES = (
     ("small", "medium", "large"),

@@ -18,9 +18,9 @@ from edgekit.artifact.parts_record import HUB
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
 from edgekit.model.parts import Parts, Session
-from edgekit_hub.branches import FLAG, joined
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import digest_file, staging
+from edgekit_hub.branches import FLAG, joined
 
 if TYPE_CHECKING:
     import onnx

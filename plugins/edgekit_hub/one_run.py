@@ -16,8 +16,8 @@ import numpy as np
 
 from edgekit.model.input_rows import BATCH
 from edgekit.model.parts import Parts, Session
-from edgekit_hub.decoder import PAIRS, PART, files_of, padded, prompts
 from edgekit.model.spec import Array, Input, ModelSpec, Output
+from edgekit_hub.decoder import PAIRS, PART, files_of, padded, prompts
 
 ZERO_SHOT = "zero-shot-image-classification"
 TASKS = {

@@ -19,9 +19,9 @@ from edgekit.errors import ModelError
 from edgekit.model.contract import checked
 from edgekit.model.parts import Parts, Session
 from edgekit.model.sources.checkpoint import slug
-from edgekit_hub.decoder import BATCHES, REACH, Itself, argument, files_of, padded, prompts
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.storage.files import load_json
+from edgekit_hub.decoder import BATCHES, REACH, Itself, argument, files_of, padded, prompts
 
 if TYPE_CHECKING:
     import torch

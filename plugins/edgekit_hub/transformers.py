@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import DependencyError, ModelError, UsageError, suggestion
 from edgekit.model.contract import checked
 from edgekit.model.parts import Parts
-from edgekit_hub import decoder
-from edgekit_hub import one_run
-from edgekit_hub import seq2seq
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.storage.files import load_json
+from edgekit_hub import decoder, one_run, seq2seq
 
 if TYPE_CHECKING:
     import torch

@@ -28,17 +28,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from edgekit_inspect.pair import Noise, Pair, rankings
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.hosts import process
 from edgekit.model.onnx_bodies import names_read
 from edgekit.model.records import recorded_weights
 from edgekit.model.spec import Array
-from edgekit_targets.onnx.passes.constant_names import LAYERS
 from edgekit.reference.batches import applicable_batches
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import write_text
+from edgekit_inspect.pair import Noise, Pair, rankings
+from edgekit_targets.onnx.passes.constant_names import LAYERS
 
 if TYPE_CHECKING:
     import onnx

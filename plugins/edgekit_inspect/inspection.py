@@ -21,11 +21,11 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
 from edgekit.hosts import process
 from edgekit.model.records import recorded_weights
-from edgekit_targets.onnx.passes.graph import PASSES
 from edgekit.reference.batches import applicable_batches
 from edgekit.reference.store import reference_of
 from edgekit.runtime import ort
 from edgekit.storage.files import write_text
+from edgekit_targets.onnx.passes.graph import PASSES
 
 if TYPE_CHECKING:
     import onnx

@@ -20,8 +20,8 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime, SelfTimed, SeveralWays
-from edgekit_targets.inductor.cuda_runtime import captured
 from edgekit.target import Place, Target
+from edgekit_targets.inductor.cuda_runtime import captured
 
 if TYPE_CHECKING:
     import torch

@@ -20,9 +20,9 @@ import numpy as np
 
 from edgekit.model.onnx_bodies import rename
 from edgekit.model.spec import Array
+from edgekit.runtime import ort
 from edgekit_targets.onnx.passes.graph import copied, set_nodes
 from edgekit_targets.onnx.passes.groups import LINEAR
-from edgekit.runtime import ort
 
 if TYPE_CHECKING:
     import onnx

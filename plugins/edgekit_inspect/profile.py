@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from edgekit_inspect import compilation
-from edgekit_inspect.modes import COMPILED, CPU, CUDA, EAGER, Mode, artifact_modes, furthest, placed, torch_modes
 from edgekit.artifact.profile import FILE, BatchProfile, ModeProfile, Profile, Share
 from edgekit.artifact.store import contents
 from edgekit.errors import UsageError, reason
@@ -31,6 +29,8 @@ from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.runtime.protocol import Runtime
 from edgekit.storage.files import write_text
 from edgekit.target import silent
+from edgekit_inspect import compilation
+from edgekit_inspect.modes import COMPILED, CPU, CUDA, EAGER, Mode, artifact_modes, furthest, placed, torch_modes
 
 LISTED = 12
 """Modules and operators that are kept, those that take most first."""

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from edgekit_inspect.inspection import UNCOUNTED, layers_of, onnx_artifact, recorded_row
-from edgekit_inspect.operator_rules import TABLES, Rules, Table, key
 from edgekit.errors import DependencyError
 from edgekit.hosts import process
 from edgekit.model.onnx_bodies import every_node
+from edgekit.runtime import ort
+from edgekit.storage.limits import limits_for
+from edgekit_inspect.inspection import UNCOUNTED, layers_of, onnx_artifact, recorded_row
+from edgekit_inspect.operator_rules import TABLES, Rules, Table, key
+from edgekit_targets.onnx import qnn
 from edgekit_targets.onnx.passes.graph import copied
 from edgekit_targets.onnx.passes.optimizer import fixed
-from edgekit.runtime import ort
-from edgekit_targets.onnx.export import qnn
-from edgekit.storage.limits import limits_for
 
 if TYPE_CHECKING:
     import onnx

@@ -19,8 +19,8 @@ from platform import node
 from typing import NoReturn
 
 from edgekit.hosts import keeper
-from edgekit_matrix.report import LOG
 from edgekit.storage import child
+from edgekit_matrix.report import LOG
 
 PASSED_ON = ("EDGEKIT_", "OMP_NUM_THREADS")
 """Beginnings of the variables that a cell gets from whoever asked, on another host too."""

@@ -46,11 +46,12 @@ def matrix(
     as_json: Json = False,
 ) -> None:
     """Export many models to many targets, each pair by itself; what is finished is kept, and a new run goes on."""
+    from edgekit_stores.object_store import require_folder
+
     from edgekit_matrix.crew import Local
     from edgekit_matrix.file import cells_of, read_file
     from edgekit_matrix.ray_crew import Cluster
     from edgekit_matrix.run import Settings, run
-    from edgekit_stores.object_store import require_folder
 
     root = output or Path("build") / file.stem
     require_folder(root, "matrices are made")

@@ -14,13 +14,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from edgekit import metrics, registry
 from edgekit.errors import EdgekitError, UsageError, suggestion
 from edgekit.hosts.catalogue import further_place
-from edgekit_matrix.cell import Cell, ModelEntry
 from edgekit.model.contract import check_name
 from edgekit.model.sources import check_model
 from edgekit.model.words import words_of
 from edgekit.pipeline.outcome import allowed_budgets
 from edgekit.pipeline.plan import planned
 from edgekit.target import Target
+from edgekit_matrix.cell import Cell, ModelEntry
 
 WRONG = {
     "missing": "is missing",

@@ -16,11 +16,11 @@ from platform import node
 from typing import Any
 
 from edgekit.errors import DependencyError, UsageError, reason
+from edgekit.storage.files import scratch
+from edgekit.storage.packages import package_digest
 from edgekit_matrix.attempt import Ended, LostError, Processes, Task
 from edgekit_matrix.folder import packed, take, unpack
 from edgekit_matrix.report import LOG
-from edgekit.storage.files import scratch
-from edgekit.storage.packages import package_digest
 
 LOCAL, AUTO = "local", "auto"
 """Addresses: a cluster that is started for this run, on this machine; the one that this machine is a node of."""

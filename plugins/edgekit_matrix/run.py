@@ -17,13 +17,13 @@ from pathlib import Path
 
 from edgekit.artifact.run_record import MODEL, PROGRAM, REFERENCE
 from edgekit.errors import UsageError
+from edgekit.storage.child import ending
+from edgekit.storage.files import locked
+from edgekit.storage.host_errors import as_sentences
 from edgekit_matrix.attempt import Ended, LostError, Task, variables
 from edgekit_matrix.cell import Cell
 from edgekit_matrix.crew import Crew
 from edgekit_matrix.report import CELL, PAGE, RECORD, CellRecord, Matrix, read_cell, record_of, write_cell, write_matrix
-from edgekit.storage.child import ending
-from edgekit.storage.files import locked
-from edgekit.storage.host_errors import as_sentences
 
 ATTEMPTS = 3
 """How often a cell is asked whose process was killed or whose worker or node was lost."""

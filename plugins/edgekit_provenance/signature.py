@@ -26,12 +26,12 @@ from edgekit.artifact.run_record import MODEL, NOT_MADE, PARTS, PROGRAM, REFEREN
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, UsageError
 from edgekit.model import records
-from edgekit_provenance.bill import BILL
 from edgekit.pipeline.outcome import Build
 from edgekit.reference import info
 from edgekit.report import imports
 from edgekit.storage import door
 from edgekit.storage.files import digest_file, digest_text, dump_json, load_json, locked, scratch, staging
+from edgekit_provenance.bill import BILL
 
 if TYPE_CHECKING:
     from model_signing.signing import Config as Signer

@@ -116,8 +116,8 @@ def _sources(build: Path, key: Path | None) -> tuple[Callable[[], Path], ...]:
 
 def _source(build: Path, key: Path | None) -> Callable[[], Path]:
     """Where a build lies now; what a channel names is fetched when it becomes another version."""
-    from edgekit_stores.object_store import url_of
     from edgekit_stores.api import local, pinned
+    from edgekit_stores.object_store import url_of
 
     if not (url := url_of(build)):
         return lambda: build

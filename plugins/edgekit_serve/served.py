@@ -12,8 +12,10 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from edgekit import registry
 from edgekit_apps.bundle import device_limits
+from edgekit_provenance.signature import require_signed
+
+from edgekit import registry
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.parts_record import rejected_whole
 from edgekit.artifact.run_record import MODEL, REFERENCE
@@ -22,7 +24,6 @@ from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model.folder import load_builds_model
 from edgekit.model.spec import Array
 from edgekit.pipeline.loaded import LoadedArtifact, load
-from edgekit_provenance.signature import require_signed
 from edgekit.reference.golden import Case, Golden, Limits, choose_golden
 from edgekit.reference.vocabulary import Vocabulary, read_vocabulary
 from edgekit.report.recommendation import SERVER, recommend

@@ -8,11 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit_stores import channels
-from edgekit_stores import remote
 from edgekit.errors import UsageError
 from edgekit.progress import Style, shown
 from edgekit.storage.host_errors import as_sentences
+from edgekit_stores import channels, remote
 from edgekit_stores.object_store import url_of
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from edgekit_stores.index import Index, read_index
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage import door
 from edgekit.storage.files import digest_bytes, dump_json
+from edgekit_stores.index import Index, read_index
 from edgekit_stores.object_store import Store, in_parallel, open_store
 
 BLOBS, VERSIONS, CHANNELS = "blobs", "versions", "channels"

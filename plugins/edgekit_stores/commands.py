@@ -106,9 +106,9 @@ def promote(
 )
 def builds(url: Place, as_json: Json = False) -> None:
     """List the builds in an object store: their versions, the channels that each is in, and what is verified."""
+    from edgekit.cli.console import print_table
     from edgekit_stores import api as stores
     from edgekit_stores.channels import SHORT
-    from edgekit.cli.console import print_table
 
     listing = stores.builds(url)
     if as_json:

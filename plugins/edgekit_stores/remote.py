@@ -17,20 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgekit_stores.channels import (
-    BLOBS,
-    CHANNELS,
-    LATEST,
-    SHORT,
-    VERSION,
-    VERSIONS,
-    Address,
-    Vouch,
-    read_channel,
-    resolve,
-    write_channel,
-)
-from edgekit_stores.index import Index, check_files, index_of, read_index
 from edgekit.artifact.manifest import File
 from edgekit.artifact.run_record import CACHE
 from edgekit.errors import ArtifactError, UsageError
@@ -46,6 +32,20 @@ from edgekit.storage.files import (
     user_folder,
     write_bytes,
 )
+from edgekit_stores.channels import (
+    BLOBS,
+    CHANNELS,
+    LATEST,
+    SHORT,
+    VERSION,
+    VERSIONS,
+    Address,
+    Vouch,
+    read_channel,
+    resolve,
+    write_channel,
+)
+from edgekit_stores.index import Index, check_files, index_of, read_index
 from edgekit_stores.object_store import Store, in_parallel, open_store
 
 INDEX, PARTS = "index.json", "parts"

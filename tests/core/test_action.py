@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from edgekit.artifact.result import RESULT, result_text
-from tests.manifests import read_result
 from tests.core.report.conftest import enter
+from tests.manifests import read_result
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from edgekit_provenance import signature
 
 import edgekit
 from edgekit import api
@@ -21,7 +22,6 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, RecordError, UsageError
 from edgekit.model.spec import Axis, Evaluation, ModelSpec
 from edgekit.pipeline import run
-from edgekit_provenance import signature
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.info import read_info
 from edgekit.reference.store import read_reference

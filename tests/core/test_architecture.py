@@ -1,14 +1,14 @@
 import ast
 from pathlib import Path
 
+from edgekit_matrix.report import Matrix
 from pydantic import BaseModel
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.pipeline.outcome import BuildRecord
-from edgekit_matrix.report import Matrix
 from edgekit.storage.files import dump_json
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SCHEMAS: dict[type[BaseModel], Path] = {
     Manifest: ROOT / "edgekit" / "artifact" / "manifest.schema.json",
     BuildRecord: ROOT / "edgekit" / "pipeline" / "build.schema.json",

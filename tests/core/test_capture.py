@@ -182,7 +182,7 @@ def test_what_cannot_be_captured_is_one_sentence(
 def test_the_command_captures_a_factorys_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
     monkeypatch.chdir(tmp_path)
     words = ("--inputs", "x:shape=2,6,range=-1..3", "--axes", "x:0=batch:1..4,1=length:2..12/2")
     assert exit_code("capture", "tests.models:plain", *words, "--name", "mine", "-o", "made") == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_targets.web.export import site as _site
+from edgekit_targets.web import site as site_module
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "target-plugin"
@@ -22,7 +22,8 @@ NAME = "onnx-json"
 
 pytestmark = [
     pytest.mark.skipif(
-        bool(_site.unavailable_reason()), reason=f"a wheel of edgekit holds the page: {_site.unavailable_reason()}"
+        bool(site_module.unavailable_reason()),
+        reason=f"a wheel of edgekit holds the page: {site_module.unavailable_reason()}",
     )
 ]
 

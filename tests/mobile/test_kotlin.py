@@ -8,13 +8,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import edgekit_apps as apps
 import pytest
 
-import edgekit_apps as apps
 from tests import kotlin
-from tests.plugins.apps import toy
 from tests.kotlin import ANDROID, CHECK, LIBRARIES, STUBS
 from tests.manifests import read_result
+from tests.plugins.apps import toy
 
 ROOT = Path(__file__).parents[2]
 FREE = (

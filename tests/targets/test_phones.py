@@ -20,8 +20,8 @@ from edgekit.artifact.store import commit, read_artifact
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.pipeline.outcome import Build
-from edgekit_targets.coreml.runtime import find_package
 from edgekit.testing import QuietListener
+from edgekit_targets.coreml.runtime import find_package
 from mil_interpreter.decode import parse
 from tests.builds import unjudged, without_report
 from tests.manifests import unchecked

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from edgekit.errors import CaptureError, ExportError
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit_targets.torchscript.export import mobile as torch_mobile
+from edgekit_targets.torchscript import mobile as torch_mobile
 from edgekit_targets.torchscript.compile import compiled
 
 

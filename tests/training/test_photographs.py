@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from edgekit_arrcoc.counter_rng import Chance
 from PIL import Image
 
-from edgekit_arrcoc.counter_rng import Chance
 from edgekit.errors import CheckpointError, UsageError
 from training import gather, photographs
 

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from edgekit_arrcoc import presets, queries
 from edgekit_arrcoc.queries import ATTRIBUTES
+
 from edgekit.errors import CheckpointError
 from edgekit.runtime.eager import EagerRuntime
 from training import photographs, presence, sets

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from edgekit_arrcoc.nouns import GROUPS, NAMES, NOUNS, SYNONYMS
 from edgekit_arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS, concept_table
+
 from edgekit.errors import UsageError
 from training import flat, naming, questions, scenes, sprites, train
 from training.names import ALSO, SLUGS

@@ -88,7 +88,7 @@ def main(bundle: Path) -> None:
     """Measure and print."""
     from playwright.sync_api import sync_playwright
 
-    from edgekit_targets.web.export import browser
+    from edgekit_targets.web import browser
     from edgekit_targets.web.server import Server
 
     with sync_playwright() as playwright, Server(bundle) as server:

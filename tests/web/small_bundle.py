@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
+from edgekit_arrcoc import queries
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from edgekit_arrcoc import queries
 from edgekit.artifact.manifest import AxisInfo, BundleInfo, Manifest, TensorInfo, Variant, VerdictInfo
 from edgekit.artifact.store import commit
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import dump_json, write_text
-from edgekit_targets.web.export import site as _site
+from edgekit_targets.web import site
 from edgekit_targets.web.export import export as web
 from tests.manifests import manifest
 from training import presence
@@ -32,7 +32,7 @@ THRESHOLD = 0.5
 def make(folder: Path) -> Path:
     """Write the bundle; returns its folder."""
     folder.mkdir(parents=True)
-    _site.copy(_site.find(), folder, asyncify=True)
+    site.copy(site.find(), folder, asyncify=True)
     (folder / "onnx").mkdir()
     for dtype, rounding in {"fp32": None, "fp16": np.float16, "q8": np.float16}.items():
         onnx.save(_graph(rounding), folder / web.PATHS[dtype])
@@ -54,7 +54,7 @@ def make(folder: Path) -> Path:
     rows[0]["vector"] = base64.b64encode(cases[0].inputs["queries"].astype("<f4").tobytes()).decode()
     write_text(folder / "samples.json", dump_json({"samples": rows, "trained_on": "discs on gradients"}))
     web._stamp(folder)
-    _site.write_headers(folder)
+    site.write_headers(folder)
     commit(folder, _manifest())
     return folder
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edgekit_arrcoc import queries
 from PIL import Image
 
-from edgekit_arrcoc import queries
 from edgekit.runtime.ort import OrtRuntime
-from edgekit_targets.web.export import server as static
+from edgekit_targets.web import server as static
 from edgekit_targets.web.export import PATHS
 
 PATIENCE = 120  # seconds until an engine must have sent its report

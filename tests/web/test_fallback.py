@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from edgekit_targets.web.export import browser as chromium
+from edgekit_targets.web import browser as chromium
 from tests.web.driving import RUN, load, no_workers, prefix_worker, replace, serve
 
 if TYPE_CHECKING:

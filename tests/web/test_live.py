@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from edgekit_targets.web.export import browser as chromium
+from edgekit_targets.web import browser as chromium
 from tests.web.conftest import DESKTOP, PATIENCE, ready
 from tests.web.test_page import AXE, answered, focused, violations
 

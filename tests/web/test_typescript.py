@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_targets.web.export import site as _site
+from edgekit_targets.web import site
 from tests.processes import printed
 
 WEB = Path(__file__).parents[2] / "web"
@@ -20,7 +20,7 @@ def web() -> Path:
     """The folder web/ with its npm packages, which building the page installs."""
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed: install Node 20")
-    _site.find()
+    site.find()
     if not (WEB / "node_modules").is_dir():
         pytest.skip("the npm packages are not installed: npm ci --ignore-scripts in web/")
     return WEB

@@ -16,9 +16,9 @@ from onnx import helper, numpy_helper
 from edgekit.cli.console import print_table
 from edgekit.evaluate import timing
 from edgekit.judge import latency
+from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets.onnx.passes.dynamic import quantize_dynamic
 from edgekit_targets.onnx.passes.nbits import quantize_blocks
-from edgekit.runtime.ort import OrtRuntime
 
 PAIRS, NARROW, WIDE = 8, 768, 3072
 ROWS = (1, 8, 128)

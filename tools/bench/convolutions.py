@@ -24,11 +24,11 @@ from edgekit.cli.console import print_table
 from edgekit.evaluate import timing
 from edgekit.judge import latency
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets.onnx.passes import qdq
 from edgekit_targets.onnx.passes.groups import groups_after_extremes
 from edgekit_targets.onnx.passes.quant_config import QuantConfig
 from edgekit_targets.onnx.quantization import calibration, conditioning, observers
-from edgekit.runtime.ort import OrtRuntime
 from tools.bench.plain import export_own
 from tools.zoo.plain import pair
 from tools.zoo.samples import of, pictures, seeded

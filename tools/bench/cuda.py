@@ -22,8 +22,8 @@ from edgekit.cli.console import print_table
 from edgekit.model.graph import capture
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import ModelSpec
-from edgekit_targets.inductor.cuda_runtime import DECLARED, TorchCudaRuntime
 from edgekit_targets.inductor import cuda as torch_cuda
+from edgekit_targets.inductor.cuda_runtime import DECLARED, TorchCudaRuntime
 from edgekit_targets.inductor.half import to_half
 
 RUNS = 200

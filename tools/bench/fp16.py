@@ -28,10 +28,10 @@ from edgekit.evaluate import timing
 from edgekit.judge import latency
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
-from edgekit_targets.onnx.passes import fp16, graph
 from edgekit.pipeline import run
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.testing import SMALL, QuietListener
+from edgekit_targets.onnx.passes import fp16, graph
 
 MODELS = ("arr-coc-tiny", SMALL, "tests.models:vit", "tests.models:resnet")
 IMAGES = 16

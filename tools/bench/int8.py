@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-
 from edgekit_arrcoc import presets
+
 from edgekit.artifact.store import read_artifact
 from edgekit.cli.console import print_table
 from edgekit.evaluate import timing
@@ -30,14 +30,14 @@ from edgekit.judge.limits import INT8
 from edgekit.judge.verdict import score_tolerance
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import ORDERED, Array, ModelSpec
-from edgekit_targets.onnx.passes import dynamic, qdq
-from edgekit_targets.onnx.passes.quant_config import QuantConfig
 from edgekit.pipeline import run
 from edgekit.progress import shown as progress
-from edgekit_targets.onnx.quantization import calibration, observers
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import read_reference
 from edgekit.runtime.ort import OrtRuntime
+from edgekit_targets.onnx.passes import dynamic, qdq
+from edgekit_targets.onnx.passes.quant_config import QuantConfig
+from edgekit_targets.onnx.quantization import calibration, observers
 from tools.bench.plain import export_own, export_plain
 
 OURS = ("onnx", "onnx-int8-static", "onnx-int8-dynamic")

@@ -17,7 +17,7 @@ from pathlib import Path
 from playwright.sync_api import BrowserContext, Page, Playwright, Request, Route, sync_playwright
 
 from edgekit.artifact.store import read_artifact
-from edgekit_targets.web.export import browser
+from edgekit_targets.web import browser
 from edgekit_targets.web.server import HEADERS, Server
 
 VISITS = 7

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from edgekit_matrix.report import CellRecord
+
 from edgekit.storage.files import write_text
 
 VERIFIED, REJECTED, REFUSED = "verified", "rejected", "refused"

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from edgekit_hub import timm, transformers
+
 from edgekit.errors import UsageError, did_you_mean
 from edgekit.model.parts import Parts
 from edgekit.model.sources import captured, checkpoint, factory
-from edgekit_hub import timm
-from edgekit_hub import transformers
 from edgekit.model.sources.onnx import spec_of_onnx
 from edgekit.model.spec import ModelSpec
 from edgekit.model.words import NOTHING, Words

@@ -21,8 +21,8 @@ from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.shapes import fixed_sizes, size_text
 from edgekit.model.spec import ModelSpec
-from edgekit_targets.coreai.runtime import FUNCTION, CoreaiRuntime, size_key
 from edgekit.target import Job, Need, Option, Place, Runtime
+from edgekit_targets.coreai.runtime import FUNCTION, CoreaiRuntime, size_key
 
 if TYPE_CHECKING:
     import torch

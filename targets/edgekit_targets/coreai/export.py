@@ -11,9 +11,9 @@ from pathlib import Path
 
 from edgekit.model.folder import load_model
 from edgekit.model.sources.checkpoint import weights_digest
-from edgekit_targets.coreai.runtime import DEVICE, LINUX, SLOW
 from edgekit.target import FP16, FP32, About, Exported, Job, Option, Place, Target
-from edgekit_targets.coreai.export import convert as _coreai
+from edgekit_targets.coreai import convert
+from edgekit_targets.coreai.runtime import DEVICE, LINUX, SLOW
 
 PRECISION = Option(name="precision", default="fp32", help="of weights and arithmetic", choices=("fp32", "fp16"))
 HALF = "weights and arithmetic are fp16; inputs and outputs are fp32"
@@ -22,25 +22,25 @@ HALF = "weights and arithmetic are fp16; inputs and outputs are fp32"
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Captured program -> model.aimodel."""
     spec, half = load_model(job.model), job.get(PRECISION) == "fp16"
-    sizes = _coreai.sizes_of(spec, job)
-    captured = _coreai.program_of(source, spec, job)
+    sizes = convert.sizes_of(spec, job)
+    captured = convert.program_of(source, spec, job)
     job.progress(0.1, "decomposing the graph")
-    exported = _coreai.taken_apart(spec, captured.exported)
-    more = _coreai.described(spec, weights_digest(spec))
+    exported = convert.taken_apart(spec, captured.exported)
+    more = convert.described(spec, weights_digest(spec))
     if half:
         job.progress(0.3, "casting to fp16")
-        exported = _coreai.halved(exported)
-        more[SLOW] = f"{_coreai.fp16_products(exported):.3f}"
+        exported = convert.halved(exported)
+        more[SLOW] = f"{convert.fp16_products(exported):.3f}"
     job.progress(0.5, "converting to Core AI")
-    program = _coreai.converted(spec, exported, sizes)
+    program = convert.converted(spec, exported, sizes)
     job.progress(0.9, "writing the asset")
-    _coreai.write(program, out / _coreai.ENTRY, spec, more)
+    convert.write(program, out / convert.ENTRY, spec, more)
     return Exported(
         precision="fp16" if half else "fp32",
-        entry=_coreai.ENTRY,
-        dynamic=_coreai.open_axes(captured, sizes),
+        entry=convert.ENTRY,
+        dynamic=convert.open_axes(captured, sizes),
         sizes=sizes,
-        notes=((HALF,) if half else ()) + _coreai.told(sizes),
+        notes=((HALF,) if half else ()) + convert.told(sizes),
     )
 
 
@@ -54,9 +54,9 @@ TARGET = Target(
     ),
     source="program",
     export=export,
-    load=_coreai.load,
+    load=convert.load,
     places=tuple(Place(name=name, tolerance=FP32, limits={"fp16": FP16}, timed=False) for name in (LINUX, DEVICE)),
-    needs=_coreai.NEEDS,
+    needs=convert.NEEDS,
     groups=("apple",),
-    options=(PRECISION, _coreai.SHAPES),
+    options=(PRECISION, convert.SHAPES),
 )

@@ -18,16 +18,16 @@ import numpy as np
 
 from edgekit.errors import ExportError
 from edgekit.model import capture_errors as causes
+from edgekit.model import decompositions as _decompositions
 from edgekit.model.adapter import to_tensors
 from edgekit.model.folder import load_model
 from edgekit.model.graph import Program
 from edgekit.model.shapes import example_sizes
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ModelSpec
-from edgekit_targets.coreai.runtime import DEVICE, LINUX
 from edgekit.target import INT8, About, Exported, Job, Option, Place, Target
-from edgekit_targets.coreai.export import convert as _coreai
-from edgekit.model import decompositions as _decompositions
+from edgekit_targets.coreai import convert
+from edgekit_targets.coreai.runtime import DEVICE, LINUX
 
 if TYPE_CHECKING:
     import torch
@@ -53,25 +53,25 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         ExportError: If it cannot be captured with packed weights, or there is none to pack.
     """
     spec, weights = load_model(job.model), job.get(WEIGHTS)
-    sizes = _coreai.sizes_of(spec, job)
-    bits, captured = PALETTES.get(weights), _coreai.program_of(source, spec, job)
+    sizes = convert.sizes_of(spec, job)
+    bits, captured = PALETTES.get(weights), convert.program_of(source, spec, job)
     job.progress(0.1, "rounding the weights")
     exported, layers = _quantized(spec, captured, bits)
     job.progress(0.4, "decomposing the graph")
-    exported = _coreai.taken_apart(spec, exported)
+    exported = convert.taken_apart(spec, exported)
     job.progress(0.6, "converting to Core AI")
-    program = _coreai.converted(spec, exported, sizes)
+    program = convert.converted(spec, exported, sizes)
     job.progress(0.9, "writing the asset")
-    _coreai.write(program, out / _coreai.ENTRY, spec, _coreai.described(spec, weights_digest(spec)))
+    convert.write(program, out / convert.ENTRY, spec, convert.described(spec, weights_digest(spec)))
     how = "INT8 weights" if bits is None else f"weights as indices of {bits} bits"
     scaled = "a scale a channel" if bits is None else f"a table of {2**bits} values for each {GROUP} channels"
     note = f"{how} in {layers} linear and convolution layers, {scaled}; the arithmetic is fp32"
     return Exported(
         precision="int8",
-        entry=_coreai.ENTRY,
-        dynamic=_coreai.open_axes(captured, sizes),
+        entry=convert.ENTRY,
+        dynamic=convert.open_axes(captured, sizes),
         sizes=sizes,
-        notes=(note, *_coreai.told(sizes)),
+        notes=(note, *convert.told(sizes)),
     )
 
 
@@ -86,7 +86,7 @@ def _quantized(spec: ModelSpec, captured: Program, bits: int | None) -> tuple[to
     arguments = to_tensors(spec, spec.random(seed=0, sizes=example_sizes(spec.axes) if captured.dynamic else {}))
     any_size = torch.export.Dim.AUTO if captured.dynamic else None
     shapes = tuple({d: any_size for d, size in enumerate(i.shape) if isinstance(size, str)} for i in spec.inputs)
-    with _coreai.quiet(), torch.no_grad():
+    with convert.quiet(), torch.no_grad():
         layers = _pack(module, bits)
         if not layers:
             raise ExportError(
@@ -211,9 +211,9 @@ TARGET = Target(
     ),
     source="program",
     export=export,
-    load=_coreai.load,
+    load=convert.load,
     places=tuple(Place(name=name, tolerance=INT8, timed=False) for name in (LINUX, DEVICE)),
-    needs=_coreai.NEEDS,
+    needs=convert.NEEDS,
     groups=("apple",),
-    options=(WEIGHTS, _coreai.SHAPES),
+    options=(WEIGHTS, convert.SHAPES),
 )

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgekit.errors import ExportError, UsageError
 from edgekit.model import capture_errors as causes
+from edgekit.model import decompositions as _decompositions
 from edgekit.model.shapes import BATCHES
 from edgekit.model.spec import ORDERED, Axis, Input, ModelSpec
-from edgekit_targets.coreml.runtime import open_package
 from edgekit.runtime.logs import quiet
 from edgekit.target import Place, Runtime
-from edgekit.model import decompositions as _decompositions
+from edgekit_targets.coreml.runtime import open_package
 
 if TYPE_CHECKING:
     import torch

@@ -22,9 +22,9 @@ from edgekit.model.graph import capture
 from edgekit.model.own_operators import decomposed
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ORDERED, ModelSpec
-from edgekit_targets.coreml.runtime import CORE_ML, INTERPRETER, Derived, entries
 from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Target
 from edgekit_targets.coreml.convert import BATCH, Wishes, batches, convert, load
+from edgekit_targets.coreml.runtime import CORE_ML, INTERPRETER, Derived, entries
 from mil_interpreter import write_package
 
 SCORES_ONLY = "the package gives scores only: the app computes counts and rankings, as `edgekit.derived` says"

@@ -13,10 +13,10 @@ from typing import Any
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, reason
-from edgekit_targets.coreml.runtime import CORE_ML, INTERPRETER, find_package
 from edgekit.runtime.logs import quiet
 from edgekit.target import INT8, About, Exported, Job, Need, Place, Target
 from edgekit_targets.coreml.convert import load
+from edgekit_targets.coreml.runtime import CORE_ML, INTERPRETER, find_package
 from mil_interpreter import write_package
 
 SMALLEST = 2048  # elements: smaller weights stay as they are, as coremltools advises; they save nothing

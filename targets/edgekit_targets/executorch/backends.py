@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.errors import DependencyError, ExportError
-from edgekit_targets.executorch.export import runtime
 from edgekit.runtime.logs import silent
 from edgekit.target import Option
+from edgekit_targets.executorch import runtime
 
 if TYPE_CHECKING:
     from executorch.exir.backend.partitioner import Partitioner

@@ -11,8 +11,8 @@ from pathlib import Path
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Place, Precision, Target
-from edgekit_targets.executorch.export import lower as _executorch
-from edgekit_targets.executorch.export import backends
+from edgekit_targets.executorch import backends
+from edgekit_targets.executorch import lower as lower_module
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -25,14 +25,14 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     backend = job.get(backends.BACKEND)
     delegate = backends.delegate(backend)
     spec = load_model(job.model)
-    axes = _executorch.kept(spec, job.get(_executorch.DYNAMIC))
+    axes = lower_module.kept(spec, job.get(lower_module.DYNAMIC))
     job.progress(0.1, "fixing the axes that do not stay dynamic")
-    exported = _executorch.fixed(load_program(source), spec, axes, rewrite=backend == backends.XNNPACK)
+    exported = lower_module.fixed(load_program(source), spec, axes, rewrite=backend == backends.XNNPACK)
     job.progress(0.3, f"lowering to ExecuTorch and {delegate.words}")
-    lowered = _executorch.lowered(spec, exported, [delegate.partitioner], delegate.words)
-    (out / _executorch.ENTRY).write_bytes(backends.identified(lowered.data))
+    lowered = lower_module.lowered(spec, exported, [delegate.partitioner], delegate.words)
+    (out / lower_module.ENTRY).write_bytes(backends.identified(lowered.data))
     precision: Precision = "fp16" if backend == backends.COREML else "fp32"
-    return Exported(precision=precision, entry=_executorch.ENTRY, dynamic=axes, notes=lowered.notes())
+    return Exported(precision=precision, entry=lower_module.ENTRY, dynamic=axes, notes=lowered.notes())
 
 
 TARGET = Target(
@@ -45,9 +45,9 @@ TARGET = Target(
     ),
     source="program",
     export=export,
-    load=_executorch.load,
+    load=lower_module.load,
     places=(Place(name="cpu", tolerance=FP32_DELEGATED, limits={"fp16": FP16}),),
     needs=(Need("executorch", "executorch"),),
     groups=("mobile",),
-    options=(_executorch.DYNAMIC, backends.BACKEND),
+    options=(lower_module.DYNAMIC, backends.BACKEND),
 )

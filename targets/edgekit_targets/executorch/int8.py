@@ -17,12 +17,12 @@ from edgekit.model.adapter import to_tensors
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.model.spec import ORDERED, ModelSpec
-from edgekit_targets.onnx.quantization import calibration
 from edgekit.runtime.logs import silent
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Target
-from edgekit_targets.executorch.export import lower as _executorch
-from edgekit_targets.executorch.export import graph as _executorch_graph
+from edgekit_targets.executorch import graph as graphs
+from edgekit_targets.executorch import lower
 from edgekit_targets.executorch.xnnpack import constants
+from edgekit_targets.onnx.quantization import calibration
 
 if TYPE_CHECKING:
     import torch
@@ -41,9 +41,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         from executorch.backends.xnnpack.partition import xnnpack_partitioner as partition
 
     spec = load_model(job.model)
-    axes = _executorch.kept(spec, job.get(_executorch.DYNAMIC))
+    axes = lower.kept(spec, job.get(lower.DYNAMIC))
     job.progress(0.1, "fixing the axes that do not stay dynamic")
-    exported = _executorch.fixed(load_program(source), spec, axes, fold=False)
+    exported = lower.fixed(load_program(source), spec, axes, fold=False)
     float_parts = job.get(FLOAT)
     job.progress(0.3, "calibrating and quantizing")
     graph = exported.module()
@@ -51,12 +51,12 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     quantized, layers = _quantized(spec, graph, axes, (*float_parts, *ends))
     job.progress(0.5, "lowering to ExecuTorch and XNNPACK")
     partitioners = [partition.XnnpackPartitioner()]
-    lowered = _executorch.lowered(spec, quantized, partitioners)
-    (out / _executorch.ENTRY).write_bytes(lowered.data)
+    lowered = lower.lowered(spec, quantized, partitioners)
+    (out / lower.ENTRY).write_bytes(lowered.data)
     kept = f"; kept in fp32: {', '.join(dict.fromkeys((*float_parts, *ends)))}" if float_parts or ends else ""
     notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{kept}", *lowered.notes())
     notes = (*notes, calibration.OF_SHIPPED) if calibration.unknown(spec) else notes
-    return Exported(precision="int8", entry=_executorch.ENTRY, dynamic=axes, notes=notes)
+    return Exported(precision="int8", entry=lower.ENTRY, dynamic=axes, notes=notes)
 
 
 def _end_layers(spec: ModelSpec, graph: torch.fx.GraphModule) -> tuple[str, ...]:
@@ -141,13 +141,13 @@ def _quantized(
             for sample in samples:
                 prepared(*to_tensors(spec, sample))
             converted = convert_pt2e(prepared)
-            _executorch_graph.keep_float(converted)
+            graphs.keep_float(converted)
             converted.recompile()
         except Exception as error:
             raise ExportError(f"PT2E cannot quantize '{spec.name}': {reason(error)}") from error
     if not chosen:
         raise ExportError(f"'{spec.name}' has no linear or convolution layer that could be quantized")
-    return _executorch.captured(spec, converted, axes), len(chosen)
+    return lower.captured(spec, converted, axes), len(chosen)
 
 
 def _quantizer(wanted: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:
@@ -165,7 +165,7 @@ def _quantizer(wanted: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:
             A mean stays in fp32: where the batch grows, XNNPACK's INT8 one writes beyond its memory.
             """
             for node in model.graph.nodes:
-                if node.target in _executorch_graph.means():
+                if node.target in graphs.means():
                     node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(_annotated=True)
             return model
 
@@ -200,9 +200,9 @@ TARGET = Target(
     ),
     source="program",
     export=export,
-    load=_executorch.load,
+    load=lower.load,
     places=(Place(name="cpu", tolerance=INT8),),
     needs=(Need("executorch", "executorch"), Need("torchao", "executorch")),
     groups=("mobile",),
-    options=(_executorch.DYNAMIC, FLOAT),
+    options=(lower.DYNAMIC, FLOAT),
 )

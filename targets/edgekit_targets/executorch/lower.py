@@ -2,7 +2,7 @@
 
 The pipeline's program is dynamic in all axes and proved; it is captured again from its own graph with the axes that
 the artifact keeps, since symbols for height and width triple the time of lowering and plan memory for the largest
-image. What ExecuTorch gets wrong is written otherwise before that (`_executorch_graph`), and what XNNPACK lacks after
+image. What ExecuTorch gets wrong is written otherwise before that (`graphs`), and what XNNPACK lacks after
 it (`_xnnpack`): each operator that it leaves ends a subgraph, and the next one begins with another hand-over.
 """
 
@@ -20,10 +20,10 @@ from edgekit.model.adapter import to_tensors
 from edgekit.model.graph import Program
 from edgekit.model.own_operators import decomposed
 from edgekit.model.spec import ModelSpec, axes_in, size_of
-from edgekit_targets.executorch.runtime import ExecutorchRuntime
 from edgekit.runtime.logs import silent
 from edgekit.target import Option, Place, Runtime
-from edgekit_targets.executorch.export import graph as _executorch_graph
+from edgekit_targets.executorch import graph as graphs
+from edgekit_targets.executorch.runtime import ExecutorchRuntime
 from edgekit_targets.executorch.xnnpack import passes, views
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def fixed(
     Raises:
         ExportError: If the graph cannot be fixed so.
     """
-    module = captured(spec, _executorch_graph.apply_workarounds(spec.name, whole.exported), axes).module()
-    _executorch_graph.fold_constants(module)
+    module = captured(spec, graphs.apply_workarounds(spec.name, whole.exported), axes).module()
+    graphs.fold_constants(module)
     if rewrite:
         passes.rewrite(module, fold=fold)
     return captured(spec, module, axes)
@@ -144,7 +144,7 @@ def lowered(
         from executorch.devtools.backend_debug import get_delegation_info
         from executorch.exir import to_edge_transform_and_lower
 
-        _executorch_graph.name_parts(exported)
+        graphs.name_parts(exported)
         try:
             edge = to_edge_transform_and_lower(exported, [views.simplify_views], partitioners)
             graph = edge.exported_program().graph_module

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, UsageError, reason
+from edgekit.runtime.processor import processor, threads
 from edgekit_targets.inductor.linear_gelu import join_gelu
 from edgekit_targets.inductor.patches import multiply_patches
-from edgekit.runtime.processor import processor, threads
 
 if TYPE_CHECKING:
     import torch

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.model.shapes import size_text
-from edgekit_targets.onnx.passes.graph import save_graph
-from edgekit_targets.onnx.passes.optimizer import fixed
-from edgekit_targets.iree.runtime import IreeRuntime
-from edgekit_targets.iree.session import CPU, FUNCTION
 from edgekit.target import FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets.iree import convert
+from edgekit_targets.iree.runtime import IreeRuntime
+from edgekit_targets.iree.session import CPU, FUNCTION
+from edgekit_targets.onnx.passes.graph import save_graph
+from edgekit_targets.onnx.passes.optimizer import fixed
 
 if TYPE_CHECKING:
     import onnx

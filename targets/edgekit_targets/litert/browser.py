@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.model.spec import Array
-from edgekit_targets.web.browser import PATIENCE, SCRIPT, launch, received, sent
 from edgekit.runtime.input_shapes import arguments, require_names
+from edgekit.storage.files import user_folder
 from edgekit_targets.litert.frames import NARROW
 from edgekit_targets.litert.runtime import JS
-from edgekit.storage.files import user_folder
+from edgekit_targets.web.browser import PATIENCE, SCRIPT, launch, received, sent
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route

@@ -13,10 +13,10 @@ from typing import Any
 
 from edgekit.errors import ExportError
 from edgekit.model.spec import ModelSpec
-from edgekit_targets.litert.runtime import JS, LitertRuntime
 from edgekit.storage.environment import LITERT, lock, python
 from edgekit.storage.files import digest_file, digest_text, dump_json
 from edgekit.target import Need, Place, Runtime
+from edgekit_targets.litert.runtime import JS, LitertRuntime
 
 ENTRY = "model.tflite"
 FACTS = "edgekit.json"

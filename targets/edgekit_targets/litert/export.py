@@ -11,10 +11,10 @@ from pathlib import Path
 
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
-from edgekit_targets.litert.runtime import CPU, JS, parts
 from edgekit.target import FP32_DELEGATED, About, Exported, Job, Place, Reads, Target
-from edgekit_targets.executorch.export import lower as _executorch
+from edgekit_targets.executorch import lower
 from edgekit_targets.litert import called
+from edgekit_targets.litert.runtime import CPU, JS, parts
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -27,7 +27,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     spec = load_model(job.model)
     job.progress(0.1, "fixing all axes")
-    exported = _executorch.fixed(load_program(source), spec, ())
+    exported = lower.fixed(load_program(source), spec, ())
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         program = Path(scratch) / "program.pt2"
         torch.export.save(exported, program)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
-from edgekit_targets.litert.runtime import CPU, JS
 from edgekit.target import INT8, About, Exported, Job, Option, Place, Reads, Target
 from edgekit_targets.litert import called
+from edgekit_targets.litert.runtime import CPU, JS
 
 RECIPE = Option(
     name="recipe",

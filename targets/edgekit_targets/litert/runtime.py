@@ -18,10 +18,10 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
 from edgekit.runtime.input_shapes import arguments, require_names
-from edgekit_targets.litert import answering, frames
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Timings
 from edgekit.storage import child, environment
+from edgekit_targets.litert import answering, frames
 
 CPU, JS = "litert-cpu", "litert-js"
 """The names of the places: this one, and LiteRT.js in a browser."""

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
+from edgekit.target import Job, Place, Runtime
+from edgekit_targets.mnn.runtime import MnnRuntime
 from edgekit_targets.onnx.passes import gelu, recurrent, softmax_guard
 from edgekit_targets.onnx.passes.graph import save_graph
-from edgekit_targets.mnn.runtime import MnnRuntime
-from edgekit.target import Job, Place, Runtime
 
 ENTRY = "model.mnn"
 SCRIPT = """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit_targets.mnn.runtime import CPU
 from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Reads, Target
-from edgekit_targets.mnn.export import convert as _mnn
+from edgekit_targets.mnn import convert as convert_module
+from edgekit_targets.mnn.runtime import CPU
 
 PRECISION = Option(
     name="precision", default="fp32", choices=("fp32", "fp16"), help="precision in which weights are stored"
@@ -20,8 +20,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         ExportError: If MNN cannot convert the graph; the message names its operators.
     """
     half = job.get(PRECISION) == "fp16"
-    notes = _mnn.write(out, job, ["--fp16"] if half else [])
-    return Exported(precision="fp16" if half else "fp32", entry=_mnn.ENTRY, dynamic=job.dynamic, notes=notes)
+    notes = convert_module.write(out, job, ["--fp16"] if half else [])
+    return Exported(precision="fp16" if half else "fp32", entry=convert_module.ENTRY, dynamic=job.dynamic, notes=notes)
 
 
 TARGET = Target(
@@ -35,7 +35,7 @@ TARGET = Target(
     reads=Reads(fixed=True),
     source="onnx",
     export=export,
-    load=_mnn.load,
+    load=convert_module.load,
     places=(Place(name=CPU, tolerance=FP32_DELEGATED, limits={"fp16": FP16}),),
     needs=(Need("MNN", "mnn"),),
     options=(PRECISION,),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit_targets.mnn.runtime import CPU
 from edgekit.target import INT8, About, Exported, Job, Need, Place, Reads, Target
-from edgekit_targets.mnn.export import convert as _mnn
+from edgekit_targets.mnn import convert as convert_module
+from edgekit_targets.mnn.runtime import CPU
 
 QUANTIZE = ("--weightQuantBits", "8", "--weightQuantAsymmetric")
 """Ranges with a zero point: arr-coc-tiny's weights lie on such a grid, so that its answers are those of fp32 (NRMSE of
@@ -23,10 +23,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     Raises:
         ExportError: If MNN cannot convert the graph; the message names its operators.
     """
-    notes = _mnn.write(out, job, QUANTIZE)
+    notes = convert_module.write(out, job, QUANTIZE)
     return Exported(
         precision="int8",
-        entry=_mnn.ENTRY,
+        entry=convert_module.ENTRY,
         dynamic=job.dynamic,
         notes=(
             "INT8 weights, activations in fp32: MNN computes in fp32 unless an app asks it for memory 'low'",
@@ -46,7 +46,7 @@ TARGET = Target(
     reads=Reads(fixed=True),
     source="onnx",
     export=export,
-    load=_mnn.load,
+    load=convert_module.load,
     places=(Place(name=CPU, tolerance=INT8),),
     needs=(Need("MNN", "mnn"),),
 )

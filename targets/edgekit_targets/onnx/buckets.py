@@ -23,14 +23,14 @@ from edgekit.errors import ExportError, UsageError, reason
 from edgekit.model.folder import load_model
 from edgekit.model.shapes import named_sizes, size_text
 from edgekit.model.spec import Axis, ModelSpec
-from edgekit_targets.onnx.passes.graph import save_graph
-from edgekit_targets.onnx.passes.optimizer import fixed
-from edgekit_targets.onnx.passes.shared_weights import SharedWeights
-from edgekit_targets.onnx.bucket_runtime import INDEX, WEIGHTS, Bucket, BucketRuntime, Buckets, Part
 from edgekit.runtime.ort import OrtRuntime, require_onnxruntime
 from edgekit.runtime.ort_session import OrtSession
 from edgekit.storage.files import dump_json
 from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit_targets.onnx.bucket_runtime import INDEX, WEIGHTS, Bucket, BucketRuntime, Buckets, Part
+from edgekit_targets.onnx.passes.graph import save_graph
+from edgekit_targets.onnx.passes.optimizer import fixed
+from edgekit_targets.onnx.passes.shared_weights import SharedWeights
 
 if TYPE_CHECKING:
     import onnx

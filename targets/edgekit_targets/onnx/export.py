@@ -25,12 +25,12 @@ from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.shapes import named_sizes
 from edgekit.model.sources import onnx as onnx_file
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
 from edgekit_targets.onnx.passes import attention, foreign, patch_embed, sigmoid
 from edgekit_targets.onnx.passes.constant_names import module_path, name_constants
 from edgekit_targets.onnx.passes.graph import save_graph, strip_properties
 from edgekit_targets.onnx.passes.optimizer import exact
-from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx

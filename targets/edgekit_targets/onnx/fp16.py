@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit_targets.onnx.passes import fp16
-from edgekit_targets.onnx.passes.graph import save_graph
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import FP16, About, Exported, Job, Need, Place, Reads, Runtime, Target
+from edgekit_targets.onnx.passes import fp16
+from edgekit_targets.onnx.passes.graph import save_graph
 
 ENTRY = "model.onnx"
 

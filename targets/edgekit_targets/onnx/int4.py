@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets.onnx.passes import nbits, optimizer, weight_only
 from edgekit_targets.onnx.passes.graph import save_graph
 from edgekit_targets.onnx.passes.groups import linear_groups, nodes_of
@@ -19,8 +21,6 @@ from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import extra_inputs
 from edgekit_targets.onnx.quantization.evaluator import Evaluator, Quality, strictest
 from edgekit_targets.onnx.quantization.search import fallback
-from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx

@@ -20,6 +20,8 @@ from edgekit.model.folder import load_model
 from edgekit.model.input_rows import unusual_shapes
 from edgekit.model.onnx_bodies import bodies, every_node
 from edgekit.model.shapes import between
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets.onnx.passes import dynamic, optimizer, weight_only
 from edgekit_targets.onnx.passes.graph import save_graph
 from edgekit_targets.onnx.passes.groups import groups
@@ -27,8 +29,6 @@ from edgekit_targets.onnx.quantization import calibration, conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples, at_shapes, extra_inputs
 from edgekit_targets.onnx.quantization.conditioning import REDUCE_RANGE
 from edgekit_targets.onnx.quantization.evaluator import COMPARED_IMAGES, Evaluator, compare_processors, without_task
-from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets.onnx.passes import optimizer, qdq
 from edgekit_targets.onnx.passes.graph import save_graph
 from edgekit_targets.onnx.passes.groups import groups_after_extremes
@@ -21,8 +23,6 @@ from edgekit_targets.onnx.quantization.conditioning import REDUCE_RANGE, Conditi
 from edgekit_targets.onnx.quantization.evaluator import STRICTER, compare_processors
 from edgekit_targets.onnx.quantization.search import NEEDED, Depth, SearchOptions, search
 from edgekit_targets.onnx.quantization.trials import TABLE
-from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx

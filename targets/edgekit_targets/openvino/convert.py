@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import ExportError
-from edgekit_targets.openvino.export import runtime
 from edgekit.target import Place, Runtime
+from edgekit_targets.openvino import runtime
 
 ENTRY = "model.xml"
 UNKNOWN = re.compile(r"No conversion rule found for operations: (.+)")

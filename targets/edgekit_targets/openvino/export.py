@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgekit.model.folder import load_model
-from edgekit_targets.openvino.export import runtime
 from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Reads, Target
+from edgekit_targets.openvino import runtime
 from edgekit_targets.openvino.convert import ENTRY, load, read_model, save_model
 
 WEIGHTS = Option(name="weights", default="fp32", choices=("fp32", "fp16"), help="precision in which weights are stored")

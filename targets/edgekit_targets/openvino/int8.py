@@ -19,6 +19,7 @@ from typing import Any
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.model.shapes import between
+from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target
 from edgekit_targets.onnx.passes import optimizer
 from edgekit_targets.onnx.passes.graph import save_graph
 from edgekit_targets.onnx.passes.groups import group_of
@@ -27,8 +28,7 @@ from edgekit_targets.onnx.quantization.calibration import Samples, extra_inputs
 from edgekit_targets.onnx.quantization.conditioning import REDUCE_RANGE
 from edgekit_targets.onnx.quantization.evaluator import Evaluator, Quality, strictest
 from edgekit_targets.onnx.quantization.search import NEEDED, fallback, split
-from edgekit_targets.openvino.export import runtime
-from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target
+from edgekit_targets.openvino import runtime
 from edgekit_targets.openvino.convert import ENTRY, load, read_model, save_model
 
 LAYERS = ("MatMul", "Convolution", "GroupConvolution")

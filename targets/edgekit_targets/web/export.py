@@ -36,8 +36,8 @@ from edgekit.target import (
     Runtime,
     Target,
 )
-from edgekit_targets.web.export import samples as _samples
-from edgekit_targets.web.export import site as _site
+from edgekit_targets.web import samples as samples_module
+from edgekit_targets.web import site
 
 if TYPE_CHECKING:
     from edgekit.model.spec import ModelSpec
@@ -86,7 +86,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     spec = load_model(job.model)
     asyncify = job.get(RUNTIME) == "asyncify"
     job.progress(0.05, "building the page")
-    _site.copy(_site.find(), out, asyncify)
+    site.copy(site.find(), out, asyncify)
     chosen = _choose(source, job)
     (out / "onnx").mkdir()
     for name, folder in chosen.items():
@@ -97,10 +97,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.3, "choosing golden vectors")
     notes, path = _golden(spec, job, out, tuple(chosen))
     with closing(OrtRuntime(out / PATHS["fp32"])) as fp32:
-        _samples.write(spec, job.model, job.reference, out, fp32.run)
-    _site.write_headers(out)
+        samples_module.write(spec, job.model, job.reference, out, fp32.run)
+    site.write_headers(out)
     _stamp(out)
-    _site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
+    site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
     variants = tuple(
         Variant(
             name=name,
@@ -188,7 +188,7 @@ def first_visit(out: Path, variant: str) -> list[Path]:
     parts = ["index.html", "icon.svg", "app.webmanifest", "assets/*", "ort/*wasm.min.mjs"]
     parts += ["ort/ort-wasm-simd-threaded.mjs", "ort/ort-wasm-simd-threaded.wasm"]
     parts += ["vocabulary.json", "presence.json", "samples.json", PATHS[variant]]
-    return [p for part in parts for p in out.glob(part) if p.suffix not in _site.COMPRESSED]
+    return [p for part in parts for p in out.glob(part) if p.suffix not in site.COMPRESSED]
 
 
 def _transferred(files: Iterable[Path]) -> int:
@@ -205,9 +205,9 @@ TARGET = Target(
         not_proved="real GPUs, Safari, phones",
         audience="browser",
     ),
-    reads=Reads(reference=True, content=_site.fingerprint),
+    reads=Reads(reference=True, content=site.fingerprint),
     bundle=Bundle(sources=("onnx-fp16", *INT8_TARGETS), parts=parts),
-    unavailable_reason=_site.unavailable_reason,
+    unavailable_reason=site.unavailable_reason,
     export=export,
     load=load,
     source="onnx",

@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from edgekit.errors import ExportError
-from edgekit_targets.web.server import HEADERS
 from edgekit.storage.files import digest_file, dump_json, locked, user_folder, write_bytes
+from edgekit_targets.web.server import HEADERS
 
 PACKAGED = Path(__file__).parent / "_web"
 CHECKOUT = Path(__file__).parents[2] / "web"

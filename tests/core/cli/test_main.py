@@ -15,8 +15,8 @@ from edgekit.artifact.store import commit
 from edgekit.cli import build_commands
 from edgekit.cli.use_commands import EVERY
 from edgekit.model.sources.checkpoint import write_checkpoint
-from edgekit_targets.web.server import Server
 from edgekit.testing import SMALL, contract
+from edgekit_targets.web.server import Server
 from tests import modules
 from tests.command import exit_code
 from tests.manifests import manifest
@@ -54,7 +54,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3]))
     monkeypatch.chdir(tmp_path)
     assert exit_code(*arguments) == 2
     said = capsys.readouterr()

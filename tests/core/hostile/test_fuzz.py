@@ -25,7 +25,7 @@ PACKAGED = {
 }
 """Which file of a Core ML package is fuzzed."""
 SECONDS = 60
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes minutes: set EDGEKIT_SLOW=1")
@@ -81,7 +81,15 @@ def _package(folder: Path) -> Path:
 
 def _fuzz(kind: str, seeds: Path, folder: Path, **more: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.core.hostile.fuzz", kind, seeds, f"-max_total_time={SECONDS}", "-rss_limit_mb=4096"],
+        [
+            sys.executable,
+            "-m",
+            "tests.core.hostile.fuzz",
+            kind,
+            seeds,
+            f"-max_total_time={SECONDS}",
+            "-rss_limit_mb=4096",
+        ],
         capture_output=True,
         text=True,
         errors="replace",

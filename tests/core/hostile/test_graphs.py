@@ -13,8 +13,8 @@ import pytest
 from edgekit.errors import ModelError
 from edgekit.model.sources.onnx import check_work, spec_of_onnx
 from tests.core.hostile.graphs import graphs, write_graphs
-from tests.targets.onnx.passes.graphs import model
 from tests.processes import soon
+from tests.targets.onnx.passes.graphs import model
 
 SLOW = bool(os.environ.get("EDGEKIT_SLOW"))
 SECONDS = 120  # a command that takes longer hangs

@@ -12,11 +12,11 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import edgekit_apps as apps
 import pytest
 import torch
 
 from edgekit import api
-import edgekit_apps as apps
 from edgekit.errors import EdgekitError, ModelError
 from edgekit.model.folder import load_builds_model, load_model, save_model
 from edgekit.model.records import CONFIG, GRAPH, INFO, PROGRAM

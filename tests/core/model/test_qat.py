@@ -16,7 +16,7 @@ from edgekit import Evaluation
 from edgekit.errors import ModelError
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Array
-from edgekit_targets.executorch.export import graph as _executorch_graph
+from edgekit_targets.executorch import graph as graphs
 
 with warnings.catch_warnings(action="ignore"):
     NEEDS = "needs executorch: pip install 'edgekit[executorch]'"
@@ -90,7 +90,7 @@ def test_what_xnnpack_cannot_compute_in_int8_stays_float_in_executorch(last: nn.
     net = nn.Sequential(nn.Conv2d(3, 8, 3), last, nn.Flatten())
     module = pt2e.convert_pt2e(prepared(net.eval(), ROWS))
     before = torch.export.export(module, (torch.from_numpy(ROWS[:1]),))
-    changed = _executorch_graph.apply_workarounds("small", before)
+    changed = graphs.apply_workarounds("small", before)
     kinds = (torch.ops.aten.adaptive_avg_pool2d.default, torch.ops.aten.mul.Tensor)
     *_, found = (node for node in changed.graph.nodes if node.target in kinds)
     assert [user.target for user in found.users] == [torch.ops.aten.clamp.default]

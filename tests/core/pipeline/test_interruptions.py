@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import edgekit_apps as apps
 import pytest
 
 from edgekit import report
-import edgekit_apps as apps
 from edgekit.model.folder import load_model, save_model
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.store import read_reference, write_reference
 from edgekit.storage.files import sweep
 from tests import interrupted
-from tests.plugins.apps import toy
 from tests.core.pipeline.small_build import Kept, assert_whole, built, left_behind
+from tests.plugins.apps import toy
 
 SLOW = bool(os.environ.get("EDGEKIT_SLOW"))
 FAULTS = (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE)

@@ -70,7 +70,7 @@ def size_of(picture: tuple[int, ...], axes: Mapping[str, Any], sizes: Sequence[A
 
 
 def test_a_pictures_size_is_that_of_the_libraries() -> None:
-    golden = json.loads((Path(__file__).parents[1] / "golden" / "fitting.json").read_text())
+    golden = json.loads((Path(__file__).parents[2] / "golden" / "fitting.json").read_text())
     axes, listed = dict.fromkeys(("height", "width"), golden["axis"]), golden["listed"]
     for case in golden["cases"]:
         assert size_of(case["picture"], axes) == tuple(case["size"])

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from edgekit_apps.android import PLATFORM
+from edgekit_apps.bundle import plan
+from edgekit_serve.served import Opening, open_served, servable
 from torch import nn
 
 import edgekit
 from edgekit import Axis, Input, ModelSpec, Output, Part, Parts, registry
-from edgekit_apps.android import PLATFORM
-from edgekit_apps.bundle import plan
 from edgekit.artifact.parts_record import read_parts, write_parts
 from edgekit.artifact.run_record import PARTS
 from edgekit.errors import EdgekitError, ModelError, NotVerifiedHere
@@ -33,7 +34,6 @@ from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory
 from edgekit.reference.batches import batches_for
 from edgekit.report.rows import read_study
-from edgekit_serve.served import Opening, open_served, servable
 from edgekit.storage.door import sealed
 
 TOKENS = 6

@@ -15,8 +15,8 @@ from edgekit.artifact.result import Verdict
 from edgekit.errors import NotVerifiedHere, RuntimeMissingError, UsageError
 from edgekit.hosts.catalogue import further_place
 from edgekit.judge.limits import FP16, INT8
-from edgekit_targets.onnx.export import qnn
 from edgekit.testing import small_model
+from edgekit_targets.onnx import qnn
 from tests.builds import unjudged, without_report
 from tests.manifests import manifest, spoilt
 from tests.networks import resnet

@@ -19,7 +19,7 @@ from tests.manifests import resealed
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from edgekit.pipeline.listener import DURATIONS, read_durations
 from edgekit.report.rows import read_study
 from edgekit.storage.door import sealed
 from edgekit.testing import QuietListener
-from tests.plugins.apps import toy
 from tests.manifests import result
+from tests.plugins.apps import toy
 
 TARGETS = sorted((*toy.FILES, "onnx"))
 RUNS = {

@@ -15,8 +15,8 @@ from edgekit.artifact.result import RESULT, Evidence, Measure, Ratio, Result, Ve
 from edgekit.report.change import Allowed, Change, badness
 from edgekit.report.difference import ABSENT, compare_builds
 from tests.command import exit_code
-from tests.manifests import read_result
 from tests.core.report.conftest import enter
+from tests.manifests import read_result
 
 
 @pytest.fixture

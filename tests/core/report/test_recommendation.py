@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from edgekit_apps import android, apple
 
 from edgekit import registry
-from edgekit_apps import android, apple
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import AxisInfo
 from edgekit.artifact.result import Ratio, Verdict

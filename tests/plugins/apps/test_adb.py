@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from edgekit_apps import adb
 from torch import nn
 
 from edgekit import Axis, Input, ModelSpec, Output, api, registry
 from edgekit.artifact.result import CANDIDATE
 from edgekit.artifact.store import read_artifact
-from edgekit_apps import adb
 from edgekit.hosts.catalogue import further_place
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.testing import small_model
 from tests import kotlin
 from tests.builds import unjudged
-from tests.plugins.apps.phone import AM, Fault, Phone
 from tests.kotlin import ANDROID, CHECK, STUBS
 from tests.manifests import read_result, spoilt
+from tests.plugins.apps.phone import AM, Fault, Phone
 from tests.processes import heeding, soon
 
 ORT = "onnxruntime"

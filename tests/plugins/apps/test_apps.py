@@ -6,18 +6,18 @@ import json
 import re
 from pathlib import Path
 
+import edgekit_apps as apps
 import pytest
 import tree_sitter
 import tree_sitter_swift
 
-import edgekit_apps as apps
 from edgekit.artifact.store import MANIFEST, amend, read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage.files import digest_file
-from tests.plugins.apps import toy
 from tests.manifests import resealed
+from tests.plugins.apps import toy
 
-SAMPLE = Path(__file__).parents[2] / "mobile"
+SAMPLE = Path(__file__).parents[3] / "mobile"
 HOME = "src/main/assets/edgekit/toy"
 
 

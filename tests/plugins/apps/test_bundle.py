@@ -8,17 +8,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from edgekit_apps import bundle
 from edgekit_apps.records import Platform, content_digest, content_size
+
 from edgekit.artifact.manifest import AxisInfo
 from edgekit.artifact.result import RESULT, Measure, Verdict, result_text
 from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError
 from edgekit.reference import golden
 from edgekit.runtime.eager import EagerRuntime
-from tests.plugins.apps import toy
 from tests.manifests import resealed, result
+from tests.plugins.apps import toy
 
 
 def platform(*targets: str) -> Platform:

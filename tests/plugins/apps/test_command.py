@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.apps import toy
 from tests.command import exit_code
+from tests.plugins.apps import toy
 
 
 def test_check_exits_0_and_after_the_model_changed_3(

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from edgekit_apps.android import kotlin
 from edgekit_apps.apple import swift
 from edgekit_apps.records import Bundle, Model, identifiers, quoted
+
 from edgekit.artifact.manifest import TensorInfo
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.storage import door

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
 from edgekit_apps.records import identifier, sizes
+
 from edgekit.artifact.manifest import AxisInfo, TensorInfo
 from tests.manifests import manifest
 

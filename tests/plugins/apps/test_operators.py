@@ -4,9 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
-
 from edgekit_apps.android import HEAD, required_operators
+from onnx import TensorProto, helper, numpy_helper
 
 INFO = helper.make_tensor_value_info
 

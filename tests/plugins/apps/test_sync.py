@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from edgekit_apps import sync
+
 from edgekit.errors import UsageError
 
 

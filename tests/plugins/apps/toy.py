@@ -19,7 +19,7 @@ from edgekit.runtime.eager import EagerRuntime
 from edgekit.storage.files import staging
 from tests.manifests import manifest
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 LISTED = b"- aten::topk\n- aten::shift_"
 FILES = {
     "torch-mobile": {"model.ptl": b"lite" * 999, "operators.yaml": LISTED},

@@ -1,11 +1,11 @@
 import pytest
 import torch
-from torch import Tensor
-
 from edgekit_arrcoc import datasets, presets
 from edgekit_arrcoc.arr_coc_01 import ArrCoc01
 from edgekit_arrcoc.model import initialize
 from edgekit_arrcoc.texture import texture_array
+from torch import Tensor
+
 from edgekit.model.spec import Evaluation
 
 NAMES = {

@@ -1,5 +1,4 @@
 import torch
-
 from edgekit_arrcoc.counter_rng import Chance, scramble
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from edgekit_arrcoc import datasets, presets
+
 from edgekit.errors import CalibrationError, CheckpointError
 
 FOLDER, CALIBRATION = presets.HOME / "evaluation", presets.HOME / "calibration"

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from edgekit_arrcoc import presets
 from torch import Tensor
 
-from edgekit_arrcoc import presets
 from edgekit.errors import CheckpointError
 from edgekit.model.spec import ModelSpec
 from training import presence

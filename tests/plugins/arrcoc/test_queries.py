@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edgekit_arrcoc import nouns, presets, queries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit_arrcoc import nouns, presets, queries
 from edgekit.errors import ExportError, UsageError
 from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.storage.door import visible

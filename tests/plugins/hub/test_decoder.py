@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from edgekit_hub.decoder import NEW, TASK
 
 import edgekit
 from edgekit.artifact.run_record import PARTS
 from edgekit.errors import EdgekitError
 from edgekit.model.parts import Parts
 from edgekit.model.sources import resolve
-from edgekit_hub.decoder import NEW, TASK
 from edgekit.storage.files import digest_file
 
 PROMPT = [5, 9, 11, 30]

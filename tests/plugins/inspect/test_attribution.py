@@ -7,8 +7,8 @@ from pathlib import Path
 
 import onnx
 import pytest
-
 from edgekit_inspect import attribution
+
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run

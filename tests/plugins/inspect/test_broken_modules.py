@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 import pytest
+from edgekit_inspect import attribution
 from onnx import numpy_helper
 
-from edgekit_inspect import attribution
 from edgekit.model.spec import Array, ModelSpec
 from tests.plugins.inspect import nets
 

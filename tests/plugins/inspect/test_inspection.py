@@ -9,14 +9,14 @@ from pathlib import Path
 
 import onnx
 import pytest
+from edgekit_inspect.inspection import Inspection, layers_of, write_page
 from torch import Tensor, nn
 
-from edgekit_inspect.inspection import Inspection, layers_of, write_page
 from edgekit.errors import UsageError
 from edgekit_targets.onnx.passes.optimizer import folded
 from tests import networks
-from tests.plugins.inspect import nets
 from tests.command import exit_code
+from tests.plugins.inspect import nets
 
 LINEAR = {  # multiplications of one input of LENGTH rows
     "embed": 24 * nets.WIDTH * nets.LENGTH,

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
-
 from edgekit_inspect.attribution import Module, Part, attribute, modules_of
 from edgekit_inspect.pair import Noise, cut, layouts_in_float
+from onnx import TensorProto, helper
+
 from edgekit.model.spec import Array
+from edgekit.runtime import ort
 from edgekit_targets.onnx.passes import qdq
 from edgekit_targets.onnx.passes.quant_config import QuantConfig
 from edgekit_targets.onnx.quantization import observers
 from edgekit_targets.onnx.quantization.calibration import Samples
-from edgekit.runtime import ort
 from tests.plugins.inspect import nets
 from tests.plugins.inspect.test_broken_modules import broken, noisy
 from tests.targets.onnx.passes.graphs import model

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
-import edgekit
 from edgekit_inspect import compilation
 from edgekit_inspect.modes import COMPILED, EAGER, furthest
 from edgekit_inspect.profile import Request, advice, break_even, part_of, profile
+
+import edgekit
 from edgekit.artifact.profile import BatchProfile, ModeProfile, Profile, read_profile
 from edgekit.artifact.store import contents
 from edgekit.cli.main import app
@@ -43,7 +43,7 @@ class Branching(torch.nn.Module):
         return answer
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LINE = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "if x.sum()" in text)
 
 
@@ -160,7 +160,9 @@ class TestBuild:
         home = tmp_path_factory.mktemp("profile")
         with pytest.MonkeyPatch.context() as patched:
             patched.syspath_prepend(str(ROOT))
-            edgekit.export("tests.plugins.matrix.models:wide", targets=("onnx", "torchscript"), output=home, progress="none")
+            edgekit.export(
+                "tests.plugins.matrix.models:wide", targets=("onnx", "torchscript"), output=home, progress="none"
+            )
         folder = home / "wide"
         edgekit.profile(
             folder,

@@ -11,14 +11,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-
 from edgekit_inspect import providers
 from edgekit_inspect.operator_rules import RULES, TABLES, operators, place_of
 from edgekit_inspect.providers import Answer, Coverage, covered, largest_value
+from onnx import TensorProto, helper, numpy_helper
+
 from edgekit.cli.use_commands import show_provider
+from edgekit_targets.onnx import qnn
 from edgekit_targets.onnx.passes.optimizer import fixed
-from edgekit_targets.onnx.export import qnn
 from tests.command import exit_code
 
 IMAGE = {"x": np.ones((1, 3, 8, 8), np.float32)}

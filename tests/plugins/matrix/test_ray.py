@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from edgekit_matrix.report import Matrix, read_matrix
+
 from tests.command import exit_code
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RAY = pytest.mark.skipif(util.find_spec("ray") is None, reason="no ray: pip install 'edgekit[ray]'")
 SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 6 minutes: set EDGEKIT_SLOW=1")
 TOY = """targets = ["onnx", "torchscript"]

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edgekit_provenance import bill, signature
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, DependencyError
 from edgekit.model.records import read_config
-from edgekit_provenance import bill
-from edgekit_provenance import signature
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.info import read_info
 from edgekit.storage.files import digest_file
-from tests.plugins.apps import toy
 from tests.command import exit_code
 from tests.keys import NO_LIBRARY, write_keys
 from tests.manifests import resealed
+from tests.plugins.apps import toy
 
 pytestmark = pytest.mark.skipif(
     util.find_spec("cyclonedx") is None, reason="no cyclonedx-python-lib: pip install 'edgekit[sign]'"

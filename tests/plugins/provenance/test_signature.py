@@ -11,27 +11,27 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import edgekit_apps as apps
 import pytest
+from edgekit_provenance import signature
+from edgekit_provenance.bill import BILL
 
 from edgekit import report
-import edgekit_apps as apps
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT, Evidence, Result, Verdict, result_text
 from edgekit.artifact.run_record import RUN, AskedTarget, RunRecord, write_run
 from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, EdgekitError, UsageError
 from edgekit.pipeline import run
-from edgekit_provenance import signature
-from edgekit_provenance.bill import BILL
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.report.imports import write_imported
 from edgekit.storage.door import sealed
 from edgekit.testing import QuietListener
-from tests.plugins.apps import toy
 from tests.command import exit_code
 from tests.keys import NO_LIBRARY, write_keys
 from tests.manifests import resealed, result
+from tests.plugins.apps import toy
 
 pytestmark = NO_LIBRARY
 SLOW = bool(os.environ.get("EDGEKIT_SLOW"))

@@ -22,7 +22,7 @@ import pytest
 import edgekit
 from tests.plugins.apps import toy
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SECONDS = 60  # until a server on a busy host says where it is, answers, and ends
 
 

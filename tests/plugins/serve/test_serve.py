@@ -23,10 +23,10 @@ from PIL import Image
 
 import edgekit
 from edgekit.reference.vocabulary import read_vocabulary
-from tests.plugins.apps import toy
 from tests.command import exit_code
-from tests.processes import running, soon
+from tests.plugins.apps import toy
 from tests.plugins.serve.conftest import SECONDS, Serving
+from tests.processes import running, soon
 
 Start = Callable[..., Serving]
 INFER = "/v2/models/toy/infer"

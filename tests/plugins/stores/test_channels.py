@@ -3,11 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from edgekit_stores import channels
-from edgekit_stores import remote
+from edgekit_stores import channels, remote
 from edgekit_stores.channels import Address, address_of
 from edgekit_stores.index import index_of
+
 from edgekit.errors import ArtifactError, UsageError
 
 

@@ -12,14 +12,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-
-from edgekit_stores import channels
-from edgekit_stores import remote
+from edgekit_stores import channels, object_store, remote
 from edgekit_stores.channels import Address, address_of
 from edgekit_stores.index import Index, index_of
+
 from edgekit.artifact.manifest import File, VerdictInfo
 from edgekit.errors import ArtifactError, EdgekitError, HostError, UsageError
-from edgekit_stores import object_store
 from edgekit.storage.files import digest_bytes, dump_json
 from tests import interrupted
 from tests.manifests import resealed

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-import edgekit
+from edgekit_provenance import bill, signature
 from edgekit_stores import api as stores
 from edgekit_stores import index
+
+import edgekit
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
-from edgekit_provenance import bill
-from edgekit_provenance import signature
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference import info
 from edgekit.report import imports

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edgekit_apps import apple, bundle
 
 import edgekit
 from edgekit import registry
-from edgekit_apps import apple, bundle
 from edgekit.artifact.run_record import PROGRAM
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
@@ -19,12 +19,12 @@ from edgekit.model.shapes import fixed_sizes, size_text
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Axis, ModelSpec
 from edgekit.pipeline.outcome import Build
-from edgekit_targets.coreai.runtime import LINUX, CoreaiRuntime
 from edgekit.target import Job
 from edgekit.testing import small_model
 from edgekit.testing.models import SMALL
-from edgekit_targets.coreai.export import convert as _coreai
+from edgekit_targets.coreai import convert
 from edgekit_targets.coreai.export import TARGET
+from edgekit_targets.coreai.runtime import LINUX, CoreaiRuntime
 from tests import modules
 from tests.targets import phone_models, tampering
 from tests.targets.damage_contract import CoreaiContract
@@ -37,8 +37,8 @@ class TestCoreai(CoreaiContract):
 
 def written(folder: Path, spec: ModelSpec, captured: Program, sizes: tuple[Mapping[str, int], ...]) -> None:
     """The asset of a program with a function for each of these sizes."""
-    program = _coreai.converted(spec, _coreai.taken_apart(spec, captured.exported), sizes)
-    _coreai.write(program, folder / _coreai.ENTRY, spec, _coreai.described(spec, weights_digest(spec)))
+    program = convert.converted(spec, convert.taken_apart(spec, captured.exported), sizes)
+    convert.write(program, folder / convert.ENTRY, spec, convert.described(spec, weights_digest(spec)))
 
 
 def wrong_at(size: int) -> ModelSpec:
@@ -88,7 +88,7 @@ class TestEnumerated:
         assert [model.manifest.sizes for model in taken] == [made.sizes]
 
     def test_other_sizes_are_refused_with_the_list(self, build: Build) -> None:
-        runtime = CoreaiRuntime(build["coreai"].path, _coreai.ENTRY, LINUX)
+        runtime = CoreaiRuntime(build["coreai"].path, convert.ENTRY, LINUX)
         try:
             answers = runtime.run(small_model().random(0, {"height": 96, "width": 160}))
             assert answers["relevance"].shape == (1, 60)
@@ -104,10 +104,10 @@ class TestEnumerated:
         written(tmp_path, small_model(), load_program(build.path / PROGRAM), fixed_sizes(small_model().axes))
         files = {
             path.relative_to(tmp_path).as_posix(): path
-            for path in (tmp_path / _coreai.ENTRY).rglob("*")
+            for path in (tmp_path / convert.ENTRY).rglob("*")
             if path.is_file()
         }
-        assert files.keys() == {file.path for file in made.files if file.path.startswith(_coreai.ENTRY)}
+        assert files.keys() == {file.path for file in made.files if file.path.startswith(convert.ENTRY)}
         assert all(path.read_bytes() == (build["coreai"].path / name).read_bytes() for name, path in files.items())
 
     def test_one_wrong_function_is_rejected(self, build: Build, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ class TestEnumerated:
         spec = replace(small_model(), axes={name: Axis(96, 96, 96) for name in ("batch", "height", "width")})
         job = Job(model=Path(), reference=Path(), options={"shapes": "enumerated"})
         with pytest.raises(UsageError, match="'small' takes one size: use shapes=static"):
-            _coreai.sizes_of(spec, job)
+            convert.sizes_of(spec, job)
 
 
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes a minute: set EDGEKIT_SLOW=1")

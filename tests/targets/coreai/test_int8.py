@@ -11,7 +11,7 @@ from edgekit.errors import UsageError
 from edgekit.model.shapes import fixed_sizes
 from edgekit.testing import small_model
 from edgekit.testing.models import SMALL
-from edgekit_targets.coreai.export import int8 as coreai_int8
+from edgekit_targets.coreai import int8 as coreai_int8
 from tests.targets import tampering
 from tests.targets.damage_contract import CoreaiContract
 

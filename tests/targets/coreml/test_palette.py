@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from edgekit_targets.coreai.export import int8 as coreai_int8
+from edgekit_targets.coreai import int8 as coreai_int8
 
 
 def decibels(weights: np.ndarray, bits: int) -> float:

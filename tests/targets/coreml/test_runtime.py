@@ -14,7 +14,7 @@ import pytest
 
 from edgekit.errors import ArtifactError, NotVerifiedHere, UsageError
 from edgekit.model.spec import Array, Input, Output, Role
-from edgekit_targets.coreml.export import runtime as coreml
+from edgekit_targets.coreml import runtime as coreml
 from edgekit_targets.coreml.runtime import Contract, Derived, entries, find_package, open_package
 from mil_interpreter.decode import parse
 from tests.mil_interpreter.programs import Saved

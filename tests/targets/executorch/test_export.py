@@ -18,10 +18,10 @@ from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.pipeline.worker import RUN_MODULES
 from edgekit.target import Target
 from edgekit.testing import TargetContract
-from edgekit_targets.executorch.export import lower as _executorch
-from edgekit_targets.executorch.export import graph as _executorch_graph
+from edgekit_targets.executorch import graph as graphs
+from edgekit_targets.executorch import int8 as executorch_int8
+from edgekit_targets.executorch import lower
 from edgekit_targets.executorch.export import export as executorch
-from edgekit_targets.executorch.export import int8 as executorch_int8
 from tests.targets import phone_models
 
 TARGETS = {"executorch": executorch.TARGET, "executorch-int8": executorch_int8.TARGET}
@@ -111,7 +111,7 @@ def test_a_mean_stays_float(pool: torch.nn.Module) -> None:
         axes={"batch": Axis(1, 1, 8)},
         calibration=lambda count: drawn,
     )
-    graph = _executorch.fixed(capture(spec), spec, ("batch",), fold=False).module()
+    graph = lower.fixed(capture(spec), spec, ("batch",), fold=False).module()
     quantized, layers = executorch_int8._quantized(spec, graph, ("batch",), ())
     means = [node for node in quantized.graph.nodes if "mean" in str(node.target) or "avg_pool" in str(node.target)]
     assert (layers, len(means)) == (1, 1)
@@ -149,10 +149,10 @@ def test_the_last_layers_before_an_output_that_decides_stay_float() -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "torn", "text", "empty"])
 def test_a_damaged_file_is_a_sentence_and_no_crash_of_the_parent(damage: str, pooled: Path, tmp_path: Path) -> None:
-    whole = (pooled / "executorch" / _executorch.ENTRY).read_bytes()
+    whole = (pooled / "executorch" / lower.ENTRY).read_bytes()
     torn = whole[:8] + bytes(byte ^ 0x5A for byte in whole[8:400]) + whole[400:]
     broken = {"cut": whole[: len(whole) // 2], "torn": torn, "text": b"no program at all", "empty": b""}
-    (tmp_path / _executorch.ENTRY).write_bytes(broken[damage])
+    (tmp_path / lower.ENTRY).write_bytes(broken[damage])
     commit(tmp_path, read_artifact(pooled / "executorch"))
     with pytest.raises(EdgekitError, match=r"ExecuTorch|the worker process died"):
         process.call(phone_models.answer_of, {"folder": str(tmp_path)}, modules=RUN_MODULES)
@@ -172,7 +172,7 @@ def test_attention_is_written_out_only_where_nothing_masks_it() -> None:
     x, mask = torch.rand(2, 3, 5, 4, generator=torch.Generator().manual_seed(0)), torch.ones(5, 5).tril().bool()
     graph = torch.export.export(Attends(), (x, mask), strict=False).module()
     assert isinstance(graph, torch.fx.GraphModule)
-    _executorch_graph.write_out_attention(graph)
+    graphs.write_out_attention(graph)
     left = [n for n in graph.graph.nodes if n.target is torch.ops.aten.scaled_dot_product_attention.default]
     assert len(left) == 2
     torch.testing.assert_close(graph(x, mask), Attends()(x, mask))
@@ -245,7 +245,7 @@ def test_another_delegate_takes_its_part_and_is_not_verified_here(
     took, all_of = map(int, re.findall(r"took (\d+) of (\d+) operators", manifest.notes[0])[0])
     assert 0 < took <= all_of
     assert manifest.notes[0].startswith(("Vulkan took", "Core ML took"))
-    assert lacking.encode() in (made / _executorch.ENTRY).read_bytes()
+    assert lacking.encode() in (made / lower.ENTRY).read_bytes()
     with pytest.raises(NotVerifiedHere, match=f"this build of ExecuTorch has no {lacking}, and has these: .*Xnnpack"):
         phone_models.opened(executorch.TARGET, made)
 

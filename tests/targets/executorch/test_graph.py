@@ -18,8 +18,8 @@ from edgekit.model.adapter import to_tensors
 from edgekit.model.complex_numbers import is_complex
 from edgekit.model.graph import capture, quiet
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit_targets.executorch.export import lower as _executorch
-from edgekit_targets.executorch.export import graph as graphs
+from edgekit_targets.executorch import graph as graphs
+from edgekit_targets.executorch import lower
 from tests import modules
 from tests.targets import phone_models
 from tests.targets.captured import BATCHES, Parts, assert_same, exported, targets
@@ -178,7 +178,7 @@ def test_a_transform_along_an_axis_that_is_fixed_here_becomes_products() -> None
     axes = {"batch": Axis(1, 1, 3), "length": Axis(8, 4, 16)}
     module = modules.Formula(lambda linear, x: torch.fft.rfft(x).abs()).eval()
     spec = ModelSpec("spectrum", module, (Input("x", ("batch", "length")),), (Output("y"),), axes)
-    fixed = _executorch.fixed(capture(spec), spec, ("batch",))
+    fixed = lower.fixed(capture(spec), spec, ("batch",))
     assert not any(is_complex(node) for node in fixed.graph.nodes)
     x = torch.rand(2, 8)
     torch.testing.assert_close(fixed.module()(x), module(x))

@@ -7,8 +7,8 @@ import pytest
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import commit
 from edgekit.errors import ArtifactError
-from edgekit_targets.executorch.runtime import WAY_OUT, ExecutorchRuntime, _reason
 from edgekit.storage.files import staging
+from edgekit_targets.executorch.runtime import WAY_OUT, ExecutorchRuntime, _reason
 from tests.manifests import EXPORT
 
 

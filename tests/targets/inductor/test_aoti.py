@@ -25,10 +25,10 @@ from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.report.next_step import next_commands
 from edgekit.report.rows import read_study
-from edgekit_targets.inductor.aoti_runtime import require_exact_sums
 from edgekit.target import FP32, INT8, Place
 from edgekit.testing import TargetContract
 from edgekit_targets.inductor import aoti
+from edgekit_targets.inductor.aoti_runtime import require_exact_sums
 from edgekit_targets.inductor.half import operator_name
 from edgekit_targets.inductor.int8_linear import to_int8
 from tests import own_operators
@@ -194,9 +194,7 @@ def test_an_int8_package_answers_and_is_refused_where_sums_saturate(tmp_path: Pa
     manifest = read_artifact(artifact)
     assert manifest.precision == "int8"
     assert "3 linear layers in INT8" in manifest.notes[0]
-    code = (
-        "import sys; from pathlib import Path; from edgekit_targets.inductor.aoti_runtime import *; AotiRuntime(Path(sys.argv[1]), 'x')"
-    )
+    code = "import sys; from pathlib import Path; from edgekit_targets.inductor.aoti_runtime import *; AotiRuntime(Path(sys.argv[1]), 'x')"
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     if platform.machine() == "x86_64":
         command = [sys.executable, "-c", code, str(artifact)]

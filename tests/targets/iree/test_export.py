@@ -18,13 +18,13 @@ import edgekit
 from edgekit import Axis, Input, ModelSpec, Output
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere, UsageError
-from edgekit_targets.iree.export import session as iree_session
-from edgekit_targets.iree.runtime import IreeRuntime
 from edgekit.testing import TargetContract, small_model
+from edgekit_targets.iree import session as iree_session
 from edgekit_targets.iree.export import export as iree
+from edgekit_targets.iree.runtime import IreeRuntime
 from tests.builds import unjudged
-from tests.targets.onnx.passes.graphs import model
 from tests.targets import tampering
+from tests.targets.onnx.passes.graphs import model
 
 pytest.importorskip("iree.compiler", reason="no IREE: pip install 'edgekit[iree]'")
 pytest.importorskip("iree.runtime", reason="no IREE: pip install 'edgekit[iree]'")

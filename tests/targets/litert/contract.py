@@ -13,10 +13,10 @@ import pytest
 import edgekit
 from edgekit import registry
 from edgekit.errors import NotVerifiedHere
-from edgekit_targets.litert.browser import modules
-from edgekit_targets.litert.runtime import JS
 from edgekit.storage import environment
 from edgekit.testing import TargetContract, small_model
+from edgekit_targets.litert.browser import modules
+from edgekit_targets.litert.runtime import JS
 from tests.skips import no_chromium
 from tests.targets import tampering
 

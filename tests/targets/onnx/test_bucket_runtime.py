@@ -13,7 +13,7 @@ from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
 from edgekit_targets.onnx.bucket_runtime import INDEX, Buckets, chosen, read_index
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "buckets.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "buckets.json").read_text())
 
 
 def array(flat: dict[str, Any]) -> Array:

@@ -20,9 +20,9 @@ from edgekit.model.folder import save_model
 from edgekit.model.program import Capture
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.pipeline.outcome import Build
-from edgekit_targets.onnx.bucket_runtime import INDEX, WEIGHTS
 from edgekit.target import Job
 from edgekit.testing import TargetContract, small_model
+from edgekit_targets.onnx.bucket_runtime import INDEX, WEIGHTS
 from edgekit_targets.onnx.buckets import TARGET
 from tests.builds import without_report
 from tests.manifests import resealed

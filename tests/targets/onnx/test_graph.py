@@ -11,10 +11,10 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from edgekit_arrcoc.texture import texture_array
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgekit_arrcoc.texture import texture_array
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.contract import checked
 from edgekit.model.graph import capture

@@ -10,10 +10,10 @@ import pytest
 from onnx import helper
 
 from edgekit.model.sources import resolve_model
-from edgekit_targets.onnx.passes import weight_only
 from edgekit.pipeline import run
 from edgekit.pipeline.outcome import Build
 from edgekit.testing import SMALL, QuietListener, TargetContract
+from edgekit_targets.onnx.passes import weight_only
 from tests.targets.onnx.passes.graphs import model, rounded
 
 NAME = "onnx-int8-dynamic"

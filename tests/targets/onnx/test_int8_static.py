@@ -15,8 +15,8 @@ from PIL import Image
 
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
-from edgekit_targets.onnx.quantization.calibration import LEAST
 from edgekit.testing import TargetContract
+from edgekit_targets.onnx.quantization.calibration import LEAST
 from tests.targets.onnx.quantization.listening import Silent
 
 NAME = "onnx-int8-static"

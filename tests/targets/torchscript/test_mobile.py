@@ -13,7 +13,7 @@ from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Target
 from edgekit.testing import TargetContract
-from edgekit_targets.torchscript.export import mobile as torch_mobile
+from edgekit_targets.torchscript import mobile as torch_mobile
 from edgekit_targets.torchscript.export import export as torchscript
 from tests.targets import phone_models
 

@@ -14,13 +14,13 @@ from edgekit.hosts import process
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import plan, run, worker
 from edgekit.reference import golden
-from edgekit_targets.web.export import server as static
 from edgekit.testing import SMALL, QuietListener, TargetContract
-from edgekit_targets.web.export import site as _site
+from edgekit_targets.web import server as static
+from edgekit_targets.web import site
 from edgekit_targets.web.export import export as web
 from tests.manifests import read_result
 
-PAGE = Path(__file__).parents[2] / "web" / "index.html"
+PAGE = Path(__file__).parents[3] / "web" / "index.html"
 
 
 class TestWeb(TargetContract):
@@ -39,7 +39,7 @@ class TestWeb(TargetContract):
         assert not [path for path in expected if path not in sizes]
         assert "licences/onnxruntime/LICENSE" in sizes
         assert not [path for path in sizes if "asyncify" in path or "jsep" in path]
-        assert max(file.size for file in made.files) <= _site.LARGEST
+        assert max(file.size for file in made.files) <= site.LARGEST
         assert made.bundle.golden == golden.JSON
         assert [(v.name, v.target) for v in made.bundle.variants] == [("fp32", "onnx")]
         assert {v.place for v in made.verdicts} == {"wasm-fp32", "webgpu-fp32"}
@@ -102,7 +102,7 @@ class TestWeb(TargetContract):
 
 
 def test_hosts_are_told_the_policy_of_the_page(tmp_path: Path) -> None:
-    _site.write_headers(tmp_path)
+    site.write_headers(tmp_path)
     assert static.POLICY in PAGE.read_text()
     for name in ("_headers", "vercel.json", ".htaccess", "deploy/nginx.conf"):
         text = (tmp_path / name).read_text()
@@ -114,27 +114,27 @@ def test_a_wheels_page_is_unpacked(tmp_path: Path) -> None:
     (tmp_path / "site" / "ort").mkdir(parents=True)
     (tmp_path / "site" / "ort" / "a.wasm.xz").write_bytes(lzma.compress(b"abc"))
     (tmp_path / "site" / "ort" / "a.asyncify.wasm.xz").write_bytes(lzma.compress(b"abc"))
-    _site.copy(tmp_path / "site", tmp_path / "out")
+    site.copy(tmp_path / "site", tmp_path / "out")
     assert {p.name: p.read_bytes() for p in (tmp_path / "out" / "ort").iterdir()} == {"a.wasm": b"abc"}
 
 
 def test_without_node_the_page_of_a_checkout_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_site, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(_site, "PACKAGED", tmp_path / "packaged")
-    assert "reinstall edgekit from a wheel" in _site.unavailable_reason()
+    monkeypatch.setattr(site, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(site, "PACKAGED", tmp_path / "packaged")
+    assert "reinstall edgekit from a wheel" in site.unavailable_reason()
     (tmp_path / "package.json").write_text("{}")
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "npm is not installed" in _site.unavailable_reason()
+    assert "npm is not installed" in site.unavailable_reason()
     with pytest.raises(ExportError, match="npm is not installed: install Node 20"):
-        _site.find()
+        site.find()
     assert plan._installed({"web": web.TARGET}) == ()
 
 
 def test_a_file_that_hosts_refuse_is_an_error(tmp_path: Path) -> None:
     with (tmp_path / "model.onnx").open("wb") as file:
-        file.truncate(_site.LARGEST + 1)
+        file.truncate(site.LARGEST + 1)
     with pytest.raises(ExportError, match=r"'model\.onnx' has 25\.0 MiB, and common static hosts refuse"):
-        _site.compress(tmp_path, lambda done: None)
+        site.compress(tmp_path, lambda done: None)
 
 
 def test_compressed_bytes_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,16 +144,16 @@ def test_compressed_bytes_are_kept_by_content(tmp_path: Path, monkeypatch: pytes
     folder.mkdir()
     (folder / "a.js").write_text("let a = 1;" * 20_000)
     (folder / "b.png").write_bytes(b"0" * 2000)
-    _site.compress(folder, lambda done: None)
+    site.compress(folder, lambda done: None)
     assert brotli.decompress((folder / "a.js.br").read_bytes()) == (folder / "a.js").read_bytes()
     assert not (folder / "b.png.br").exists()
     for kept in (tmp_path / "cache" / "edgekit" / "compressed").iterdir():  # a damaged one is made again
         data = bytearray(kept.read_bytes())
         data[len(data) // 2] ^= 1
         kept.write_bytes(data)
-    _site.compress(folder, lambda done: None)
+    site.compress(folder, lambda done: None)
     assert brotli.decompress((folder / "a.js.br").read_bytes()) == (folder / "a.js").read_bytes()
     assert gzip.decompress((folder / "a.js.gz").read_bytes()) == (folder / "a.js").read_bytes()
     for library in (brotli, gzip):
         monkeypatch.setattr(library, "compress", lambda *_, **__: pytest.fail("compressed again"))
-    _site.compress(folder, lambda done: None)
+    site.compress(folder, lambda done: None)

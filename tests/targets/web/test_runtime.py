@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from edgekit.errors import NotVerifiedHere
-from edgekit_targets.web.export import browser
-from edgekit_targets.litert import browser as litert
 from edgekit.storage.packages import SUFFIXES
+from edgekit_targets.litert import browser as litert
+from edgekit_targets.web import browser
 from tests.skips import no_chromium
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from edgekit_arrcoc import nouns, presets, queries
+
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.reference import golden
 from edgekit.reference.adopt import obtain
-from edgekit_targets.web.export import samples as _samples
+from edgekit_targets.web import samples as samples_module
 from training import photographs, sets
 from training.scenes import CELL
 
@@ -47,8 +47,8 @@ def test_the_samples_of_the_shipped_model_show_what_stands_beside_them(
     spec: ModelSpec, reference: Path, answer: golden.Answer
 ) -> None:
     """By the scenes that the pictures were rendered from: each query's best patch has an object with all its words."""
-    samples = _samples.choose(spec, presets.HOME, reference, answer)
-    assert len(samples) == _samples.MOST
+    samples = samples_module.choose(spec, presets.HOME, reference, answer)
+    assert len(samples) == samples_module.MOST
     assert [sample.absent for sample in samples] == [False] * 7 + [True]
     records = json.loads((presets.HOME / "evaluation" / "evaluation.json").read_text())["images"]
     bank, words = photographs.held_out("evaluation"), queries.vocabulary()
@@ -80,7 +80,7 @@ def test_the_samples_of_the_shipped_model_show_what_stands_beside_them(
 def test_the_first_sample_brings_its_vector_and_the_model_what_it_was_trained_on(
     spec: ModelSpec, reference: Path, answer: golden.Answer, tmp_path: Path
 ) -> None:
-    _samples.write(spec, presets.HOME, reference, tmp_path, answer)
+    samples_module.write(spec, presets.HOME, reference, tmp_path, answer)
     told = json.loads((tmp_path / "samples.json").read_text())
     assert told["trained_on"] == spec.trained_on != ""
     assert ["vector" in row for row in told["samples"]] == [True] + [False] * 7

@@ -13,7 +13,7 @@ import pytest
 from edgekit.artifact.manifest import BundleInfo, Manifest
 from edgekit.artifact.store import commit
 from edgekit.errors import ArtifactError, UsageError
-from edgekit_targets.web.export import server as static
+from edgekit_targets.web import server as static
 from edgekit_targets.web.server import HEADERS, Server
 from tests.manifests import EXPORT, unchecked
 

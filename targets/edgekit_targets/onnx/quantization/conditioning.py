@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.model.spec import Array
+from edgekit.runtime import ort
+from edgekit.target import Option
 from edgekit_targets.onnx.passes import qdq
 from edgekit_targets.onnx.passes.groups import groups, linear_groups, nodes_of
 from edgekit_targets.onnx.passes.quant_config import ObservedRange
@@ -23,8 +25,6 @@ from edgekit_targets.onnx.passes.rounding import gridded_inputs, round_weights
 from edgekit_targets.onnx.passes.smoothquant import scale_channels, smooth
 from edgekit_targets.onnx.quantization import observers
 from edgekit_targets.onnx.quantization.calibration import Samples
-from edgekit.runtime import ort
-from edgekit.target import Option
 
 if TYPE_CHECKING:
     import onnx

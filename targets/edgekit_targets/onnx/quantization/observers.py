@@ -12,9 +12,9 @@ import numpy as np
 from edgekit.errors import ExportError
 from edgekit.model.input_rows import FIRST
 from edgekit.model.spec import Array
+from edgekit.runtime import ort
 from edgekit_targets.onnx.passes.quant_config import Method, ObservedRange
 from edgekit_targets.onnx.quantization.calibration import Samples
-from edgekit.runtime import ort
 
 if TYPE_CHECKING:
     import onnx

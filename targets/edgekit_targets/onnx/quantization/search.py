@@ -22,6 +22,9 @@ from edgekit.evaluate import timing
 from edgekit.judge.limits import INT8
 from edgekit.model.shapes import between
 from edgekit.model.spec import ModelSpec
+from edgekit.reference.batches import Batch
+from edgekit.storage.files import digest_text
+from edgekit.storage.packages import package_digest
 from edgekit_targets.onnx.passes import qdq, saturation
 from edgekit_targets.onnx.passes.groups import groups, multiplications, nodes_of
 from edgekit_targets.onnx.passes.quant_config import METHODS, Activation, Method, ObservedRange, QuantConfig
@@ -29,9 +32,6 @@ from edgekit_targets.onnx.quantization import observers
 from edgekit_targets.onnx.quantization.calibration import Samples, at_shapes, extra_inputs
 from edgekit_targets.onnx.quantization.evaluator import STRICTER, Evaluator, Quality, without_task
 from edgekit_targets.onnx.quantization.trials import Trial, TrialLog, display_name, write_table
-from edgekit.reference.batches import Batch
-from edgekit.storage.files import digest_text
-from edgekit.storage.packages import package_digest
 
 if TYPE_CHECKING:
     import onnx

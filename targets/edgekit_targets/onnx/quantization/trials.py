@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from edgekit_targets.onnx.passes.quant_config import QuantConfig
-from edgekit_targets.onnx.quantization.evaluator import Quality
 from edgekit.storage.door import SEAL, seal_of
 from edgekit.storage.files import load_json
+from edgekit_targets.onnx.passes.quant_config import QuantConfig
+from edgekit_targets.onnx.quantization.evaluator import Quality
 
 LOG = "tried.jsonl"
 TABLE = "trials.json"

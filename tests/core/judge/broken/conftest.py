@@ -19,7 +19,7 @@ from tests.command import exit_code
 from tests.core.judge.seeded.graph import Graph
 from tests.manifests import resealed
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 MODELS = "tests.core.judge.broken.models"
 PLACES = {"fp32": "onnx", "fp16": "onnx-fp16", "int8": "onnx-int8-dynamic"}
 """Precision -> the target by whose limits a graph is judged."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.detectors import MOST
 from tests.core.judge.broken.conftest import Change, Shell
 from tests.core.judge.broken.test_kinds import plus
 from tests.core.judge.seeded.graph import Graph
+from tests.detectors import MOST
 
 
 def permuted(g: Graph) -> None:

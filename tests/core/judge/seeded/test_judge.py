@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from edgekit_arrcoc.presets import arr_coc_tiny
 from onnxruntime.quantization import quantize_dynamic
 
-from edgekit_arrcoc.presets import arr_coc_tiny
 from edgekit.artifact.fact import Code
 from edgekit.judge.limits import FP16, FP32, INT8
 from edgekit.runtime.eager import EagerRuntime

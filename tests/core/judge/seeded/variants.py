@@ -11,7 +11,20 @@ import onnxruntime as ort
 from onnx import helper, numpy_helper, version_converter
 
 from tests.core.judge.seeded.bench import IMAGES
-from tests.core.judge.seeded.changes import DOUBLE, FLOAT, FLOAT16, HALF, ONE, K, both, every, patches, ranks, shaken, weight
+from tests.core.judge.seeded.changes import (
+    DOUBLE,
+    FLOAT,
+    FLOAT16,
+    HALF,
+    ONE,
+    K,
+    both,
+    every,
+    patches,
+    ranks,
+    shaken,
+    weight,
+)
 from tests.core.judge.seeded.faults import FAULTS
 from tests.core.judge.seeded.graph import Change, Graph
 

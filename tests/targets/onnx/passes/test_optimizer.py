@@ -12,11 +12,11 @@ from onnx import helper
 from edgekit.model.contract import checked
 from edgekit.model.graph import capture
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.runtime.ort import OrtRuntime
+from edgekit_targets.onnx.export import export as onnx_target
 from edgekit_targets.onnx.passes import foreign
 from edgekit_targets.onnx.passes.graph import save_graph
 from edgekit_targets.onnx.passes.optimizer import exact, fixed
-from edgekit.runtime.ort import OrtRuntime
-from edgekit_targets.onnx.export import export as onnx_target
 from tests.targets.onnx.passes.graphs import answers, model, operators, rounded
 
 CHANGES = {"Add": 1e-8, "Sub": 1e-12, "Mul": 1.000004, "Div": 0.999996}

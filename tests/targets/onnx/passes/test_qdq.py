@@ -7,11 +7,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from edgekit.runtime import ort
 from edgekit_targets.onnx.passes import qdq
 from edgekit_targets.onnx.passes.quant_config import METHODS, Method, ObservedRange, QuantConfig
 from edgekit_targets.onnx.quantization import observers
 from edgekit_targets.onnx.quantization.calibration import Samples
-from edgekit.runtime import ort
 from tests.targets.onnx.passes.graphs import answers, model, noise, optimized, rounded, weights
 
 

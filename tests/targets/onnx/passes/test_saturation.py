@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit_targets.onnx.passes import saturation
 from edgekit.runtime.ort import OrtRuntime
+from edgekit_targets.onnx.passes import saturation
 from tests.targets.onnx.passes.graphs import linear_in_qdq, model
 
 ROWS, DEEP, WIDE = 5, 7, 6

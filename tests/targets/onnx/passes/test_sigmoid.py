@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from edgekit_targets.onnx import qnn
 from edgekit_targets.onnx.passes import sigmoid
-from edgekit_targets.onnx.export import qnn
 from tests.targets.onnx.passes.graphs import answers, model
 
 X = np.linspace(-30, 30, 1024, dtype=np.float32)[None]

@@ -10,9 +10,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from edgekit.model.spec import Array
+from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets.onnx.passes import saturation, weight_only
 from edgekit_targets.openvino.runtime import OpenvinoRuntime
-from edgekit.runtime.ort import OrtRuntime
 from tests.targets.onnx.passes.graphs import answers, model, rounded, weights
 
 

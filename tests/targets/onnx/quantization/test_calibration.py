@@ -12,11 +12,11 @@ import edgekit
 from edgekit.errors import CalibrationError, DataError
 from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.spec import Evaluation
-from edgekit_targets.onnx.quantization import calibration
-from edgekit_targets.onnx.quantization.calibration import LEAST, samples
 from edgekit.reference import dataset
 from edgekit.reference.pictures import photographs
 from edgekit.testing import small_model
+from edgekit_targets.onnx.quantization import calibration
+from edgekit_targets.onnx.quantization.calibration import LEAST, samples
 
 SIZE = 96
 

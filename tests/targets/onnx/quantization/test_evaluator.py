@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from edgekit.reference.batches import stress_batch
+from edgekit.testing import small_model
 from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import AT_A_SHAPE, extra_inputs
 from edgekit_targets.onnx.quantization.evaluator import Evaluator
-from edgekit.reference.batches import stress_batch
-from edgekit.testing import small_model
 
 Step = tuple[str, list[str], str]
 

@@ -30,7 +30,9 @@ BASELINE_MS = 2.0
 
 
 def test_int8_that_destroys_top_k_is_rejected(tmp_path: Path) -> None:
-    outcome = run.export(resolve_model("tests.targets.onnx.passes.outliers:spec"), (INT8,), tmp_path / "outliers", {}, Silent())
+    outcome = run.export(
+        resolve_model("tests.targets.onnx.passes.outliers:spec"), (INT8,), tmp_path / "outliers", {}, Silent()
+    )
     assert outcome["onnx"].status == "verified", outcome["onnx"].sentences
     row = outcome[INT8]
     assert row.status == "rejected"
