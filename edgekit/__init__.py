@@ -13,15 +13,11 @@ if TYPE_CHECKING:
     from edgekit.api import (
         Build,
         TargetOutcome,
-        explain,
         export,
         import_result,
         load,
         local,
         pack,
-        profile,
-        pull,
-        push,
         quantize,
         record,
         targets,
@@ -37,15 +33,11 @@ if TYPE_CHECKING:
 _API = (
     "Build",
     "TargetOutcome",
-    "explain",
     "export",
     "import_result",
     "load",
     "local",
     "pack",
-    "profile",
-    "pull",
-    "push",
     "quantize",
     "record",
     "soak",
@@ -69,7 +61,6 @@ __all__ = [
     "Parts",
     "TargetOutcome",
     "__version__",
-    "explain",
     "export",
     "import_result",
     "joined",
@@ -77,9 +68,6 @@ __all__ = [
     "local",
     "metrics",
     "pack",
-    "profile",
-    "pull",
-    "push",
     "quantize",
     "record",
     "soak",
@@ -92,7 +80,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("edgekit")
+        return version("edgekit-export")
     if name == "metrics":
         return import_module("edgekit.metrics")
     if name not in _HOMES:

@@ -16,19 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from edgekit_inspect import attribution
-from edgekit_inspect.attribution import Attribution
-from edgekit_inspect.profile import SECONDS, Request, part_of, write_profile
-from edgekit_inspect.profile import profile as measure
-from edgekit_provenance import bill, signature
-from edgekit_stores.api import local, pull, push
-from edgekit_stores.object_store import require_folder
-
-from edgekit import registry, report
-from edgekit.artifact.profile import Profile
-from edgekit.artifact.run_record import CACHE, MODEL, PARTS, REFERENCE
+from edgekit import doors, registry
+from edgekit.artifact.run_record import MODEL, PARTS, REFERENCE
 from edgekit.errors import UsageError
-from edgekit.model.folder import load_builds_model
 from edgekit.model.parts import Parts
 from edgekit.model.spec import Evaluation, ModelSpec
 from edgekit.model.words import Given
@@ -43,6 +33,7 @@ from edgekit.progress import Style, shown
 from edgekit.reference.dataset import check_folder
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
+from edgekit.storage.address import require_folder, url_of
 from edgekit.storage.host_errors import as_sentences
 
 if TYPE_CHECKING:
@@ -53,7 +44,6 @@ if TYPE_CHECKING:
 BUILDS = Path("build")
 DEFAULT_MODEL = "arr-coc-tiny"
 INT8 = "onnx-int8-static"
-PROFILE = "profile"
 
 
 @as_sentences()
@@ -134,19 +124,18 @@ def export(
     require_folder(output, "builds are made")
     said = Said(example, axes, inputs, outputs, weights, ema, task)
     beside = Data(evaluation, calibration, data, metric)
-    wanted, given, there, allowed = _names(targets), options or {}, _texts(places), _texts(budget)
-    signer = None if sign is None else signature.signer_of(Path(sign))
-    if bom:
-        bill.require_library()
+    wanted, given, there, allowed = names_in(targets), options or {}, _texts(places), _texts(budget)
+    sign_build = None if sign is None else doors.hook("sign_build")(Path(sign))
+    write_bill = doors.hook("write_bill")() if bom else None
 
     def one(spec: ModelSpec, folder: Path, names: tuple[str, ...] = wanted, command: str = "") -> Build:
         with shown(progress) as listener:
             criteria = run.Criteria(there, budget=allowed)
             build = run.export(spec, names, folder, given, listener, fresh, command, criteria)
-        if bom:
-            bill.write_bill(build)
-        if signer is not None:
-            signature.sign(build, bom, signer)
+        if write_bill is not None:
+            write_bill(build)
+        if sign_build is not None:
+            sign_build(build, bom)
         return build
 
     found = given_model.any_model(model, said)
@@ -236,7 +225,7 @@ def verify(
         key: Public ECDSA key (PEM) of whoever must have signed the build; None asks for no signature.
         progress: As for `export`.
     """
-    criteria, only = run.Criteria(_texts(places), images, _texts(budget)), _names(targets)
+    criteria, only = run.Criteria(_texts(places), images, _texts(budget)), names_in(targets)
     public = None if key is None else Path(key)
     folder = local(build, key=key, writable=True, progress=progress)
 
@@ -280,7 +269,7 @@ def soak(
     public = None if key is None else Path(key)
     folder = local(build, key=key, writable=True, progress=progress)
     with shown(progress) as listener:
-        return run.soak(folder, listener, Soak(seconds, seed), _names(targets), trust_build, public)
+        return run.soak(folder, listener, Soak(seconds, seed), names_in(targets), trust_build, public)
 
 
 def pack(
@@ -311,7 +300,7 @@ def pack(
     """
     folder = local(build, writable=True, progress=progress)
     with shown(progress) as listener:
-        return run.pack(folder, Path(output), listener, _texts(places), images, _names(targets), trust_build)
+        return run.pack(folder, Path(output), listener, _texts(places), images, names_in(targets), trust_build)
 
 
 def import_result(
@@ -380,65 +369,23 @@ def record(
     return folder
 
 
-def explain(artifact: str | Path, *, images: int = 8) -> Attribution:
-    """Tell in which modules an fp16 or INT8 ONNX artifact's error starts, and where it grows.
+def local(
+    build: str | Path, *, key: str | Path | None = None, writable: bool = False, progress: Style = "auto"
+) -> Path:
+    """Return the folder of a build, or of an artifact in it, that a path or a URL in a store names.
+
+    A path is returned as it is. A URL's build is fetched into the user's cache, and checked.
 
     Args:
-        artifact: The artifact's folder in its build.
-        images: Evaluation images to run.
-    """
-    return attribution.explain(local(artifact, writable=True), images)
-
-
-@as_sentences()
-def profile(
-    model: Model = DEFAULT_MODEL,
-    *,
-    example: Any = None,
-    device: str = "cpu",
-    batches: Iterable[int] = (1,),
-    modes: Iterable[str] = (),
-    module: str = "",
-    rate: float = 0.0,
-    seconds: float = SECONDS,
-    output: str | Path | None = None,
-    trust_build: bool = False,
-    progress: Style = "auto",
-) -> Profile:
-    """Time a model in each mode that PyTorch has, and what compiling costs; of a build its verified artifacts too.
-
-    Args:
-        model: As for `export`; or a build's folder or URL.
-        example: As for `export`.
-        device: "cpu" or "cuda".
-        batches: Batch sizes.
-        modes: Their names; empty means all.
-        module: Path of one module that is profiled alone, as in `named_modules()`; empty for the whole model.
-        rate: Runs a second, for the time after which compiling has paid; 0 for none.
-        seconds: How long each mode is timed, at least.
-        output: Folder for profile.json and profile.svg; None writes those of a build into its `cache`, else none.
-        trust_build: As for `verify`.
+        build: A path, or a URL such as "s3://bucket/arr-coc-tiny" or ".../onnx" of an artifact in it.
+        key: Public ECDSA key (PEM) of whoever must have signed what is fetched.
+        writable: Whether the caller writes into the build: it is then a fresh copy.
         progress: As for `export`.
     """
-    if isinstance(model, str) and "://" in model:
-        model = local(model, writable=True, progress=progress)
-    build = Path(model) if isinstance(model, str | Path) and (Path(model) / MODEL).is_dir() else None
-    if build is not None:
-        spec = load_builds_model(build / MODEL, trust_build)
-    else:
-        spec = given_model.given(model, Said(example))
-    spec = part_of(spec, module) if module else spec
-    request = Request(device, tuple(batches), _names(modes), rate, seconds, None if module else build, trust_build)
-    with shown(progress) as listener:
-        done = measure(spec, request, lambda share, text: listener.progress(PROFILE, share, text))
-        listener.done(PROFILE)
-    own = build / CACHE if build is not None and not module else None
-    folder = Path(output) if output is not None else own
-    if folder is not None:
-        write_profile(done, folder)
-    if build is not None and folder == own:
-        report.write_report(build)
-    return done
+    if not (url := url_of(build)):
+        return Path(build)
+    folder: Path = doors.hook("fetch_build")(url, key=key, writable=writable, progress=progress)
+    return folder
 
 
 def targets() -> dict[str, TargetInfo]:
@@ -446,7 +393,7 @@ def targets() -> dict[str, TargetInfo]:
     return {name: registry.info(name, target) for name, target in registry.loadable()[0].items()}
 
 
-def _names(targets: Iterable[str]) -> tuple[str, ...]:
+def names_in(targets: Iterable[str]) -> tuple[str, ...]:
     names = (targets,) if isinstance(targets, str) or not isinstance(targets, Iterable) else tuple(targets)
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise UsageError(f"{wrong[0]!r} is not a target's name: `edgekit targets` lists them")
@@ -459,6 +406,5 @@ def _texts(given: Iterable[str]) -> tuple[str, ...]:
 
 __all__ = [
     "Build", "LoadedArtifact", "TargetInfo", "TargetOutcome",
-    "explain", "export", "import_result", "load", "local", "pack", "profile", "pull", "push", "quantize", "record",
-    "targets", "verify",
+    "export", "import_result", "load", "local", "pack", "quantize", "record", "targets", "verify",
 ]  # fmt: skip

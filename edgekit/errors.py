@@ -22,7 +22,14 @@ Anything else that escapes is a bug of edgekit: exit code 1 and a traceback.
 from __future__ import annotations
 
 import difflib
+import functools
+import json
 from collections.abc import Iterable
+from importlib import metadata
+from urllib.parse import unquote, urlsplit
+
+DISTRIBUTION = "edgekit-export"
+"""The name of edgekit's distribution on package indexes."""
 
 
 class EdgekitError(Exception):
@@ -123,3 +130,16 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def reason(error: Exception) -> str:
     """What a library says of an error, in a line; the error's name where it says nothing."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+@functools.cache
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra of edgekit to this environment, whichever way edgekit is installed here."""
+    try:
+        record = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        record = None
+    origin = json.loads(record) if record else {}
+    if origin.get("dir_info", {}).get("editable"):
+        return f"pip install -e '{unquote(urlsplit(origin['url']).path)}[{extra}]'"
+    return f"pip install '{DISTRIBUTION}[{extra}]'"

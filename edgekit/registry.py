@@ -1,38 +1,31 @@
-"""Name -> target.
+"""Targets by name, what each needs here, and the order in which they are made.
 
-Built-in targets are the files of `edgekit_targets`; third parties use the entry point group `edgekit.targets`. Listing
-names imports nothing; `find` imports one module. A broken plug-in breaks only itself.
+Targets are declared by entry points of the group `edgekit.targets` (`edgekit.doors`), edgekit's own too.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata, util
-from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.option import OptionValue
-from edgekit.errors import DependencyError, UsageError, suggestion
+from edgekit.doors import EDGEKIT, Door, Entry
+from edgekit.errors import DISTRIBUTION, DependencyError, UsageError, suggestion
 from edgekit.storage import environment
 from edgekit.storage.packages import package_digest
 from edgekit.target import Need, Target
 
-GROUP = "edgekit.targets"
-BUILT_IN = "edgekit_targets"
+TARGETS: Door[Target] = Door("edgekit.targets", "target", "edgekit.target:Target")
 PROGRAM = "program"
 BASIC_SOURCES = ("model", PROGRAM)
 ALL = "all"
-EDGEKIT = "edgekit"
 INTERPRETER = "mil_interpreter"
-"""The origin of built-in targets."""
 LIBRARIES = (
-    EDGEKIT,
+    DISTRIBUTION,
     "torch",
     "numpy",
     "onnx",
@@ -43,16 +36,6 @@ LIBRARIES = (
     "pillow",
 )
 """Of edgekit's own requirements those that decide what is in an artifact."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Where a target is declared: a module and an attribute, and who brings it."""
-
-    name: str
-    module: str
-    attribute: str
-    origin: str
 
 
 @dataclass(frozen=True)
@@ -85,8 +68,8 @@ class TargetInfo:
 
 
 def available() -> dict[str, Entry]:
-    """Every target by name, sorted; nothing is imported. Of two that have one name the first is there."""
-    return _read()[0]
+    """Return every target's entry point by name, sorted; nothing is imported."""
+    return TARGETS.entries()
 
 
 def find(name: str) -> Target:
@@ -95,20 +78,12 @@ def find(name: str) -> Target:
     Raises:
         UsageError: If there is no such target (with the nearest name), its module is broken, or two have its name.
     """
-    return _found(name, *_read())
+    return TARGETS.find(name)
 
 
 def loadable() -> tuple[dict[str, Target], dict[str, str]]:
-    """All targets that import, and for what is broken, by target or by name and package, the sentence that says why."""
-    entries, twice = _read()
-    targets: dict[str, Target] = {}
-    broken: dict[str, str] = {f"{name} (declared twice)": str(why) for name, why in twice.items()}
-    for name in entries:
-        try:
-            targets[name] = _found(name, entries, twice)
-        except UsageError as error:
-            broken[name] = str(error)
-    return targets, broken
+    """Return all targets that can be imported, and why each other one cannot, by name."""
+    return TARGETS.load_all()
 
 
 def info(name: str, target: Target) -> TargetInfo:
@@ -256,68 +231,6 @@ def ordered(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, .
     for name in chosen:
         visit(name, ())
     return tuple(order)
-
-
-def _read() -> tuple[dict[str, Entry], dict[str, UsageError]]:
-    """Every target by name, sorted, and for each name that is declared more than once the error that says by whom."""
-    entries: dict[str, Entry] = {}
-    twice: dict[str, UsageError] = {}
-    for entry in (*_built_in(), *_plug_ins()):
-        first = entries.setdefault(entry.name, entry)
-        if entry != first:
-            twice[entry.name] = UsageError(
-                f"two targets are called '{entry.name}': {first.origin} and {entry.origin}; uninstall one of them"
-            )
-    return dict(sorted(entries.items())), twice
-
-
-def _found(name: str, entries: Mapping[str, Entry], twice: Mapping[str, UsageError]) -> Target:
-    """Import one of the entries; a built-in target keeps its name whoever else declares it."""
-    if name not in entries:
-        raise UsageError(f"no target '{name}': {suggestion(name, entries)}possible are {', '.join(entries)}")
-    entry = entries[name]
-    if name in twice and entry.origin != EDGEKIT:
-        raise twice[name]
-    if not entry.attribute:
-        raise UsageError(f"target '{name}' of {entry.origin} names no attribute: declare it as module:TARGET")
-    try:
-        target = getattr(importlib.import_module(entry.module), entry.attribute)
-    except (Exception, SystemExit) as error:  # a plug-in may do anything while it is imported
-        why = f"{type(error).__name__}: {error}"
-        raise UsageError(f"target '{name}' of {entry.origin} cannot be imported: {why}") from error
-    if not isinstance(target, Target):
-        raise UsageError(
-            f"target '{name}' of {entry.origin} is a {type(target).__name__}, not an edgekit.target.Target"
-        )
-    return target
-
-
-def _built_in() -> Iterable[Entry]:
-    found = util.find_spec(BUILT_IN)
-    for folder in (found.submodule_search_locations or []) if found else []:
-        for module in pkgutil.iter_modules([folder]):
-            if not module.name.startswith("_"):
-                name = module.name.replace("_", "-")
-                yield Entry(name, f"{BUILT_IN}.{module.name}", "TARGET", EDGEKIT)
-
-
-def _plug_ins() -> Iterable[Entry]:
-    return _declared_on(tuple((folder, _changed(folder)) for folder in sys.path))
-
-
-@functools.lru_cache(maxsize=2)
-def _declared_on(path: tuple[tuple[str, int], ...]) -> tuple[Entry, ...]:
-    """What packages on this path declare; read again where one was installed: it takes 20 ms, ten times a command."""
-    points = [(point, point.dist.name if point.dist else point.value) for point in metadata.entry_points(group=GROUP)]
-    return tuple(Entry(p.name, p.module, p.attr or "", f"package '{origin}'") for p, origin in points)
-
-
-def _changed(folder: str) -> int:
-    """When something was last added to a folder or removed from it, in ns; 0 where there is none."""
-    try:
-        return Path(folder).stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _there(need: Need) -> bool:

@@ -32,6 +32,7 @@ from typing import Literal, Protocol, TypeVar
 
 from edgekit.artifact.manifest import Manifest, Variant
 from edgekit.artifact.option import Option, OptionValue
+from edgekit.errors import install_command
 from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.runtime.protocol import Runtime, SelfTimed, Timings
 from edgekit.storage import environment
@@ -212,7 +213,7 @@ class Need:
         """The command that installs it."""
         if self.environment:
             return environment.command(self.environment)
-        return self.hint or f"pip install 'edgekit[{self.extra}]'"
+        return self.hint or install_command(self.extra)
 
 
 @dataclass(frozen=True, kw_only=True)

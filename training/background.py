@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from edgekit_arrcoc.counter_rng import Chance
 from torch import Tensor
 
+from edgekit_arrcoc.counter_rng import Chance
 from training.drawing import TEXTURES, TURN, Strokes, rotate, weave
 
 KINDS = ("gradient", "clouds", "pattern", "photograph")

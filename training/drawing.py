@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from edgekit_arrcoc.counter_rng import MASK, scramble
 from torch import Tensor
+
+from edgekit_arrcoc.counter_rng import MASK, scramble
 
 UNIT = 1024
 """A shape's radius in its own coordinates."""

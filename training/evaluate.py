@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 import torch
-from edgekit_arrcoc.model import ArrCoc
-from edgekit_arrcoc.nouns import NAMES
-from edgekit_arrcoc.queries import DRAWN, concept_table
 from torch import Tensor
 
 from edgekit.model.spec import Array
+from edgekit_arrcoc.model import ArrCoc
+from edgekit_arrcoc.nouns import NAMES
+from edgekit_arrcoc.queries import DRAWN, concept_table
 from training import flat, naming, obvious, photographs, presence, questions, scores, sets, sprites
 from training.objects import Frame
 from training.scenes import render

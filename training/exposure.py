@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
-from edgekit_arrcoc.counter_rng import Chance
 from torch import Tensor
+
+from edgekit_arrcoc.counter_rng import Chance
 
 REFERENCE_EDGE = 224
 """Pixels over which the light across a scene is given."""

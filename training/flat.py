@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from edgekit_arrcoc.counter_rng import Chance
-from edgekit_arrcoc.queries import ATTRIBUTES
 from torch import Tensor
 
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.queries import ATTRIBUTES
 from training import exposure
 from training.background import gradient
 from training.drawing import SHAPES, TURN, Strokes, quarters, rotate, weave

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from edgekit_arrcoc.datasets import read_picture
 from torch import Tensor
 
 from edgekit.errors import UsageError
+from edgekit_arrcoc.datasets import read_picture
 from training.photographs import BANK_EDGE
 
 if TYPE_CHECKING:

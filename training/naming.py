@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
+
 from edgekit_arrcoc.counter_rng import Chance
 from edgekit_arrcoc.nouns import NAMES, NOUNS, UNSURE
 from edgekit_arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS, OBJECT, OUTLINE
-from torch import Tensor
-
 from training import questions
 from training.questions import ABSENT, HARD, NAMED, SHARES, SUBSETS, TRIES, Posed, _subset, _target
 from training.scenes import Scenes

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from edgekit_arrcoc import nouns
-from edgekit_arrcoc.queries import CONCEPTS, DRAWN
 
 from edgekit.model.spec import Array
+from edgekit_arrcoc import nouns
+from edgekit_arrcoc.queries import CONCEPTS, DRAWN
 
 ALIKE = 0.42
 """Cosine from which two words are alike to the encoder."""

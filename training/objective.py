@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
-from edgekit_arrcoc.model import ArrCoc
-from edgekit_arrcoc.nouns import NOUNS
 from torch import Tensor, nn
 
+from edgekit_arrcoc.model import ArrCoc
+from edgekit_arrcoc.nouns import NOUNS
 from training.fake_quant import Coarse
 from training.objects import Frame
 from training.questions import OUTLINE_FULL, Questions

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 import torch
-from edgekit_arrcoc.counter_rng import Chance
-from edgekit_arrcoc.queries import ATTRIBUTES
 from torch import Tensor
 
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.queries import ATTRIBUTES
 from training.drawing import TURN, Strokes, stamp
 
 EDGE = 224

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from edgekit_arrcoc.model import ArrCoc
-from edgekit_arrcoc.queries import ATTRIBUTES, vocabulary
 
 from edgekit.model.spec import Array
+from edgekit_arrcoc.model import ArrCoc
+from edgekit_arrcoc.queries import ATTRIBUTES, vocabulary
 
 CSS = {
     "red": ("red", 0xFF0000),
@@ -121,7 +121,6 @@ def measure(model: ArrCoc, threshold: float) -> Found:
 def main() -> None:
     """Measure the shipped model."""
     from edgekit_arrcoc.presets import HOME, arr_coc_tiny
-
     from training import presence
 
     model = arr_coc_tiny().module

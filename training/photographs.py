@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from edgekit_arrcoc.counter_rng import Chance
-from edgekit_arrcoc.datasets import read_picture
-from edgekit_arrcoc.presets import HOME
 from torch import Tensor
 
 from edgekit.errors import CheckpointError
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.datasets import read_picture
+from edgekit_arrcoc.presets import HOME
 from training import exposure
 from training.background import soften
 

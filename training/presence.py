@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from edgekit_arrcoc.presets import PRESENCE
 
 from edgekit.errors import CheckpointError
 from edgekit.model.spec import Array
+from edgekit_arrcoc.presets import PRESENCE
 from training.scores import auroc
 
 SEEN = 0.25

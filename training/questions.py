@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from edgekit_arrcoc.counter_rng import Chance
-from edgekit_arrcoc.queries import ATTRIBUTES, MEANINGS, OBJECT, OUTLINE
 from torch import Tensor
 
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.queries import ATTRIBUTES, MEANINGS, OBJECT, OUTLINE
 from training.scenes import CELL, Scenes
 
 KINDS = ("attributes", "anything", "outlines")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from edgekit_arrcoc.datasets import covered
 
 from edgekit.model.spec import Array
+from edgekit_arrcoc.datasets import covered
 
 Floats = npt.NDArray[np.float64]
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from edgekit.model.spec import Array
 from edgekit_arrcoc.counter_rng import Chance
 from edgekit_arrcoc.datasets import CALIBRATION_PICTURES, digest
 from edgekit_arrcoc.presets import HOME
 from edgekit_arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS
-from torch import Tensor
-
-from edgekit.model.spec import Array
 from training import flat, naming, photographs, questions, scenes, sprites
 from training.objects import EDGE
 

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from edgekit_arrcoc.counter_rng import Chance
-from edgekit_arrcoc.nouns import GROUPS, NOUNS
-from edgekit_arrcoc.queries import ATTRIBUTES, MEANINGS
 from torch import Tensor
 
 from edgekit.errors import UsageError
+from edgekit_arrcoc.counter_rng import Chance
+from edgekit_arrcoc.nouns import GROUPS, NOUNS
+from edgekit_arrcoc.queries import ATTRIBUTES, MEANINGS
 from training.drawing import SHAPES, UNIT, rotate
 from training.names import ALSO, SLUGS
 from training.objects import COLOURS, MARGIN, SIZES, Layer, Things

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import torch
 import torch.distributed as distributed
-from edgekit_arrcoc.model import TINY, ArrCoc, initialize
-from edgekit_arrcoc.queries import concept_table
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from edgekit_arrcoc.model import TINY, ArrCoc, initialize
+from edgekit_arrcoc.queries import concept_table
 from training import evaluate, gather, presence, sprites
 from training.fake_quant import LEVELS, Coarse, on_grid
 from training.objective import Batch, Trainee, crop

@@ -17,13 +17,14 @@ from typing import Annotated, TextIO
 import typer
 
 from edgekit.cli.completion import model_names, place_names, target_names
-from edgekit.cli.help import App
+from edgekit.cli.help import Commands
 from edgekit.errors import UsageError
 
 CLEAN, USER_ERROR, REJECTED, INTERRUPTED, TERMINATED = 0, 2, 3, 130, 143
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
 
-app = App(
+app = typer.Typer(
+    cls=Commands,
     name="edgekit",
     help="Export a trained model to everything the edge runs, and prove each artifact against a recorded reference.",
     no_args_is_help=True,

@@ -33,19 +33,19 @@ from edgekit.cli.arguments import (
     RequireSignature,
     TrustBuild,
     Verbose,
-    app,
     print_json,
     required,
 )
 from edgekit.cli.completion import among, int8_values, option_values, selections
+from edgekit.cli.help import epilog
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
     from edgekit.pipeline.outcome import Build
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit export`\n\n`edgekit export -t onnx -t onnx-fp16`\n\n"
+@epilog(
+    "Examples:\n\n`edgekit export`\n\n`edgekit export -t onnx -t onnx-fp16`\n\n"
     "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`\n\n"
     "`edgekit export mypkg.mymodule:factory --weights unet.pt --name my-unet --author Me --licence MIT -t onnx`\n\n"
     "`edgekit export -t onnx -O onnx.opset=21`\n\n`edgekit export -t onnx --place openvino --budget p50=20ms,size=14MB`"
@@ -137,8 +137,8 @@ def export(
     conclude(build, as_json, quiet, verbose)
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit capture mypkg.mymodule:factory --inputs images:shape=1,3,64,64 -o net-captured`\n\n"
+@epilog(
+    "Examples:\n\n`edgekit capture mypkg.mymodule:factory --inputs images:shape=1,3,64,64 -o net-captured`\n\n"
     "`edgekit capture mypkg.mymodule:factory --inputs ids:shape=1,16,dtype=int64,range=0..99 "
     "--axes ids:0=batch,1=length:1..512 -o net-captured`\n\n`edgekit export capture:net-captured -t onnx`"
 )
@@ -164,8 +164,8 @@ def capture(
         print(f"captured: {folder}")
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit quantize`\n\n`edgekit quantize --search full`\n\n"
+@epilog(
+    "Examples:\n\n`edgekit quantize`\n\n`edgekit quantize --search full`\n\n"
     "`edgekit quantize --method entropy --calibration photos/`\n\n"
     "`edgekit quantize --place openvino --place ort-basic`"
 )
@@ -220,8 +220,8 @@ def quantize(
         sys.exit(REJECTED)
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit verify build/arr-coc-tiny`\n\n`edgekit verify --place openvino --place ort-basic`"
+@epilog(
+    "Examples:\n\n`edgekit verify build/arr-coc-tiny`\n\n`edgekit verify --place openvino --place ort-basic`"
     "\n\n`edgekit verify --place ort-cuda@ssh:me@gpu-box --images 16 -t onnx`"
     "\n\n`edgekit verify s3://bucket/arr-coc-tiny@production`"
     "\n\n`edgekit verify build/mine --trust-build`\n\n`edgekit verify build/theirs --key release.pub`"
@@ -288,7 +288,7 @@ def verify(
     conclude(verification, as_json, quiet, verbose)
 
 
-@app.command(epilog="Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")
+@epilog("Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")
 def reference(
     model: ModelName = "arr-coc-tiny",
     device: Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among("cpu", "cuda"))] = "cpu",

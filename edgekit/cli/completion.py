@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 def model_names(incomplete: str) -> list[str]:
     """Presets; paths are the shell's own."""
-    from edgekit.model.sources import PRESETS
+    from edgekit.model.sources import presets
 
-    return [name for name in PRESETS if name.startswith(incomplete)]
+    return [name for name in presets() if name.startswith(incomplete)]
 
 
 def place_names(incomplete: str) -> list[str]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import tempfile
 from importlib import metadata, util
 from pathlib import Path
 
-from edgekit import registry
-from edgekit.errors import EdgekitError
+from edgekit import doors, registry
+from edgekit.errors import EdgekitError, UsageError
 from edgekit.hosts import process
-from edgekit.hosts.catalogue import ADB, RUNTIMES
 from edgekit.pipeline.asked import not_installed
 from edgekit.reference.record import host
+from edgekit.runtime.processor import int8_arithmetic
 from edgekit.storage import environment
-from edgekit_targets.onnx.passes import saturation
 
 LIBRARIES = ("edgekit", "torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "coremltools", "executorch")
 
@@ -30,9 +28,9 @@ def examine() -> dict[str, dict[str, str]]:
     states = broken | dict.fromkeys(targets, "installed") | not_installed(targets)
     return {
         "versions": versions,
-        "host": host() | {"cuda device": cuda, "int8 arithmetic": saturation.processor()},
+        "host": host() | {"cuda device": cuda, "int8 arithmetic": int8_arithmetic()},
         "targets": dict(sorted(states.items())),
-        "places": {name: _place(name) for name in RUNTIMES},
+        "places": {name: _place(name) for name in doors.places.entries()},
         "environments": environments(),
     }
 
@@ -47,12 +45,14 @@ def environments() -> dict[str, str]:
 
 def _place(name: str) -> str:
     """Whether artifacts can be judged there, or what is missing."""
-    runtime = RUNTIMES[name]
-    if name == ADB:
-        found = "adb is here" if shutil.which("adb") else "needs adb: apt-get install adb"
-        return f"{found}; the phone's app: {runtime.install}; not verified here: no phone has run it"
-    if util.find_spec(runtime.kind) is None:
-        return f"needs {runtime.kind}: {runtime.install}"
+    try:
+        runtime = doors.places.find(name)
+    except UsageError as error:
+        return f"broken: {error}"
+    if runtime.status:
+        return str(doors.resolve(runtime.status)())
+    if util.find_spec(runtime.library) is None:
+        return f"needs {runtime.library}: {runtime.install}"
     provider = runtime.settings.get("provider")
     if provider is not None:
         import onnxruntime

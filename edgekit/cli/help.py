@@ -1,4 +1,4 @@
-"""How `--help` shows options: a flag without a value, since it takes none; a repeated option with that of one."""
+"""The group of all commands: each is a record (`edgekit.doors.Command`), and is imported when it is run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,30 @@ from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info, get_group
+from typer.models import CommandInfo
+
+from edgekit import doors
 
 F = TypeVar("F", bound=Callable[..., Any])
+MARKUP = "markdown"
 
 
-class Shown:
-    """What a command and a group share: the value of each option, as help shows it."""
+def epilog(text: str) -> Callable[[F], F]:
+    """Add examples to the end of a command's help."""
+
+    def add(function: F) -> F:
+        function.epilog = text  # type: ignore[attr-defined]  # read by `Commands`
+        return function
+
+    return add
+
+
+class OptionsAsTyped:
+    """Mixin: help shows a flag without a value, and a repeated option with the value of one."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters; Typer shows flags as `<bool>` and what is repeated as `<list[str]>`."""
+        """Return the parameters; Typer shows flags as `<bool>` and repeated options as `<list[str]>`."""
         params = super().get_params(ctx)  # type: ignore[misc]  # of the class that it is mixed into
         for param in params:
             if getattr(param, "is_flag", False):
@@ -26,20 +41,62 @@ class Shown:
         return list(params)
 
 
-class Command(Shown, TyperCommand):
+class Command(OptionsAsTyped, TyperCommand):
     """A command."""
 
 
-class Group(Shown, TyperGroup):
+class Group(OptionsAsTyped, TyperGroup):
     """A group of commands."""
 
 
+class Commands(Group):
+    """All commands that packages register. Their help lists them by their records, without importing them."""
+
+    lists_records = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names, panel by panel."""
+        records, _ = doors.commands.load_all()
+        return sorted(records, key=lambda name: (doors.PANELS.index(records[name].panel), name))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; None where there is none of that name.
+
+        Raises:
+            UsageError: If its package is broken.
+        """
+        if cmd_name not in doors.commands.entries():
+            return None
+        record = doors.commands.find(cmd_name)
+        if self.lists_records:
+            return TyperCommand(cmd_name, help=record.summary, rich_help_panel=record.panel, rich_markup_mode=MARKUP)
+        function = doors.resolve(record.function)
+        if isinstance(function, typer.Typer):
+            return get_group(function)
+        info = CommandInfo(
+            name=cmd_name,
+            cls=Command,
+            callback=function,
+            epilog=getattr(function, "epilog", None),
+            rich_help_panel=record.panel,
+        )
+        return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=MARKUP)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        self.lists_records = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.lists_records = False
+
+
 class App(typer.Typer):
-    """A Typer application whose commands show their options so."""
+    """A Typer application for commands with subcommands."""
 
     def __init__(self, **settings: Any):
         super().__init__(cls=Group, **settings)
 
     def command(self, *arguments: Any, **settings: Any) -> Callable[[F], F]:
-        """As Typer's."""
+        """Register a subcommand as Typer does."""
         return super().command(*arguments, cls=Command, **settings)

@@ -10,21 +10,12 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from edgekit_inspect import profile_command
-from edgekit_matrix import command as matrix_command
-from edgekit_serve import command as serve_command
-from edgekit_stores import commands as store_commands
 
-from edgekit.cli import build_commands, place_commands, project, report_commands, use_commands
+from edgekit.cli import project
 from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.storage.door import visible
 from edgekit.storage.host_errors import as_sentences
-
-__all__ = [
-    "app", "build_commands", "main", "matrix_command", "place_commands", "profile_command", "report_commands",
-    "serve_command", "store_commands", "use_commands",
-]  # fmt: skip
 
 
 def main() -> None:

@@ -8,38 +8,40 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, BuildFolder, Chosen, Images, Json, TrustBuild, app, print_json
+from edgekit.cli.arguments import DEFAULT_BUILD, BuildFolder, Chosen, Images, Json, TrustBuild, print_json
 from edgekit.cli.build_commands import conclude, progress_style
 from edgekit.cli.completion import among, place_names
-from edgekit.cli.help import App
+from edgekit.cli.help import App, epilog
 from edgekit.errors import UsageError
 from edgekit.storage import environment
 
 env = App(name="env", help="Make and show what some places and targets need.", no_args_is_help=True)
-app.add_typer(env)
 
 
-@app.command(epilog="Examples:\n\n`edgekit places`\n\n`edgekit places --json`")
+@epilog("Examples:\n\n`edgekit places`\n\n`edgekit places --json`")
 def places(as_json: Json = False) -> None:
     """List the places that `--place` takes: runtimes for all artifacts of a format, and targets' own places."""
+    from edgekit import doors
     from edgekit.cli.console import print_table
-    from edgekit.hosts.catalogue import RUNTIMES, own_places
+    from edgekit.hosts.catalogue import own_places
 
-    own = {name: f"own place of {', '.join(targets)}" for name, targets in own_places().items() if name not in RUNTIMES}
+    runtimes, _ = doors.places.load_all()
+
+    own = {name: f"own place of {', '.join(targets)}" for name, targets in own_places().items() if name not in runtimes}
     if as_json:
         rows = [
             {"name": n, "summary": r.summary, "opens": r.opens, "settings": dict(r.settings), "install": r.install}
-            for n, r in RUNTIMES.items()
+            for n, r in runtimes.items()
         ]
         more = [{"name": n, "summary": what, "opens": (), "settings": {}, "install": ""} for n, what in own.items()]
         print_json({"schema_version": 1, "places": rows + more})
         return
-    lines = [(n, r.summary, ", ".join(r.opens), r.install) for n, r in RUNTIMES.items()]
+    lines = [(n, r.summary, ", ".join(r.opens), r.install) for n, r in runtimes.items()]
     print_table(("place", "what", "opens", "install"), [*lines, *((n, what, "", "") for n, what in own.items())])
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit pack --place ort-cuda`\n\n"
+@epilog(
+    "Examples:\n\n`edgekit pack --place ort-cuda`\n\n"
     "`edgekit pack build/arr-coc-tiny -t onnx --place ort-cuda --images 16 -o pack.zip`\n\n"
     "There: unzip it, `python -m edgekit.evaluate` in the folder, and bring result.zip back to `edgekit import`."
 )
@@ -78,9 +80,8 @@ def pack(
     )
 
 
-@app.command(
-    "import",
-    epilog="Examples:\n\n`edgekit import result.zip`\n\n`edgekit import result.zip build/arr-coc-tiny`\n\n"
+@epilog(
+    "Examples:\n\n`edgekit import result.zip`\n\n`edgekit import result.zip build/arr-coc-tiny`\n\n"
     "`edgekit import result.json build/arr-coc-tiny --name pixel-8-onnx`",
 )
 def import_(

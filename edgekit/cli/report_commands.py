@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, BuildFolder, Json, app, print_json
+from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, BuildFolder, Json, print_json
 from edgekit.cli.build_commands import progress_style
+from edgekit.cli.help import epilog
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit report build/arr-coc-tiny`\n\n`edgekit report build/arr-coc-tiny --junit edgekit.xml`"
+@epilog(
+    "Examples:\n\n`edgekit report build/arr-coc-tiny`\n\n`edgekit report build/arr-coc-tiny --junit edgekit.xml`"
     "\n\n`edgekit report --history builds`"
 )
 def report(
@@ -28,9 +29,8 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
-    from edgekit_stores.api import local
-
     from edgekit import report as reports
+    from edgekit.api import local
 
     if history is not None:
         trend, page = reports.write_history(history)
@@ -51,8 +51,8 @@ def report(
         print("\n".join(paths))
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit diff main/arr-coc-tiny build/arr-coc-tiny`\n\n"
+@epilog(
+    "Examples:\n\n`edgekit diff main/arr-coc-tiny build/arr-coc-tiny`\n\n"
     "`edgekit diff main/arr-coc-tiny build/arr-coc-tiny --speed 50 --markdown`\n\n"
     "`edgekit diff s3://bucket/arr-coc-tiny@production build/arr-coc-tiny`\n\n"
     "`edgekit diff build/monday build/tuesday` of two matrices: verdicts, sizes and bytes, cell by cell."
@@ -69,8 +69,7 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Tell what became better or worse between two builds, by artifact, image and metric; exit 3 if any is worse."""
-    from edgekit_stores.api import local
-
+    from edgekit.api import local
     from edgekit.report.change import Allowed
     from edgekit.report.difference import are_matrices, compare_builds, compare_matrices
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import shlex
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,6 @@ import numpy as np
 from edgekit.errors import HostError, NotVerifiedHere, RuntimeMissingError, out_of_memory
 from edgekit.evaluate.engine import Questions, Timing, evaluate, first_line, start_up
 from edgekit.evaluate.rows import Array
-from edgekit.runtime.ort_session import OrtSession
-from edgekit.runtime.protocol import Runtime
-from edgekit_targets.inductor.cuda_runtime import TorchCudaRuntime
-from edgekit_targets.iree.session import IreeSession
-from edgekit_targets.onnx.qnn import QnnRuntime
-from edgekit_targets.openvino.runtime import OpenvinoRuntime
 
 PACK, RESULT, ARCHIVE = "pack.json", "result.json", "result.zip"
 HOME = Path(__file__).resolve().parents[2]
@@ -37,14 +32,6 @@ COMMAND_VARIABLE = "EDGEKIT_RUNNER_PYTHON"
 """What starts Python for one artifact, where that is not this Python: an emulator with its options."""
 TIMEOUT = 3 * 3600
 """Seconds for one artifact in one place."""
-OPENERS: Mapping[str, Callable[[Path, Mapping[str, str]], Runtime]] = {
-    "iree": IreeSession,
-    "onnxruntime": OrtSession,
-    "onnxruntime_qnn": QnnRuntime,
-    "openvino": OpenvinoRuntime,
-    "torch": TorchCudaRuntime,
-}
-"""What opens an artifact in a further place, by the kind of its runtime."""
 
 
 def main() -> None:
@@ -95,7 +82,8 @@ def _run(pack: dict[str, Any], place: str, target: str, out: Path) -> dict[str, 
             raise SystemExit(f"'{target}/{name}' is damaged: copy the pack again")
 
     def load() -> Any:
-        return OPENERS[where["runtime"]](folder / artifact["entry"], where["settings"])
+        module, _, opener = where["opener"].partition(":")
+        return getattr(importlib.import_module(module), opener)(folder / artifact["entry"], where["settings"])
 
     questions = [_questions(batch) for batch in pack["batches"]]
     started = start_up(load, next(questions[0].runs()))

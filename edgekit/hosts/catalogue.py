@@ -1,8 +1,8 @@
-"""Places by name: `PLACE`, `RUNTIME@HOST`, `HOST`, or `adb:SERIAL`.
+"""Places by name: `PLACE`, `RUNTIME@HOST`, `HOST`, or `DEVICES:SERIAL`.
 
-A place is a target's own (`cpu`, `wasm-fp32`, `interpreter` ...) or one of the runtimes here, which open the artifacts
-of any target that has their format. A host is this one, `ssh:USER@HOST`, `ssh:USER@HOST:PYTHON`, or `python:COMMAND`,
-where the command starts Python, for example of an emulated processor. `adb` is the phone on the cable.
+A place is a target's own (`cpu`, `wasm-fp32`, `interpreter` ...) or a runtime (`edgekit.doors.PlaceRuntime`), which opens
+the artifacts of any target that has its format. A host is this one, `ssh:USER@HOST`, `ssh:USER@HOST:PYTHON`, or
+`python:COMMAND`, where the command starts Python, for example of an emulated processor.
 """
 
 from __future__ import annotations
@@ -10,100 +10,19 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit import registry
+from edgekit import doors, registry
 from edgekit.artifact.manifest import Manifest
+from edgekit.doors import PlaceRuntime
 from edgekit.errors import UsageError, suggestion
 from edgekit.target import FP16, Target, Tolerance
-from edgekit_targets.onnx import qnn
-from edgekit_targets.onnx.bucket_runtime import is_index
 
-CUDA = "CUDAExecutionProvider"
-ONNX = ".onnx"
 DEFAULT_RUNTIME = "ort"
 SSH, PYTHON = "ssh:", "python:"
-ADB = "adb"
 SLOW_IMAGES = 8
 """Evaluation inputs that are asked where an answer takes seconds, unless the user says how many."""
-
-
-@dataclass(frozen=True)
-class RuntimeSettings:
-    """A runtime that opens artifacts of several targets, with its settings.
-
-    `kind` is what opens an artifact: "onnxruntime", "openvino", "iree", "torch", "android" or "onnxruntime_qnn". Names
-    of settings with a prefix go to the provider as they are. `opens` are the ends of files' names, of which `.onnx`
-    stands for a folder of them too (`edgekit_targets.onnx.bucket_runtime`); `install` is the command that installs it.
-    `emulated`: the processor is not the host's; it is asked at the default sizes, or those of a folder's files, for
-    each of which it compiles, and is not timed. `half`: it computes fp32 in fp16.
-    """
-
-    summary: str
-    kind: str = "onnxruntime"
-    settings: Mapping[str, str] = field(default_factory=dict)
-    install: str = "pip install 'edgekit[cpu]'"
-    opens: tuple[str, ...] = (ONNX,)
-    emulated: bool = False
-    half: bool = False
-
-
-def _ort(summary: str, **settings: str) -> RuntimeSettings:
-    return RuntimeSettings(summary, settings=settings)
-
-
-def _cuda(summary: str, tf32: str) -> RuntimeSettings:
-    settings = {"provider": CUDA, "provider.use_tf32": tf32}
-    return RuntimeSettings(summary, settings=settings, install="pip install 'edgekit[gpu]'")
-
-
-RUNTIMES: Mapping[str, RuntimeSettings] = {
-    "ort": _ort("ONNX Runtime on the CPU, as it is by default"),
-    "ort-extended": _ort("the same, without layout changes", optimization="enable_extended"),
-    "ort-basic": _ort("the same, with basic graph optimisations only", optimization="enable_basic"),
-    "ort-off": _ort("the same, without graph optimisations", optimization="disable_all"),
-    "ort-cuda": _cuda("ONNX Runtime on an NVIDIA GPU, fp32 without TF32", tf32="0"),
-    "ort-cuda-tf32": _cuda("the same as it is by default, with TF32", tf32="1"),
-    "ort-tensorrt": RuntimeSettings(
-        "ONNX Runtime on an NVIDIA GPU, in engines that TensorRT builds there, which no GPU has run yet",
-        settings={"provider": "TensorrtExecutionProvider"},
-        install="pip install 'edgekit[gpu]', and TensorRT's libraries",
-    ),
-    "openvino": RuntimeSettings(
-        "OpenVINO on the CPU, in fp32",
-        kind="openvino",
-        settings={"INFERENCE_PRECISION_HINT": "f32"},
-        install="pip install 'edgekit[openvino]'",
-        opens=(ONNX, ".xml"),
-    ),
-    "iree": RuntimeSettings(
-        "IREE on the CPU, for the processor that the code is for",
-        kind="iree",
-        install="pip install 'edgekit[iree]'",
-        opens=(".vmfb",),
-    ),
-    "torch-cuda": RuntimeSettings(
-        "PyTorch on an NVIDIA GPU, compiled, one CUDA graph a shape",
-        kind="torch",
-        settings={"device": "cuda"},
-        install="pip install torch",
-        opens=("program.pt2",),
-    ),
-    "qnn": RuntimeSettings(
-        "the emulator of Qualcomm's NPU, in fp16, at the default sizes; it is no phone",
-        kind=qnn.PACKAGE,
-        install=qnn.INSTALL,
-        emulated=True,
-        half=True,
-    ),
-    ADB: RuntimeSettings(
-        "an Android phone that adb reaches, in edgekit's bench app, which no phone has run yet",
-        kind="android",
-        install="./gradlew :bench:installDebug in mobile/android",
-        opens=(ONNX, ".pte", ".tflite", ".mnn"),
-    ),
-}
 _SERIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:%\[\]\-]*")
 _SSH = re.compile(r"ssh:(?P<host>[A-Za-z0-9_.][A-Za-z0-9_.@\-\[\]]*)(?::(?P<python>[^:\s]+))?")
 
@@ -112,8 +31,11 @@ _SSH = re.compile(r"ssh:(?P<host>[A-Za-z0-9_.][A-Za-z0-9_.@\-\[\]]*)(?::(?P<pyth
 class FurtherPlace:
     """A place that a user named: a target's own, which has no `runtime`, or a runtime on a host.
 
-    `name` is as reports print it; `host` as ssh takes it, or a phone's serial number, empty for this one or the only
-    phone; `python` the words that start Python there, empty for this process's own.
+    Attributes:
+        name: As reports print it.
+        runtime: Name of the runtime.
+        host: As ssh takes it, or a device's serial number; empty for this host or the only device.
+        python: The words that start Python there, empty for this process's own.
     """
 
     name: str
@@ -124,12 +46,17 @@ class FurtherPlace:
     @property
     def apart(self) -> bool:
         """Whether it is answered by a pack: on another host, by another Python on this one, or on a phone."""
-        return bool(self.host or self.python) or self.phone
+        return bool(self.host or self.python) or self.is_device
 
     @property
-    def phone(self) -> bool:
-        """Whether it is a phone on the cable, which answers a pack an artifact: its app may be killed by one."""
-        return self.runtime == ADB
+    def is_device(self) -> bool:
+        """Whether it is a phone or the like, which answers a pack an artifact: its app may be killed by one."""
+        return self.record is not None and bool(self.record.answer_pack)
+
+    @property
+    def record(self) -> PlaceRuntime | None:
+        """The runtime's record; None for a target's own place."""
+        return doors.places.find(self.runtime) if self.runtime else None
 
     @property
     def beside(self) -> bool:
@@ -149,12 +76,12 @@ class FurtherPlace:
     @property
     def settings(self) -> Mapping[str, str]:
         """Of the runtime. An emulator runs one thread: threads that wait for each other take all of its time."""
-        own = RUNTIMES[self.runtime].settings if self.runtime else {}
+        own = self.record.settings if self.record is not None else {}
         return {**own, "threads": "1"} if self.beside else own
 
     def tolerance(self, manifest: Manifest, target: Target) -> Tolerance:
         """What an artifact may differ from the reference by: as in its target's first place, or as fp16 may."""
-        half = bool(self.runtime) and RUNTIMES[self.runtime].half and manifest.precision == "fp32"
+        half = self.record is not None and self.record.computes_half and manifest.precision == "fp32"
         return FP16 if half else target.places[0].tolerance_of(manifest)
 
     def taken(self, manifest: Manifest) -> Manifest:
@@ -172,16 +99,21 @@ class FurtherPlace:
             target: Its own.
             packed: Whether it goes there in a pack, whose engine picks no file of a folder.
         """
-        if not self.runtime:
+        if self.record is None:
             return any(place.name == self.name for place in target.places_of(manifest))
-        files = RUNTIMES[self.runtime].opens
-        if is_index(manifest):
-            return ONNX in files and not packed and not self.apart
-        return manifest.entry.endswith(files) and not manifest.bundle.variants
+        if is_indexed(manifest, self.record):
+            return not packed and not self.apart
+        return manifest.entry.endswith(self.record.opens) and not manifest.bundle.variants
 
     @property
     def _emulated(self) -> bool:
-        return bool(self.runtime) and RUNTIMES[self.runtime].emulated
+        return self.record is not None and self.record.is_emulated
+
+
+def is_indexed(manifest: Manifest, runtime: PlaceRuntime) -> bool:
+    """Return whether an artifact is a folder with a file for each size, of which the runtime opens one at a time."""
+    index = f"{manifest.entry}/{runtime.folder_index}"
+    return bool(runtime.folder_index) and any(file.path == index for file in manifest.files)
 
 
 def further_place(name: str) -> FurtherPlace:
@@ -190,22 +122,23 @@ def further_place(name: str) -> FurtherPlace:
     Raises:
         UsageError: If there is no such place, runtime or host.
     """
-    if name.startswith(f"{ADB}:"):
-        return _by_serial(name)
+    device, colon, serial = name.partition(":")
+    if colon and device in doors.places.entries() and doors.places.find(device).answer_pack:
+        return _by_serial(name, device, serial)
     hosted = name.startswith((SSH, PYTHON))
     runtime, at, host = (DEFAULT_RUNTIME, "@", name) if hosted else name.partition("@")
-    if runtime not in RUNTIMES:
+    if runtime not in doors.places.entries():
         known = place_names()
         if runtime in known and not at:
             return FurtherPlace(runtime)
         raise UsageError(
-            f"no place '{name}': {suggestion(runtime, known)}possible are {', '.join(known)}, "
-            f"{ADB}:SERIAL, and {DEFAULT_RUNTIME} and the like with '@{SSH}USER@HOST' or '@{PYTHON}COMMAND' behind it"
+            f"no place '{name}': {suggestion(runtime, known)}possible are {', '.join(known)}, and "
+            f"{DEFAULT_RUNTIME} and the like with '@{SSH}USER@HOST' or '@{PYTHON}COMMAND' behind it"
         )
     if not at:
         return FurtherPlace(runtime, runtime)
-    if runtime == ADB:
-        raise UsageError(f"no place '{name}': a phone is on this host's cable; name it as {ADB}:SERIAL")
+    if doors.places.find(runtime).answer_pack:
+        raise UsageError(f"no place '{name}': a device is at this host; name it as {runtime}:SERIAL")
     if host.startswith(PYTHON):
         return _by_command(runtime, host)
     parts = _SSH.fullmatch(host)
@@ -216,11 +149,10 @@ def further_place(name: str) -> FurtherPlace:
     return FurtherPlace(f"{runtime}@{SSH}{parts['host']}", runtime, parts["host"], (parts["python"] or "python3",))
 
 
-def _by_serial(name: str) -> FurtherPlace:
-    serial = name.removeprefix(f"{ADB}:")
+def _by_serial(name: str, runtime: str, serial: str) -> FurtherPlace:
     if not _SERIAL.fullmatch(serial):
-        raise UsageError(f"no phone '{serial}': name it as `adb devices` does, for example {ADB}:emulator-5554")
-    return FurtherPlace(name, ADB, serial)
+        raise UsageError(f"no device '{serial}': name it by its serial number, for example {runtime}:emulator-5554")
+    return FurtherPlace(name, runtime, serial)
 
 
 def _by_command(runtime: str, host: str) -> FurtherPlace:
@@ -236,7 +168,8 @@ def _by_command(runtime: str, host: str) -> FurtherPlace:
 
 def place_names() -> tuple[str, ...]:
     """Every place on this host: the runtimes here, then the targets' own."""
-    return (*RUNTIMES, *(name for name in own_places() if name not in RUNTIMES))
+    runtimes = doors.places.entries()
+    return (*runtimes, *(name for name in own_places() if name not in runtimes))
 
 
 def own_places() -> dict[str, tuple[str, ...]]:

@@ -8,27 +8,27 @@ from __future__ import annotations
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
+from importlib import util
 from pathlib import Path
 
 import numpy as np
 
-import edgekit
+from edgekit import doors
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact
-from edgekit.errors import UsageError
+from edgekit.errors import DISTRIBUTION, UsageError
 from edgekit.evaluate.__main__ import PACK
-from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace
+from edgekit.hosts.catalogue import FurtherPlace
 from edgekit.reference.batches import Batch, applicable_batches, repeats
 from edgekit.reference.store import Reference
 from edgekit.storage.door import seal_of
 from edgekit.storage.files import digest_file, dump_json
 
 CARRIED = (
-    "__init__.py", "errors.py", "evaluate/__init__.py", "evaluate/__main__.py", "evaluate/engine.py",
-    "evaluate/rows.py", "evaluate/timing.py", "runtime/__init__.py", "runtime/iree_session.py",
-    "runtime/linear_gelu.py", "runtime/openvino.py", "runtime/ort_session.py", "runtime/patches.py",
-    "runtime/processor.py", "runtime/protocol.py", "runtime/qnn.py", "runtime/torch_cuda.py",
+    "edgekit", "edgekit.errors", "edgekit.evaluate", "edgekit.evaluate.__main__", "edgekit.evaluate.engine",
+    "edgekit.evaluate.rows", "edgekit.evaluate.timing", "edgekit.runtime", "edgekit.runtime.ort_session",
+    "edgekit.runtime.processor", "edgekit.runtime.protocol",
 )  # fmt: skip
-"""What of edgekit travels: it needs Python 3.10, numpy and a runtime."""
+"""Modules that travel in every pack: they need Python 3.10, numpy and a runtime. A place's record names further ones."""
 
 
 def write_pack(
@@ -65,14 +65,12 @@ def write_pack(
             (copies / file.path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path / file.path, copies / file.path)
         (copies / MANIFEST).write_text(manifest_text(manifests[target].model_copy(update={"results": ()})))
-    package = Path(edgekit.__file__).parent
-    for name in CARRIED:
-        copy = folder / package.name / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(package / name, copy)
+    runtimes = {place.runtime: doors.places.find(place.runtime) for place in places}
+    for module in dict.fromkeys((*CARRIED, *(name for runtime in runtimes.values() for name in runtime.carried))):
+        _carry(module, folder)
     timed = seconds > 0 and all(place.timed for place in places)
     whole = {
-        "schema_version": 2,
+        "schema_version": 3,
         "reference_sha256": recorded.sha256,
         "images": images,
         "seconds": seconds,
@@ -88,10 +86,11 @@ def write_pack(
         },
         "places": {
             place.runtime: {
-                "runtime": RUNTIMES[place.runtime].kind,
+                "opener": runtimes[place.runtime].opener,
                 "settings": dict(place.settings),
                 "timed": timed,
-                "install": RUNTIMES[place.runtime].install,
+                "install": runtimes[place.runtime].hint
+                or f"pip install '{DISTRIBUTION}[{runtimes[place.runtime].extra}]'",
             }
             for place in places
         },
@@ -100,6 +99,21 @@ def write_pack(
     identity = seal_of(whole, "id")
     (folder / PACK).write_text(dump_json({**whole, "id": identity}))
     return identity
+
+
+def _carry(module: str, folder: Path) -> None:
+    """Copy a module into a pack, in packages without anything else of theirs."""
+    spec = util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise UsageError(f"a place names the module '{module}' for packs, which cannot be imported")
+    path = Path(spec.origin)
+    home = folder.joinpath(*module.split("."))
+    copy = home / path.name if path.name == "__init__.py" else home.with_name(path.name)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    for package in copy.relative_to(folder).parents:
+        if package.name and not (folder / package / "__init__.py").exists():
+            (folder / package / "__init__.py").touch()
+    shutil.copyfile(path, copy)
 
 
 def archive(folder: Path, path: Path) -> None:

@@ -13,15 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit_hub import timm, transformers
-
 from edgekit.errors import CheckpointError, ModelError
 from edgekit.model import own_operators
 from edgekit.model.declared import declaration
 from edgekit.model.kept_sets import SETS, with_sets, write_sets
 from edgekit.model.program import Capture, holds_program, read_captured, write_captured
 from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, model_files, read_config
-from edgekit.model.sources import checkpoint, factory
+from edgekit.model.sources import checkpoint, factory, restore, runs_no_code
 from edgekit.model.spec import ModelSpec
 from edgekit.model.words import from_record
 from edgekit.storage.door import SEAL, sealed
@@ -91,7 +89,7 @@ def load_builds_model(folder: Path, trusted: bool) -> ModelSpec:
             f"the model in '{folder}' was given in memory and lies there as a program, which can run code of whoever "
             "made the build: run with --trust-build if you made it or trust them"
         )
-    if name and not name.startswith((transformers.PREFIX, timm.PREFIX)) and not factory.is_shipped(name):
+    if name and not runs_no_code(name):
         raise ModelError(
             f"the model in '{folder}' is made by '{name}', which edgekit does not ship: "
             "run with --trust-build if you made the build or trust whoever did"
@@ -131,12 +129,8 @@ def load_model(folder: Path) -> ModelSpec:
     if not name:
         return with_sets(read_captured(config, folder), folder, config["sets"])
     words, kept = from_record(config["words"]), {file: folder / file for file in files}
-    if name.startswith(transformers.PREFIX):
-        spec = factory.described(transformers.spec_of_files(kept), words)
-    elif name.startswith(timm.PREFIX):
-        spec = factory.described(timm.spec_of_files(kept), words)
-    else:
-        spec = factory.shipped(name, words)
+    restored = restore(name, kept)
+    spec = factory.shipped(name, words) if restored is None else factory.described(restored, words)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
     spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
     here = {name: folder / name for name in files if name not in (WEIGHTS, *SETS.values())}

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit_provenance.signature import Signed
-
 from edgekit.artifact.run_record import MODEL
+from edgekit.artifact.signed import Signed
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.listener import Listener
 from edgekit.reference.store import Reference

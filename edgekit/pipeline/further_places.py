@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit_apps import adb
-
+from edgekit import doors
 from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import Result
@@ -21,7 +20,7 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere, RuntimeMissingError, UsageError
 from edgekit.evaluate.engine import AGAIN
 from edgekit.hosts import ssh
-from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace, further_place
+from edgekit.hosts.catalogue import FurtherPlace, further_place
 from edgekit.hosts.pack import archive, write_pack
 from edgekit.hosts.run_record import Answered, Measured, read_returned
 from edgekit.model.spec import Array
@@ -88,19 +87,22 @@ def pack(
     Raises:
         UsageError: If a place names a host or is a target's own, or none of the artifacts can be packed.
     """
-    if any(place.phone for place in places):
-        raise UsageError("a phone takes no pack that is carried: plug it in, and name it with `edgekit verify --place`")
+    if any(place.is_device for place in places):
+        raise UsageError(
+            "a device takes no pack that is carried: plug it in, and name it with `edgekit verify --place`"
+        )
     if hosted := [place.name for place in places if place.apart]:
         raise UsageError(f"'{hosted[0]}' names a host: a pack is carried there, so name the runtime alone")
     if own := [place.name for place in places if not place.runtime]:
-        raise UsageError(f"'{own[0]}' runs on this host only: possible in a pack are {', '.join(RUNTIMES)}")
+        raise UsageError(
+            f"'{own[0]}' runs on this host only: possible in a pack are {', '.join(doors.places.entries())}"
+        )
     made = {n: read_artifact(context.folder(n)) for n in names}
     opened = {n for n in names if all(p.opens(made[n], context.targets[n], packed=True) for p in places)}
     chosen = {n: context.folder(n) for n in names if n in opened}
     if not chosen:
-        raise UsageError(
-            f"nothing to pack: {places[0].name} opens {', '.join(RUNTIMES[places[0].runtime].opens)} files"
-        )
+        opens = doors.places.find(places[0].runtime).opens
+        raise UsageError(f"nothing to pack: {places[0].name} opens {', '.join(opens)} files")
     with scratch() as folder:
         context.listener.progress(PACK, 0.3, "collecting questions and artifacts")
         images = images or next((place.images for place in places if place.images), None)
@@ -194,7 +196,7 @@ def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images
         try:
             measured = run_in_worker(context, request, progress)
         except RuntimeMissingError as missing:
-            return missing_runtime(where, f"{missing}: install it with {RUNTIMES[place.runtime].install}")
+            return missing_runtime(where, f"{missing}: install it with {doors.places.find(place.runtime).install}")
         except NOT_HERE as missing:
             return missing_runtime(where, missing)
         except EdgekitError as error:
@@ -206,7 +208,7 @@ def _by_packs(
     context: RunContext, manifests: Mapping[str, Manifest], place: FurtherPlace, images: int | None
 ) -> dict[str, Result]:
     """A phone has an artifact a pack: what kills its app is that artifact's, and each is packed at its own sizes."""
-    packs = [{name: made} for name, made in manifests.items()] if place.phone else [manifests]
+    packs = [{name: made} for name, made in manifests.items()] if place.is_device else [manifests]
     return {n: result for one in packs for n, result in _by_pack(context, one, place, images).items()}
 
 
@@ -226,7 +228,7 @@ def _by_pack(
         folders = {name: context.folder(name) for name in manifests}
         identity = write_pack(folder, context.recorded, folders, (place,), images, timed_seconds())
         try:
-            answered = adb.answered if place.phone else ssh.answered
+            answered = doors.resolve(place.record.answer_pack) if place.record and place.is_device else ssh.answered
             returned = read_returned(answered(place, folder, progress))
             if returned.pack_id != identity:
                 raise ArtifactError(f"the result from {place.name} is of another pack than the one that was sent")

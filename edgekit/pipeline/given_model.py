@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from edgekit_hub import timm, transformers
 
 from edgekit import metrics
 from edgekit.errors import DataError, ModelError, UsageError, suggestion
 from edgekit.model.contract import check_name, checked
 from edgekit.model.parts import Parts
-from edgekit.model.sources import factory, factory_of, resolve
+from edgekit.model.sources import factory, factory_of, resolve, source_of
 from edgekit.model.sources.arguments import tensors_of
 from edgekit.model.sources.checkpoint import with_weights
 from edgekit.model.sources.factory import made, single
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     import torch
 
 Calibration = CalibrationSet | str | Path
-PREFIXES = (transformers.PREFIX, timm.PREFIX)
 
 
 @dataclass(frozen=True)
@@ -242,7 +240,7 @@ def refuse_beside_parts(found: Parts, beside: Data, reference: str | Path | None
 
 def factory_name(model: Any) -> str:
     """The name of a factory that a user named; empty where the model is something else."""
-    named = isinstance(model, str) and ":" in model and not model.startswith(PREFIXES) and not Path(model).exists()
+    named = isinstance(model, str) and ":" in model and source_of(model) is None and not Path(model).exists()
     return model if named else ""
 
 

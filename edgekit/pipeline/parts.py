@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from edgekit_hub.folder import write_hub
 
-from edgekit import registry
+from edgekit import doors, registry
 from edgekit.artifact.fact import EVALUATION, Code, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.parts_record import HUB, PartRecord, PartsRecord, WholeRecord, check_hub, read_parts, write_parts
@@ -76,7 +75,9 @@ def export(
     hub = {}
     if parts.files:
         verified = [name for name, one in record.targets.items() if one.status == "verified"]
-        hub = write_hub(parts, root, verified, before.hub if before else (), partial(_holds_with, parts, found, root))
+        hub = doors.hook("write_hub")(
+            parts, root, verified, before.hub if before else (), partial(_holds_with, parts, found, root)
+        )
     write_parts(root, record.model_copy(update={HUB: hub}))
     return build
 

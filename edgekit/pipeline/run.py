@@ -17,9 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgekit_provenance.signature import require_signed
-
-from edgekit import registry, report
+from edgekit import doors, registry, report
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
@@ -281,7 +279,7 @@ def _build(
     if lacking := [name for name in chosen if name not in there]:
         raise UsageError(f"no artifact of '{lacking[0]}' in '{root}': there are {', '.join(there)}")
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
-        signed = None if key is None else require_signed(root, key)
+        signed = None if key is None else doors.hook("require_signature")(root, key)
         spec = load_builds_model(root / MODEL, trust_build)
         require_whole(root / PROGRAM)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from edgekit import registry
+from edgekit import doors, registry
 from edgekit.artifact.store import read_artifact
 from edgekit.evaluate import timing
-from edgekit.evaluate.__main__ import OPENERS
 from edgekit.evaluate.engine import Questions, Timing, evaluate, start_up
 from edgekit.hosts import process
-from edgekit.hosts.catalogue import ONNX, RUNTIMES, further_place
+from edgekit.hosts.catalogue import further_place, is_indexed
 from edgekit.model.folder import load_model
 from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches, repeats
@@ -31,7 +30,6 @@ from edgekit.runtime.ort import checked, require_onnxruntime
 from edgekit.runtime.protocol import Runtime, SelfTimed
 from edgekit.storage import limits
 from edgekit.target import Job
-from edgekit_targets.onnx.bucket_runtime import BucketRuntime, is_index
 
 ANSWERS = "answers.npz"
 RUN_MODULES = (__name__, "torch")
@@ -171,19 +169,20 @@ def _opened(asked: RunRequest) -> Runtime:
     if not asked.runtime:
         target = registry.find(asked.target)
         return target.load(asked.folder, target.place(asked.place))
-    runtime, manifest = RUNTIMES[asked.runtime], read_artifact(asked.folder)
+    runtime, manifest = doors.places.find(asked.runtime), read_artifact(asked.folder)
     entry = asked.folder / manifest.entry
+    opener = doors.resolve(runtime.opener)
 
-    def opened(file: Path) -> Runtime:
-        return OPENERS[runtime.kind](file, runtime.settings)
+    def open_file(file: Path) -> Runtime:
+        return opener(file, runtime.settings)  # type: ignore[no-any-return]  # as the record promises
 
-    if runtime.kind == "onnxruntime":
+    if runtime.library == "onnxruntime":
         require_onnxruntime()
-    if is_index(manifest):
-        return BucketRuntime(entry, opened)
-    if entry.suffix == ONNX:
+    if is_indexed(manifest, runtime):
+        return doors.resolve(runtime.folder_opener)(entry, open_file)  # type: ignore[no-any-return]  # likewise
+    if entry.suffix == ".onnx":
         checked(entry)  # before a runtime sees it
-    return opened(entry)
+    return open_file(entry)
 
 
 def _baselines(asked: RunRequest) -> dict[str, Runtime]:

@@ -24,6 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.store import result_of
 from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.model.image_input import pixels_of
 from edgekit.model.spec import Array, Input, ModelSpec, Output
@@ -68,6 +70,9 @@ FAULTS: Mapping[str, Callable[[Array, Input], Array]] = {
     "turned by 90 degrees": lambda image, _: image.swapaxes(2, 3),
 }
 """What preprocessing gets wrong: name -> a [1, 3, H, W] picture with that fault."""
+_WRONG = dict.fromkeys(("unequal", "wrong labels", "flips"), "wrong")
+SHOWN = {"max abs": "max_abs", "error": "rms", "lost mass": "lost_mass", **_WRONG}
+"""Metric of a result -> what it is called in golden vectors by name; "error" is in units of the spread."""
 
 
 @dataclass(frozen=True)
@@ -406,3 +411,26 @@ def _held(array: Array) -> Array:
     if array.dtype.name in KEPT:
         return array
     return array.astype("<f4" if array.dtype.kind == "f" else "<i8")
+
+
+def device_limits(chosen: Golden, folder: Path, manifest: Manifest) -> Limits:
+    """What a device may show of each output of an artifact: phones and servers have other kernels than its prover."""
+    kernels = {"fp32": "delegated", "fp16": "fp16"}.get(manifest.precision, "int8")
+    return chosen.limits(kernels, _errors(folder, manifest, chosen.spread))
+
+
+def _errors(folder: Path, manifest: Manifest, spread: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """What an artifact showed of each output on the evaluation set, as it was measured on this host."""
+    found = result_of(folder, manifest)
+    shown: dict[str, dict[str, float]] = {}
+    for m in (m for place in (found.places if found is not None else ()) for m in place.measures):
+        metric = SHOWN.get(m.metric)
+        if m.batch == EVALUATION and metric is not None and m.value is not None:
+            own = shown.setdefault(m.output, {})
+            unit = spread.get(m.output, 1.0) if metric == "rms" else 1.0
+            own[metric] = max(own.get(metric, 0.0), unit * m.value)
+    for counts in (o for o in manifest.outputs if o.role == "counts" and o.of in shown):
+        # INT8 is not measured by its largest difference in counts: a count is its score times the range, rounded.
+        error = 1 + shown[counts.of].get("max_abs", 0.0) * (counts.high - counts.low)
+        shown.setdefault(counts.name, {}).setdefault("max_abs", error)
+    return shown

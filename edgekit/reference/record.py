@@ -26,11 +26,11 @@ from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.answers import aligned, answerable, answered, kept
 from edgekit.reference.batches import EVALUATION, Batch, batches_for
 from edgekit.reference.store import declaration, write_reference
+from edgekit.runtime.cuda_graph import captured
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime
 from edgekit.target import silent
-from edgekit_targets.inductor.cuda_runtime import captured
 
 SCHEMA_VERSION = 2
 NOISE_ROWS = 16

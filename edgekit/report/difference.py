@@ -8,8 +8,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from edgekit_matrix.report import RECORD, CellRecord, read_matrix
-
 from edgekit.artifact.metric import share
 from edgekit.artifact.run_record import MODEL, PROGRAM
 from edgekit.errors import EdgekitError, UsageError
@@ -19,6 +17,7 @@ from edgekit.report.change import SUBJECTS, Allowed, Change, Side, changes
 from edgekit.report.rows import read_study
 from edgekit.report.study import STATUSES, Study
 from edgekit.report.text import escaped
+from edgekit_matrix.report import RECORD, CellRecord, read_matrix
 
 SCHEMA_VERSION = 1
 MOST = 6  # changes of one artifact in text and Markdown; all of them are in the JSON

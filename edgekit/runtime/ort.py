@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ArtifactError, DependencyError, ModelError
 from edgekit.model.onnx_check import check_onnx
 from edgekit.runtime.ort_session import OrtSession
-from edgekit_targets.onnx.passes.graph import copied
 
 if TYPE_CHECKING:
     import onnx
@@ -52,7 +51,8 @@ def tapped(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime:
     import onnx
 
     named = {value.name for value in (*graph.graph.input, *graph.graph.output)}
-    copy = copied(graph)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
     copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in named)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         path = Path(folder) / "tapped.onnx"

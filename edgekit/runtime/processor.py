@@ -6,11 +6,13 @@ import os
 import platform
 from pathlib import Path
 
+CPUINFO = Path("/proc/cpuinfo")
+
 
 def processor() -> str:
     """Its name and architecture, for example `AMD EPYC (x86_64)`."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = CPUINFO.read_text().splitlines()
     except OSError:
         lines = []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
@@ -26,3 +28,15 @@ def threads() -> int:
     if (wanted := os.environ.get(VARIABLE, "")).isdigit() and int(wanted) > 0:
         return int(wanted)
     return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST)
+
+
+def int8_arithmetic() -> str:
+    """Return the instruction set that says how this host computes INT8; ARM's dot products and VNNI add in 32 bits."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return "ARM"
+    try:
+        flags = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags")).split()
+    except (OSError, StopIteration):
+        return "unknown"
+    names = {"amx_int8": "AMX", "avx512_vnni": "AVX-512 VNNI", "avx_vnni": "AVX VNNI"}
+    return next((name for flag, name in names.items() if flag in flags), "x86 without VNNI")

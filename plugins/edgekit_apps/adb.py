@@ -23,6 +23,7 @@ from edgekit.evaluate.__main__ import ARCHIVE, PACK
 from edgekit.hosts.catalogue import FurtherPlace
 from edgekit.hosts.command import plain, ran
 
+INSTALL = "./gradlew :bench:installDebug in mobile/android"
 APP = "org.edgekit.bench"
 ENTRY = f"{APP}/.BenchInstrumentation"
 CARRIED = (PACK, "questions", "artifacts")
@@ -66,6 +67,12 @@ class Phone:
     def name(self) -> str:
         """The phone in words."""
         return f"'{self.manufacturer} {self.model}' ({self.serial})"
+
+
+def status() -> str:
+    """Return what `edgekit doctor` says of the place."""
+    adb = "adb is here" if shutil.which("adb") else "needs adb: apt-get install adb"
+    return f"{adb}; the phone's app: {INSTALL}; not verified here: no phone has run it"
 
 
 def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from edgekit_provenance.signature import Signed, require_signed
-
+from edgekit import doors
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.parts_record import refuse_parts
 from edgekit.artifact.run_record import MODEL, REFERENCE
-from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, require_build, result_of
+from edgekit.artifact.signed import Signed
+from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, require_build
 from edgekit.errors import ArtifactError, UsageError, suggestion
 from edgekit.model.folder import load_builds_model
 from edgekit.model.records import read_config, recorded_weights
 from edgekit.model.shapes import size_text
 from edgekit.pipeline.loaded import picture_size
 from edgekit.reference import golden
-from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import digest_text, dump_json, scratch
 from edgekit_apps.records import Bundle, Content, Model, Platform, content_digest, content_size
 
 INDEX = "bundle.json"
 WORDS = ("vocabulary.json", "embeddings.bin", "presence.json")
-_WRONG = dict.fromkeys(("unequal", "wrong labels", "flips"), "wrong")
-SHOWN = {"max abs": "max_abs", "error": "rms", "lost mass": "lost_mass", **_WRONG}
-"""Metric of a result -> what it is called in golden vectors by name; "error" is in units of the spread."""
 
 
 def plan(
@@ -38,7 +34,7 @@ def plan(
     Raises:
         ArtifactError: An artifact that was asked for is missing, damaged, rejected or never judged, or none is left.
     """
-    signed = None if key is None else require_signed(build, key)
+    signed = None if key is None else doors.hook("require_signature")(build, key)
     chosen, notes = _chosen(build, platform, targets, signed)
     recorded = reference_of(build / REFERENCE, recorded_weights(build / MODEL))
     files: dict[str, Content] = {}
@@ -159,7 +155,7 @@ def _golden(build: Path, trust_build: bool, models: Sequence[Model]) -> tuple[di
     if not chosen.cases:
         return {}, ("there are no golden vectors: an input has a dtype that they do not hold",)
     chosen = chosen.with_another_size(answer, {m.manifest.target: partial(_size, m.manifest) for m in models})
-    limits = {m.manifest.target: device_limits(chosen, m.folder, m.manifest) for m in models}
+    limits = {m.manifest.target: golden.device_limits(chosen, m.folder, m.manifest) for m in models}
     with scratch() as folder:
         golden.write_golden(folder, chosen, limits)
         return {name: (folder / name).read_bytes() for name in (golden.JSON, golden.BINARY)}, ()
@@ -169,26 +165,3 @@ def _size(manifest: Manifest, picture: tuple[int, int]) -> tuple[int, int]:
     """Height and width that the libraries give a picture for a model."""
     declared = next(tensor for tensor in manifest.inputs if tensor.kind == "image")
     return picture_size(manifest, declared.shape[2:], picture)
-
-
-def device_limits(chosen: golden.Golden, folder: Path, manifest: Manifest) -> golden.Limits:
-    """What a device may show of each output of an artifact: phones and servers have other kernels than its prover."""
-    kernels = {"fp32": "delegated", "fp16": "fp16"}.get(manifest.precision, "int8")
-    return chosen.limits(kernels, _errors(folder, manifest, chosen.spread))
-
-
-def _errors(folder: Path, manifest: Manifest, spread: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """What an artifact showed of each output on the evaluation set, as it was measured on this host."""
-    found = result_of(folder, manifest)
-    shown: dict[str, dict[str, float]] = {}
-    for m in (m for place in (found.places if found is not None else ()) for m in place.measures):
-        metric = SHOWN.get(m.metric)
-        if m.batch == EVALUATION and metric is not None and m.value is not None:
-            own = shown.setdefault(m.output, {})
-            unit = spread.get(m.output, 1.0) if metric == "rms" else 1.0
-            own[metric] = max(own.get(metric, 0.0), unit * m.value)
-    for counts in (o for o in manifest.outputs if o.role == "counts" and o.of in shown):
-        # INT8 is not measured by its largest difference in counts: a count is its score times the range, rounded.
-        error = 1 + shown[counts.of].get("max_abs", 0.0) * (counts.high - counts.low)
-        shown.setdefault(counts.name, {}).setdefault("max_abs", error)
-    return shown

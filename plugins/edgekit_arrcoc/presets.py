@@ -14,8 +14,9 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from edgekit.errors import CheckpointError
-from edgekit.model.sources import checkpoint
+from edgekit.model.sources import checkpoint, factory
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.words import Words
 from edgekit_arrcoc import datasets
 from edgekit_arrcoc.arr_coc_01 import ArrCoc01
 from edgekit_arrcoc.attending import LEAST, MOST
@@ -94,6 +95,17 @@ def arr_coc_0_1() -> ModelSpec:
 def arr_coc_0_1_wide() -> ModelSpec:
     """ARR-COC 0.1 for a language model of hidden size 2048, with seeded random weights."""
     return _seeded_published(2048)
+
+
+def open_checkpoint(path: str, words: Words, task: str) -> ModelSpec:
+    """Return the model of this family that a file of weights fits.
+
+    Raises:
+        CheckpointError: If the file cannot be read, or fits no model of the family.
+    """
+    tensors = checkpoint.read_checkpoint(Path(path))
+    spec = factory.called(from_checkpoint, f"{__name__}:from_checkpoint", tensors)
+    return checkpoint.as_their_own(spec, Path(path), factory.shipped(spec.factory))
 
 
 def from_checkpoint(tensors: Mapping[str, Tensor]) -> ModelSpec:

@@ -1,1 +1,20 @@
-"""Models of the Hugging Face libraries: transformers, timm, and folders for transformers.js and optimum."""
+"""Models of the Hugging Face libraries, and folders for transformers.js and optimum."""
+
+from __future__ import annotations
+
+from edgekit.doors import Source
+
+TRANSFORMERS = Source(
+    form="transformers:FOLDER",
+    prefix="transformers:",
+    open="edgekit_hub.transformers:open_folder",
+    restore="edgekit_hub.transformers:spec_of_files",
+    check="edgekit_hub.transformers:check_folder",
+    takes_task=True,
+)
+TIMM = Source(
+    form="timm:NAME",
+    prefix="timm:",
+    open="edgekit_hub.timm:open_model",
+    restore="edgekit_hub.timm:spec_of_files",
+)

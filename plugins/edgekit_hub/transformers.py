@@ -16,7 +16,9 @@ from edgekit.errors import DependencyError, ModelError, UsageError, suggestion
 from edgekit.model.contract import checked
 from edgekit.model.parts import Parts
 from edgekit.model.sources.checkpoint import slug
+from edgekit.model.sources.factory import described
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.words import Words
 from edgekit.storage.files import load_json
 from edgekit_hub import decoder, one_run, seq2seq
 
@@ -55,6 +57,28 @@ TASKS = {
 PIXELS, COLOURS = 224, 3
 TOKENS = 16, 2, 64
 """Default, smallest and largest number of tokens, where the model takes as many."""
+
+
+def open_folder(folder: str, words: Words, task: str) -> ModelSpec | Parts:
+    """Return the model of a folder: one graph, or the graphs of a task.
+
+    Raises:
+        UsageError: As for `spec_of_folder` and `parts_of_folder`.
+        ModelError: Likewise.
+    """
+    if task:
+        return parts_of_folder(Path(folder), task)
+    return described(spec_of_folder(Path(folder)), words)
+
+
+def check_folder(folder: str) -> None:
+    """See that there is a folder.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    if not Path(folder).is_dir():
+        raise UsageError(f"no folder '{folder}': '{PREFIX}{folder}' names one")
 
 
 def spec_of_folder(folder: Path) -> ModelSpec:

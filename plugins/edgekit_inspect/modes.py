@@ -14,14 +14,14 @@ import numpy as np
 from edgekit import registry
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import EdgekitError
-from edgekit.hosts.catalogue import RUNTIMES
+from edgekit.hosts.ort_places import FP32
 from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import Array, ModelSpec
+from edgekit.runtime.cuda_graph import captured
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime, SelfTimed, SeveralWays
 from edgekit.target import Place, Target
-from edgekit_targets.inductor.cuda_runtime import captured
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +98,7 @@ def _runtime(
         if place.settings.get("device") == CUDA:
             return folder.name, lambda inputs: BoundMode(target.load(folder, place), inputs)
         if entry.endswith(".onnx"):
-            settings = RUNTIMES["ort-cuda"].settings
+            settings = FP32.settings
             return f"{folder.name}, ONNX Runtime", lambda inputs: BoundMode(
                 OrtRuntime(folder / entry, settings), inputs
             )

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.arguments import Json, TrustBuild, app, print_json
+from edgekit.cli.arguments import Json, TrustBuild, print_json
 from edgekit.cli.completion import among, model_names
+from edgekit.cli.help import epilog
 
 if TYPE_CHECKING:
     from edgekit.artifact.profile import BatchProfile, ModeProfile, Profile, Share
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit profile arr-coc-tiny`\n\n`edgekit profile build/arr-coc-tiny --batch 1 --batch 8`\n\n"
+@epilog(
+    "Examples:\n\n`edgekit profile arr-coc-tiny`\n\n`edgekit profile build/arr-coc-tiny --batch 1 --batch 8`\n\n"
     "`edgekit profile mypackage.models:make --module head --rate 20`\n\n"
     "`edgekit profile build/arr-coc-tiny --device cuda --trust-build --json`"
 )
@@ -45,7 +46,7 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Time a model's modes in turn, and show graph breaks, recompilations, break-even and where the time goes."""
-    from edgekit import api
+    from edgekit_inspect import api
 
     done = api.profile(
         model,

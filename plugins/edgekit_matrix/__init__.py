@@ -1,1 +1,12 @@
-"""Many models times many targets: a file that names them, and an export of its own for each pair."""
+"""Many models times many targets, on this machine or on a Ray cluster."""
+
+from __future__ import annotations
+
+from edgekit.doors import Command
+
+MATRIX = Command(
+    name="matrix",
+    panel="Scale",
+    summary="Export many models to many targets; what is finished is kept.",
+    function="edgekit_matrix.command:matrix",
+)

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.arguments import REJECTED, USER_ERROR, Json, Quiet, app, print_json
+from edgekit.cli.arguments import REJECTED, USER_ERROR, Json, Quiet, print_json
 from edgekit.cli.completion import among
+from edgekit.cli.help import epilog
 
 if TYPE_CHECKING:
     from edgekit_matrix.crew import Crew
     from edgekit_matrix.report import Matrix
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit matrix models.toml`\n\n`edgekit matrix models.toml -o build/nightly --jobs 4 --again`"
+@epilog(
+    "Examples:\n\n`edgekit matrix models.toml`\n\n`edgekit matrix models.toml -o build/nightly --jobs 4 --again`"
     "\n\n`edgekit matrix models.toml --ray 10.0.0.1:6379`\n\n"
     "A file: `targets = ['onnx', 'onnx-fp16']` and, below `[models]`, `tiny = 'arr-coc-tiny'`. docs/matrix.md has more."
 )
@@ -46,8 +47,7 @@ def matrix(
     as_json: Json = False,
 ) -> None:
     """Export many models to many targets, each pair by itself; what is finished is kept, and a new run goes on."""
-    from edgekit_stores.object_store import require_folder
-
+    from edgekit.storage.address import require_folder
     from edgekit_matrix.crew import Local
     from edgekit_matrix.file import cells_of, read_file
     from edgekit_matrix.ray_crew import Cluster

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,16 @@ def require_library() -> None:
             f"a bill of materials needs cyclonedx-python-lib ({error}): pip install 'edgekit[sign]'"
         ) from error
     del cyclonedx
+
+
+def bill_writer() -> Callable[[Build], Path]:
+    """Return the function that writes a build's bill; that its library is installed is checked now.
+
+    Raises:
+        DependencyError: If it is not.
+    """
+    require_library()
+    return write_bill
 
 
 def write_bill(build: Build) -> Path:

@@ -14,15 +14,15 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.parts_record import read_parts
 from edgekit.artifact.result import RESULT
-from edgekit.artifact.run_record import MODEL, NOT_MADE, PARTS, PROGRAM, REFERENCE, RUN, read_run
+from edgekit.artifact.run_record import MODEL, NOT_MADE, PROGRAM, REFERENCE, RUN, read_run
+from edgekit.artifact.signed import Signed, artifact_digest, results_digest
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, UsageError
 from edgekit.model import records
@@ -41,56 +41,6 @@ FOLDER, STATEMENT, SIGNATURE = "signature", "statement.json", "statement.sig"
 RECORDS = {MODEL: records.CONFIG, REFERENCE: info.INFO, PROGRAM: records.INFO}
 LARGEST = 1 << 20  # bytes of a statement, a signature or a key; real ones are some KiB
 MAKE_ONE = "make one with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`"
-
-
-@dataclass(frozen=True)
-class Signed:
-    """What a signature vouches for.
-
-    Attributes:
-        root: The build folder.
-        records: Hashes by path in the build.
-        unsigned: What a report shows and it does not vouch for, by path in the build: imported results, and the record
-            of runs where it says of a target what it did not say when it was signed.
-    """
-
-    root: Path
-    records: Mapping[str, str]
-    unsigned: tuple[str, ...] = ()
-
-    def require_artifact(self, folder: Path, manifest: Manifest) -> None:
-        """See that an artifact is one that was signed, in this place, with these verdicts.
-
-        Its results may be others: each judgement measures other times.
-
-        Raises:
-            ArtifactError: If it is not.
-        """
-        self.require(f"{folder.name}/{MANIFEST}", _artifact_digest(manifest))
-
-    def require_results(self, folder: Path, manifest: Manifest) -> None:
-        """See that an artifact's results are those that were signed too.
-
-        Raises:
-            ArtifactError: If they are not.
-        """
-        self.require(f"{folder.name}/{RESULT}", _results_digest(manifest))
-
-    def require(self, path: str, digest: str) -> None:
-        """See that a record is the one that was signed.
-
-        Raises:
-            ArtifactError: If it is not.
-        """
-        if path not in self.records:
-            raise ArtifactError(
-                f"'{self.root / path}' is not in the build's signature: remove it, or have it exported with --sign"
-            )
-        if self.records[path] != digest:
-            raise ArtifactError(
-                f"'{self.root / path}' is not what was signed: it was changed, or `verify` judged the artifact again "
-                "since; take the build from its author again"
-            )
 
 
 def signer_of(key: Path) -> Signer:
@@ -115,6 +65,16 @@ def signer_of(key: Path) -> Signer:
         raise _no_key(key, "private", MAKE_ONE) from error
 
 
+def sign_with(key: Path) -> Callable[[Build, bool], None]:
+    """Return a function that signs a build, and its bill of materials where it is told to; the key is checked now.
+
+    Raises:
+        UsageError: As for `signer_of`.
+        DependencyError: As for `signer_of`.
+    """
+    return partial(sign, signer=signer_of(key))
+
+
 def sign(build: Build, bill: bool, signer: Signer) -> None:
     """Sign a build: what the run made or found unchanged, and did not reject.
 
@@ -134,8 +94,8 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
             there = read_artifact(outcome.path)
             if there.sha256 != outcome.manifest.sha256:
                 raise ArtifactError(f"'{outcome.path}' was made again by another run, so nothing was signed: run again")
-            records[f"{outcome.target}/{MANIFEST}"] = _artifact_digest(there)
-            records[f"{outcome.target}/{RESULT}"] = _results_digest(there)
+            records[f"{outcome.target}/{MANIFEST}"] = artifact_digest(there)
+            records[f"{outcome.target}/{RESULT}"] = results_digest(there)
         if bill:
             records[BILL] = digest_file(build.path / BILL)
         with staging(build.path / FOLDER, _own_files) as staged:
@@ -159,26 +119,6 @@ def require_text(text: str, signature: Mapping[str, Any], key: Path, name: str) 
         ArtifactError: If it is not; `name` says what was signed.
     """
     _verify(text.encode(), json.dumps(signature).encode(), key, name)
-
-
-def require_whole(root: Path, key: Path) -> None:
-    """See that a build and every artifact in it that nobody rejected are signed by a key, with their results.
-
-    Of a model of parts each part's build is asked: the whole's own record has no signature.
-
-    Raises:
-        ArtifactError: If anything is not.
-    """
-    if (root / PARTS).is_file() and not (root / MODEL).exists():
-        for part in read_parts(root).parts.values():
-            require_whole(root / part.folder, key)
-        return
-    signed = require_signed(root, key)
-    for folder in sorted(path.parent for path in root.glob(f"*/{MANIFEST}")):
-        manifest = read_artifact(folder)
-        if not manifest.rejected:  # nothing uses those, and nobody signs them
-            signed.require_artifact(folder, manifest)
-            signed.require_results(folder, manifest)
 
 
 def require_signed(root: Path, key: Path) -> Signed:
@@ -256,15 +196,6 @@ def _why(error: Exception, key: Path) -> str:
     if "Signature mismatch" in str(error):
         return "is of another statement: it was changed after it was signed"
     return f"is damaged or not by the key '{key}'"
-
-
-def _artifact_digest(manifest: Manifest) -> str:
-    """Hash of a manifest without the names of its results."""
-    return door.seal_of(manifest.model_copy(update={"results": ()}).model_dump(mode="json"))
-
-
-def _results_digest(manifest: Manifest) -> str:
-    return digest_text("\n".join(f"{file.path} {file.sha256}" for file in manifest.results))
 
 
 def _records(root: Path) -> dict[str, str]:

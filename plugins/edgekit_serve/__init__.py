@@ -1,1 +1,12 @@
-"""An inference server for verified artifacts: Open Inference Protocol v2, and a route for pictures and words."""
+"""The inference server: pictures, words and the Open Inference Protocol."""
+
+from __future__ import annotations
+
+from edgekit.doors import Command
+
+SERVE = Command(
+    name="serve",
+    panel="Ship",
+    summary="Answer requests with verified artifacts.",
+    function="edgekit_serve.command:serve",
+)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, Key, TrustBuild, app
+from edgekit.cli.arguments import DEFAULT_BUILD, Key, TrustBuild
 from edgekit.cli.completion import among, target_names
+from edgekit.cli.help import epilog
 from edgekit.errors import DependencyError, UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ CONNECTIONS = 2048  # at once; more get 503
 NEEDS = "fastapi", "uvicorn", "prometheus_client", "python_multipart"
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit serve build/arr-coc-tiny`\n\n"
+@epilog(
+    "Examples:\n\n`edgekit serve build/arr-coc-tiny`\n\n"
     "`edgekit serve build/arr-coc-tiny -t onnx-int8-dynamic --port 9000 --shadow onnx`\n\n"
     "`edgekit serve build/arr-coc-tiny -t torch-cuda --device cuda --batch 32`\n\n"
     "`edgekit serve s3://bucket/arr-coc-tiny@production --key release.pub --host 0.0.0.0`\n\n"
@@ -116,8 +117,8 @@ def _sources(build: Path, key: Path | None) -> tuple[Callable[[], Path], ...]:
 
 def _source(build: Path, key: Path | None) -> Callable[[], Path]:
     """Where a build lies now; what a channel names is fetched when it becomes another version."""
+    from edgekit.storage.address import url_of
     from edgekit_stores.api import local, pinned
-    from edgekit_stores.object_store import url_of
 
     if not (url := url_of(build)):
         return lambda: build

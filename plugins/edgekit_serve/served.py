@@ -12,10 +12,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from edgekit_apps.bundle import device_limits
-from edgekit_provenance.signature import require_signed
-
-from edgekit import registry
+from edgekit import doors, registry
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.parts_record import rejected_whole
 from edgekit.artifact.run_record import MODEL, REFERENCE
@@ -162,7 +159,7 @@ def open_served(build: Path, target: str, opening: Opening) -> Served:
     seen = seen_of(folder)
     manifest = read_artifact(folder)
     if opening.key is not None:
-        require_signed(build, opening.key).require_artifact(folder, manifest)
+        doors.hook("require_signature")(build, opening.key).require_artifact(folder, manifest)
     place = _place(manifest, opening.device)
     statuses = {verdict.place: verdict.status for verdict in manifest.verdicts}
     status = statuses.get(place, "not judged")
@@ -240,7 +237,7 @@ def _golden(build: Path, folder: Path, manifest: Manifest, trust_build: bool) ->
             raise ArtifactError(
                 f"the model of '{build}' ended the process that asked it: is there memory left?"
             ) from error
-    return golden, device_limits(golden, folder, manifest)
+    return golden, golden.device_limits(golden, folder, manifest)
 
 
 def _cases(build: Path, trust_build: bool) -> Golden:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
 from edgekit.progress import Style, shown
+from edgekit.storage.address import url_of
 from edgekit.storage.host_errors import as_sentences
 from edgekit_stores import channels, remote
-from edgekit_stores.object_store import url_of
 
 if TYPE_CHECKING:
     from edgekit_stores.channels import Address, Channel, Listing, Vouch

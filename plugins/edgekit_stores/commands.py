@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.arguments import Json, Key, RequireSignature, app, print_json, required
+from edgekit.cli.arguments import Json, Key, RequireSignature, print_json, required
 from edgekit.cli.build_commands import progress_style
 from edgekit.cli.completion import among
+from edgekit.cli.help import epilog
 
 if TYPE_CHECKING:
     from edgekit_stores.remote import Transfer
@@ -24,8 +25,8 @@ Pinned = Annotated[
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit push build/arr-coc-tiny s3://bucket/arr-coc-tiny`\n\n"
+@epilog(
+    "Examples:\n\n`edgekit push build/arr-coc-tiny s3://bucket/arr-coc-tiny`\n\n"
     "`edgekit push build/arr-coc-tiny file:///srv/builds/arr-coc-tiny --json`"
 )
 def push(
@@ -49,8 +50,8 @@ def push(
         print(f"next: edgekit promote {done.address} --to production")
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit pull s3://bucket/arr-coc-tiny`\n\n"
+@epilog(
+    "Examples:\n\n`edgekit pull s3://bucket/arr-coc-tiny`\n\n"
     "`edgekit pull s3://bucket/arr-coc-tiny@production --into builds`\n\n"
     "`edgekit pull s3://bucket/arr-coc-tiny@production --key release.pub`"
 )
@@ -75,8 +76,8 @@ def pull(
         print(f"{done.path}: version {done.address.ref[:SHORT]}")
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit promote s3://bucket/arr-coc-tiny@0123456789abcdef --to production`\n\n"
+@epilog(
+    "Examples:\n\n`edgekit promote s3://bucket/arr-coc-tiny@0123456789abcdef --to production`\n\n"
     "`edgekit promote s3://bucket/arr-coc-tiny@staging --to production --sign release.pem`"
 )
 def promote(
@@ -101,9 +102,7 @@ def promote(
         print(f"before: {done.earlier[0][:SHORT]}")
 
 
-@app.command(
-    epilog="Examples:\n\n`edgekit builds s3://bucket/arr-coc-tiny`\n\n`edgekit builds s3://bucket/arr-coc-tiny --json`"
-)
+@epilog("Examples:\n\n`edgekit builds s3://bucket/arr-coc-tiny`\n\n`edgekit builds s3://bucket/arr-coc-tiny --json`")
 def builds(url: Place, as_json: Json = False) -> None:
     """List the builds in an object store: their versions, the channels that each is in, and what is verified."""
     from edgekit.cli.console import print_table

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,29 +37,9 @@ TRIES = 3  # of an object that came shorter than it is
 S3_SETTINGS = {"config_kwargs": {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempts": 2}}}
 """Seconds, and attempts; s3fs itself tries five times. $FSSPEC_S3 replaces them."""
 _NO_BUCKET = "bucket does not exist"  # of S3's answer; other libraries say of a path that it is missing
-_URL = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.DOTALL)
 _DENIED = ("Credentials", "TokenRetrieval", "Unauthorized", "AuthError", "ClientAuthentication", "SSO", "GatedRepo")
 _OUT_OF_REACH = ("Connect", "Timeout", "NameResolution", "Resolve", "ServiceRequest", "SSLError")
 Item = TypeVar("Item")
-
-
-def url_of(place: str | Path) -> str:
-    """The URL that a text or a path is; empty for a path. `Path("s3://a/b")` is `s3:/a/b`, which counts too."""
-    match = _URL.fullmatch(str(place))
-    return f"{match[1]}://{'/' if match[1] in ('file', 'memory') else ''}{match[2]}" if match else ""
-
-
-def require_folder(place: str | Path, doing: str) -> None:
-    """See that an output is a folder of this host.
-
-    Raises:
-        UsageError: If it is a URL.
-    """
-    if url := url_of(place):
-        raise UsageError(
-            f"'{url}' is no folder: {doing} locally; send them there afterwards with "
-            f"`edgekit push BUILD {url.rstrip('/')}/NAME`"
-        )
 
 
 @dataclass(frozen=True)

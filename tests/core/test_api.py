@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from edgekit_provenance import signature
 
 import edgekit
 from edgekit import api
@@ -26,6 +25,7 @@ from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.info import read_info
 from edgekit.reference.store import read_reference
 from edgekit.testing import small_model
+from edgekit_provenance import signature
 from tests import modules, notebook
 from tests.keys import NO_LIBRARY, write_keys
 

@@ -1,12 +1,12 @@
 import ast
 from pathlib import Path
 
-from edgekit_matrix.report import Matrix
 from pydantic import BaseModel
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.pipeline.outcome import BuildRecord
 from edgekit.storage.files import dump_json
+from edgekit_matrix.report import Matrix
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS: dict[type[BaseModel], Path] = {

@@ -8,9 +8,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import edgekit_apps as apps
 import pytest
 
+import edgekit_apps as apps
 from tests import kotlin
 from tests.kotlin import ANDROID, CHECK, LIBRARIES, STUBS
 from tests.manifests import read_result

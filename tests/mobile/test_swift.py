@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import edgekit_apps as apps
 import pytest
 
+import edgekit_apps as apps
 from tests.plugins.apps import toy
 
 APPLE = Path(__file__).parents[2] / "mobile" / "apple"

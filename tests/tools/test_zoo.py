@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from edgekit_matrix.crew import Local
-from edgekit_matrix.report import CellRecord, read_cell
-from edgekit_matrix.run import Settings
 from torch import nn
 
 from edgekit import registry
 from edgekit.model.spec import Array, Input, ModelSpec
+from edgekit_matrix.crew import Local
+from edgekit_matrix.report import CellRecord, read_cell
+from edgekit_matrix.run import Settings
 from tools.exam.pictures import evaluation
 from tools.exam.sitting import ROOT, environment
 from tools.zoo import comparison, look

@@ -2,9 +2,9 @@ import io
 
 import numpy as np
 import torch
-from edgekit_arrcoc.counter_rng import Chance
 from PIL import Image
 
+from edgekit_arrcoc.counter_rng import Chance
 from training import exposure, photographs
 
 PICTURE = photographs.held_out("calibration")[:1, :, 100:324, 100:324]

@@ -1,6 +1,6 @@
 import torch
-from edgekit_arrcoc.queries import ATTRIBUTES
 
+from edgekit_arrcoc.queries import ATTRIBUTES
 from training import flat, objects
 from training.objects import SIZES, Frame
 from training.scenes import CELL

@@ -1,7 +1,7 @@
 import torch
+
 from edgekit_arrcoc.model import ArrCoc
 from edgekit_arrcoc.presets import HOME, arr_coc_tiny
-
 from training import obvious, presence
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from edgekit_arrcoc.counter_rng import Chance
 from PIL import Image
 
 from edgekit.errors import CheckpointError, UsageError
+from edgekit_arrcoc.counter_rng import Chance
 from training import gather, photographs
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from edgekit_arrcoc import presets, queries
-from edgekit_arrcoc.queries import ATTRIBUTES
 
 from edgekit.errors import CheckpointError
 from edgekit.runtime.eager import EagerRuntime
+from edgekit_arrcoc import presets, queries
+from edgekit_arrcoc.queries import ATTRIBUTES
 from training import photographs, presence, sets
 from training.scenes import CELL
 

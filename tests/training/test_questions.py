@@ -2,8 +2,8 @@ import dataclasses
 
 import numpy as np
 import torch
-from edgekit_arrcoc import queries
 
+from edgekit_arrcoc import queries
 from training import questions, scenes
 
 SCENES = scenes.render(torch.arange(200, 206))

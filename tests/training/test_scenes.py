@@ -1,8 +1,8 @@
 import hashlib
 
 import torch
-from edgekit_arrcoc.queries import DRAWN
 
+from edgekit_arrcoc.queries import DRAWN
 from training import photographs, questions, scenes
 
 RENDERED = scenes.render(3_000_000_000 + torch.arange(48))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from edgekit_arrcoc import datasets
 
+from edgekit_arrcoc import datasets
 from training import scores
 
 

@@ -3,8 +3,8 @@ import json
 
 import numpy as np
 import torch
-from edgekit_arrcoc import datasets, presets, queries
 
+from edgekit_arrcoc import datasets, presets, queries
 from training import photographs, questions, sets
 
 EVALUATION, CALIBRATION = presets.HOME / "evaluation", presets.HOME / "calibration"

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from edgekit_arrcoc.nouns import GROUPS, NAMES, NOUNS, SYNONYMS
-from edgekit_arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS, concept_table
 
 from edgekit.errors import UsageError
+from edgekit_arrcoc.nouns import GROUPS, NAMES, NOUNS, SYNONYMS
+from edgekit_arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS, concept_table
 from training import flat, naming, questions, scenes, sprites, train
 from training.names import ALSO, SLUGS
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from edgekit_arrcoc.model import TINY, ArrCoc, initialize
-from edgekit_arrcoc.presets import arr_coc_tiny
 from safetensors.torch import save_file
 
+from edgekit_arrcoc.model import TINY, ArrCoc, initialize
+from edgekit_arrcoc.presets import arr_coc_tiny
 from training import evaluate, photographs, questions, scenes, train, views
 from training.fake_quant import Coarse, on_grid, rounded, spread
 from training.objective import Window, _haloed, _nearness

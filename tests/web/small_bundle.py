@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-from edgekit_arrcoc import queries
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
@@ -18,6 +17,7 @@ from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import dump_json, write_text
+from edgekit_arrcoc import queries
 from edgekit_targets.web import site
 from edgekit_targets.web.export import export as web
 from tests.manifests import manifest

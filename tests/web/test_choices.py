@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from edgekit_arrcoc.queries import ATTRIBUTES, CONCEPTS, DRAWN, OBJECT, OUTLINE
 
+from edgekit_arrcoc.queries import ATTRIBUTES, CONCEPTS, DRAWN, OBJECT, OUTLINE
 from tests.web.conftest import DESKTOP, Opener, ready
 from tests.web.driving import stored, until
 from tests.web.pictures import png

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edgekit_arrcoc import queries
 from PIL import Image
 
 from edgekit.runtime.ort import OrtRuntime
+from edgekit_arrcoc import queries
 from edgekit_targets.web import server as static
 from edgekit_targets.web.export import PATHS
 

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
-from edgekit_inspect.modes import COMPILED, EAGER, torch_modes
-from edgekit_inspect.profile import Request, profile
 from torch._inductor.utils import fresh_cache
 
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.runtime.protocol import Runtime
+from edgekit_inspect.modes import COMPILED, EAGER, torch_modes
+from edgekit_inspect.profile import Request, profile
 
 EDGE = 600
 MOST = 5_000

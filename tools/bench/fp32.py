@@ -47,7 +47,6 @@ def main() -> None:
 def make(builds: Path, folder: Path) -> None:
     """Write plain.onnx, as `torch.onnx.export` makes it with its defaults, and onnx.onnx, as edgekit did."""
     from edgekit_arrcoc import presets
-
     from tools.bench.plain import export_plain
 
     folder.mkdir(parents=True, exist_ok=True)

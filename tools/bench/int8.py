@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from edgekit_arrcoc import presets
 
 from edgekit.artifact.store import read_artifact
 from edgekit.cli.console import print_table
@@ -35,6 +34,7 @@ from edgekit.progress import shown as progress
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import read_reference
 from edgekit.runtime.ort import OrtRuntime
+from edgekit_arrcoc import presets
 from edgekit_targets.onnx.passes import dynamic, qdq
 from edgekit_targets.onnx.passes.quant_config import QuantConfig
 from edgekit_targets.onnx.quantization import calibration, observers

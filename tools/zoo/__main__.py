@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from edgekit.storage.files import write_text
 from edgekit_matrix.cell import Cell as MatrixCell
 from edgekit_matrix.crew import Local
 from edgekit_matrix.file import Addition, MatrixFile, cells_of
 from edgekit_matrix.report import CELL, CellRecord, read_cell
 from edgekit_matrix.run import Settings, run
-
-from edgekit.storage.files import write_text
 from tools.zoo.catalogue import MODELS, targets_of
 from tools.zoo.cell import FALSE, TRACEBACK, VERIFIED, Cell, Comparison, cell_of, compared, keep, status_of
 from tools.zoo.table import read, total, written

@@ -7,9 +7,8 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from edgekit_matrix.report import CellRecord
-
 from edgekit.storage.files import write_text
+from edgekit_matrix.report import CellRecord
 
 VERIFIED, REJECTED, REFUSED = "verified", "rejected", "refused"
 TRACEBACK, LATE = "traceback", "too long"

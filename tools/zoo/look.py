@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from edgekit_matrix.report import CellRecord, read_cell
 
 from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
+from edgekit_matrix.report import CellRecord, read_cell
 from tools.zoo.catalogue import MODELS
 from tools.zoo.cell import Comparison, keep
 from tools.zoo.comparison import compared

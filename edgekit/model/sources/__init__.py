@@ -1,26 +1,20 @@
-"""Where a model comes from: a preset, a checkpoint, a file or folder of another library, or a function -> ModelSpec."""
+"""Where a model comes from: each kind of name is a record (`edgekit.doors.Source`); any other is a factory's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit_hub import timm, transformers
-
+from edgekit import doors
+from edgekit.doors import Source
 from edgekit.errors import UsageError, did_you_mean
 from edgekit.model.parts import Parts
-from edgekit.model.sources import captured, checkpoint, factory
-from edgekit.model.sources.onnx import spec_of_onnx
+from edgekit.model.sources import factory
 from edgekit.model.spec import ModelSpec
 from edgekit.model.words import NOTHING, Words
 
-PRESETS = {
-    "arr-coc-tiny": f"{factory.SHIPPED}:arr_coc_tiny",
-    "arr-coc-base": f"{factory.SHIPPED}:arr_coc_base",
-    "arr-coc-0.1": f"{factory.SHIPPED}:arr_coc_0_1",
-}
-FROM_CHECKPOINT = f"{factory.SHIPPED}:from_checkpoint"
+FACTORY = "package.module:factory"
 
 
 def resolve_model(model: str, words: Words = NOTHING) -> ModelSpec:
@@ -35,98 +29,107 @@ def resolve_model(model: str, words: Words = NOTHING) -> ModelSpec:
 
 
 def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | Parts:
-    """The model that a user named: a preset, a checkpoint's or an ONNX file's path, a folder, or a factory.
+    """Return the model that a user named.
 
     Args:
-        model: The name; a folder as `transformers:FOLDER`, `timm:FOLDER` or `capture:FOLDER`, a factory as
-            `package.module:factory`.
-        words: What is said of an ONNX file, of a folder's or of a factory's model.
-        task: What a folder of transformers is for, where that takes more than one run of it.
+        model: The name: of a source, or of a factory as `package.module:factory`.
+        words: What is said of its inputs, outputs and axes.
+        task: What it is for, where it takes more than one run of the model.
 
     Raises:
-        UsageError: If it is none of these, or something is said of what describes itself.
-        ModelError: If the factory cannot be imported, raises, or returns something else.
-        CheckpointError: If the checkpoint cannot be read or fits no built-in model.
+        UsageError: If no source takes the name, or something is said of what describes itself.
+        ModelError: If the model cannot be made.
+        CheckpointError: If a checkpoint cannot be read or fits no built-in model.
     """
-    if not model:
-        raise UsageError(f"a model needs a name: possible are {', '.join(PRESETS)}, a path, or package.module:factory")
-    if task and not model.startswith(transformers.PREFIX):
-        raise UsageError(f"the task '{task}' is for {transformers.PREFIX}FOLDER: leave it out")
-    path = Path(model)
-    if path.suffix == ".onnx" and path.is_file():
-        return spec_of_onnx(path, words)
-    if model.startswith(captured.PREFIX):
-        return captured.spec_of_capture(Path(model.removeprefix(captured.PREFIX)), words)
-    others = (*PRESETS, transformers.PREFIX, timm.PREFIX)
-    if ":" in model and not model.startswith(others) and not path.exists():
-        return factory.named(model, words)
-    if model.startswith((transformers.PREFIX, timm.PREFIX)) and not task:
-        return factory.described(_of_library(model), words)
-    if words:
+    source = source_of(model)
+    if task and (source is None or not source.takes_task):
+        forms = " or ".join(one.form for one in _sources() if one.takes_task)
+        raise UsageError(f"the task '{task}' is for {forms}: leave it out")
+    if source is None:
+        if ":" in model and not Path(model).exists():
+            return factory.named(model, words)
+        raise UsageError(f"no model '{model}': {_hint(model)}")
+    if words and (task or not source.takes_words):
+        forms = ", ".join(one.form for one in _sources() if one.takes_words)
         raise UsageError(
-            f"'{model}'{f' for {task}' if task else ''} says itself what its inputs, outputs and axes are: --axes, "
-            "--inputs and --outputs are for an ONNX file, a folder of transformers or timm, and package.module:factory"
+            f"'{model}'{f' for {task}' if task else ''} describes its inputs, outputs and axes itself: --axes, --inputs "
+            f"and --outputs are for {forms} and {FACTORY}"
         )
-    if model in PRESETS:
-        return factory.shipped(PRESETS[model])
-    if model.startswith(transformers.PREFIX):
-        return transformers.parts_of_folder(Path(model.removeprefix(transformers.PREFIX)), task)
-    if captured.is_capture(path):
-        raise UsageError(
-            f"'{model}' is a captured module, and opening it can run code of whoever wrote it: name it as "
-            f"{captured.PREFIX}{model} if you made it or trust them"
-        )
-    if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
-        tensors = checkpoint.read_checkpoint(path)
-        spec = factory.called(factory.imported(FROM_CHECKPOINT), FROM_CHECKPOINT, tensors)
-        return checkpoint.as_their_own(spec, path, factory.shipped(spec.factory))
-    raise UsageError(f"no model '{model}': {_hint(model)}")
+    if source.factory:
+        return factory.shipped(source.factory)
+    opened: ModelSpec | Parts = doors.resolve(source.open)(model.removeprefix(source.prefix), words, task)
+    return opened
 
 
-def _of_library(model: str) -> ModelSpec:
-    """A model of transformers or timm, as its folder describes it."""
-    if model.startswith(timm.PREFIX):
-        return timm.spec_of_timm(model.removeprefix(timm.PREFIX))
-    return transformers.spec_of_folder(Path(model.removeprefix(transformers.PREFIX)))
+def source_of(model: str) -> Source | None:
+    """Return the source that takes a name; None for the name of a factory, and for what is no model."""
+    sources, path = _sources(), Path(model)
+    for source in sources:
+        if model in source.names or (source.prefix and model.startswith(source.prefix)):
+            return source
+    suffixes = [path.suffix] if path.suffix and (path.is_file() or ":" not in model) else []
+    for suffix in (*suffixes, *([""] if path.exists() else [])):
+        for source in sources:
+            if suffix in source.suffixes and (path.exists() or suffix != ".onnx") and model:
+                return source
+    return None
+
+
+def presets() -> list[str]:
+    """Return the complete names that sources take."""
+    return [name for source in _sources() for name in source.names]
+
+
+def restore(name: str, files: Mapping[str, Path]) -> ModelSpec | None:
+    """Make the model of a build again from its files, where a source with a prefix made it; None elsewhere."""
+    for source in _sources():
+        if source.prefix and source.restore and name.startswith(source.prefix):
+            spec: ModelSpec = doors.resolve(source.restore)(files)
+            return spec
+    return None
+
+
+def runs_no_code(name: str) -> bool:
+    """Return whether a build may name this as its model without the user's word: it runs only installed code."""
+    by_prefix = any(source.prefix and source.restore and name.startswith(source.prefix) for source in _sources())
+    return by_prefix or factory.is_shipped(name)
 
 
 def check_model(model: str) -> None:
-    """See that there is a model of a name, without making it: a path is there, a factory can be imported.
+    """See that there is a model of a name, without making it.
 
     Raises:
-        UsageError: If it is none of what `resolve_model` takes.
-        ModelError: If the factory cannot be imported.
+        UsageError: If it is none of what `resolve` takes.
+        ModelError: If a factory cannot be imported.
     """
-    if model.startswith(transformers.PREFIX):
-        if not Path(model.removeprefix(transformers.PREFIX)).is_dir():
-            raise UsageError(f"no folder '{model.removeprefix(transformers.PREFIX)}': '{model}' names one")
-    elif model.startswith(captured.PREFIX):
-        if not captured.is_capture(folder := Path(model.removeprefix(captured.PREFIX))):
-            raise UsageError(f"no captured module in '{folder}': edgekit/capture.py writes one")
-    elif model not in PRESETS and not model.startswith(timm.PREFIX) and (not model or not Path(model).exists()):
-        if ":" not in model:
+    source = source_of(model)
+    if source is not None:
+        if source.check:
+            doors.resolve(source.check)(model.removeprefix(source.prefix))
+        elif source.suffixes and not Path(model).exists():
             raise UsageError(f"no model '{model}': {_hint(model)}")
+    elif not model or ":" not in model:
+        raise UsageError(f"no model '{model}': {_hint(model)}")
+    else:
         factory.search_working_directory()
         factory.imported(model)
 
 
+def _sources() -> list[Source]:
+    return list(doors.sources.load_all()[0].values())
+
+
 def _hint(model: str) -> str:
-    """What a name that is no model may have meant, and what is possible."""
-    if meant := did_you_mean(model, PRESETS):
+    """Return what a name that is no model may have meant, and what is possible."""
+    if meant := did_you_mean(model, presets()):
         hint = f"{meant} "
-    elif model.endswith(".onnx"):
+    elif Path(model).suffix in {suffix for source in _sources() for suffix in source.suffixes if suffix}:
         hint = "there is no such file; "
     elif "/" in model:
-        hint = (
-            "nothing is downloaded: a model of transformers is taken from a folder, as transformers:FOLDER, one of "
-            "timm from a folder or the cache, as timm:NAME; any other is loaded in a function of your own that returns "
-            "its ModelSpec, named as package.module:factory; "
-        )
+        hint = "nothing is downloaded: name a folder or a cached model, or load it in a function of your own; "
     else:
         hint = ""
-    folders = "transformers:FOLDER, timm:NAME, capture:FOLDER"
-    others = f"a checkpoint's or an ONNX file's path, {folders}, or package.module:factory"
-    return f"{hint}possible are {', '.join(PRESETS)}, {others}"
+    return f"{hint}possible are {', '.join(source.form for source in _sources())}, or {FACTORY}"
 
 
 def factory_of(function: Callable[[], object], words: Words = NOTHING) -> ModelSpec | Parts:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit import doors
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.model.contract import check_size, checked
 from edgekit.model.parts import Parts
@@ -33,8 +34,7 @@ from edgekit.model.words import NOTHING, Words, require_known
 if TYPE_CHECKING:
     import torch
 
-SHIPPED = "edgekit_arrcoc.presets"
-SHIPPED_MODULES = (SHIPPED, "edgekit.testing")
+TESTING = "edgekit.testing"
 
 
 def named(factory: str, words: Words = NOTHING) -> ModelSpec | Parts:
@@ -76,14 +76,15 @@ def described(spec: ModelSpec, words: Words) -> ModelSpec:
 
 
 def is_shipped(factory: str) -> bool:
-    """Whether edgekit itself has this factory: a function of its own that takes nothing and returns a ModelSpec."""
+    """Return whether an installed package registers this factory for builds to name, or it is one of `edgekit.testing`."""
+    records, _ = doors.sources.load_all()
+    if any(factory in (record.factory, *record.trusted_factories) for record in records.values() if factory):
+        return True
     module, _, name = factory.partition(":")
-    if module not in SHIPPED_MODULES:
-        return False
-    function = getattr(importlib.import_module(module), name, None)
+    function = getattr(importlib.import_module(module), name, None) if module == TESTING else None
     return (
         inspect.isfunction(function)
-        and function.__module__.startswith(SHIPPED_MODULES)
+        and function.__module__.startswith(TESTING)
         and not inspect.signature(function).parameters
         and function.__annotations__.get("return") in (ModelSpec, ModelSpec.__name__)
     )

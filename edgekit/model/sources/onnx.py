@@ -49,6 +49,11 @@ RANDOM = (
 FROM_HERE = "onnx and what is made from it (its fp16, INT8 and buckets, openvino, mnn, iree and web)"
 
 
+def open_file(path: str, words: Words, task: str) -> ModelSpec:
+    """Return the model of an ONNX file that a user named; as `spec_of_onnx`."""
+    return spec_of_onnx(Path(path), words)
+
+
 def spec_of_onnx(path: Path, words: Words = NOTHING) -> ModelSpec:
     """Describe an ONNX file by its inputs and outputs and by what is said of them; it is named after the file.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, UsageError, reason
+from edgekit.runtime.cuda_graph import captured
 from edgekit.runtime.processor import processor, threads
 from edgekit_targets.inductor.linear_gelu import join_gelu
 from edgekit_targets.inductor.patches import multiply_patches
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 CPU, CUDA = "cpu", "cuda"
 DECLARED = "declared.json"
 """In the file: `inputs` and `outputs` in their order; of each input its name, and shape and dtype at the start."""
-WARM_UPS = 3
-"""Runs before a capture: kernels are compiled and libraries take their memory, which no capture may do."""
 GRAPHS = 64
 """Shapes whose graphs are kept; the one that was asked longest ago goes first."""
 
@@ -231,25 +230,6 @@ class _Bound:
 
     def close(self) -> None:
         """Nothing of its own."""
-
-
-def captured(module: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> tuple[Callable[[], None], Any]:
-    """A module as a CUDA graph on tensors on the GPU: what replays it, and the answer that each replay overwrites.
-
-    The graph reads the module's weights where they are: they must outlive it.
-    """
-    import torch
-
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch ships it untyped
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.inference_mode(), torch.cuda.stream(side):
-        for _ in range(WARM_UPS):
-            module(*tensors)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.inference_mode(), torch.cuda.graph(graph):
-        answer = module(*tensors)
-    return graph.replay, answer
 
 
 def _opened(file: Path, device: str) -> tuple[torch.nn.Module, dict[str, Any]]:

@@ -1,1 +1,18 @@
 """ONNX and what is made from it: fp16, INT8, 4-bit weights, fixed sizes."""
+
+from __future__ import annotations
+
+from edgekit.doors import PlaceRuntime
+
+QNN = PlaceRuntime(
+    summary="the emulator of Qualcomm's NPU, in fp16, at the default sizes; it is no phone",
+    library="onnxruntime_qnn",
+    opener="edgekit_targets.onnx.qnn:QnnRuntime",
+    hint="pip install onnxruntime-qnn (Qualcomm's licence, 90 MB)",
+    opens=(".onnx",),
+    carried=("edgekit_targets.onnx.qnn",),
+    folder_index="buckets.json",
+    folder_opener="edgekit_targets.onnx.bucket_runtime:BucketRuntime",
+    is_emulated=True,
+    computes_half=True,
+)

@@ -10,10 +10,10 @@ from urllib.request import urlopen
 
 import onnx
 import pytest
+from edgekit.cli.use_commands import EVERY
 
 from edgekit.artifact.store import commit
 from edgekit.cli import build_commands
-from edgekit.cli.use_commands import EVERY
 from edgekit.model.sources.checkpoint import write_checkpoint
 from edgekit.testing import SMALL, contract
 from edgekit_targets.web.server import Server

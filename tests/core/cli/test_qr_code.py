@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-
 from edgekit.cli.use_commands import qr_code
 
 URL = "http://192.168.1.20:8000/"

@@ -12,10 +12,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import edgekit_apps as apps
 import pytest
 import torch
 
+import edgekit_apps as apps
 from edgekit import api
 from edgekit.errors import EdgekitError, ModelError
 from edgekit.model.folder import load_builds_model, load_model, save_model

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from edgekit_hub.decoder import TASK
 
 import edgekit
+from edgekit_hub.decoder import TASK
 from tests.skips import no_chromium
 
 SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes a minute: set EDGEKIT_SLOW=1")

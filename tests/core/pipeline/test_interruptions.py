@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import edgekit_apps as apps
 import pytest
 
+import edgekit_apps as apps
 from edgekit import report
 from edgekit.model.folder import load_model, save_model
 from edgekit.pipeline.outcome import Build

@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from edgekit_apps.android import PLATFORM
-from edgekit_apps.bundle import plan
-from edgekit_serve.served import Opening, open_served, servable
 from torch import nn
 
 import edgekit
@@ -35,6 +32,9 @@ from edgekit.pipeline.plan import made_in_memory
 from edgekit.reference.batches import batches_for
 from edgekit.report.rows import read_study
 from edgekit.storage.door import sealed
+from edgekit_apps.android import PLATFORM
+from edgekit_apps.bundle import plan
+from edgekit_serve.served import Opening, open_served, servable
 
 TOKENS = 6
 

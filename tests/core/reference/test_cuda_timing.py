@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from edgekit.reference import record
+from edgekit.runtime.cuda_graph import captured
 from edgekit.testing import small_model
-from edgekit_targets.inductor.cuda_runtime import captured
 
 pytestmark = pytest.mark.gpu
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from edgekit_apps import android, apple
 
 from edgekit import registry
 from edgekit.artifact.fact import Code, Fact, fact
@@ -20,6 +19,7 @@ from edgekit.report.recommendation import ANDROID, BROWSER, IOS, SERVER, Recomme
 from edgekit.report.rows import read_study
 from edgekit.report.speed import beside
 from edgekit.report.study import ReportedArtifact, ReportRow, Study
+from edgekit_apps import android, apple
 from tests.core.report.conftest import FP16, FP32, INT8, ORT, ran, timing
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgekit_arrcoc import queries
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
 from edgekit.model.spec import Array
 from edgekit.runtime.ort import OrtRuntime
+from edgekit_arrcoc import queries
 from edgekit_targets.web import browser
 from edgekit_targets.web.export import export as web
 from tests.core.judge.broken.conftest import recommit

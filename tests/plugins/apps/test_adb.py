@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from edgekit_apps import adb
 from torch import nn
 
 from edgekit import Axis, Input, ModelSpec, Output, api, registry
@@ -23,6 +22,7 @@ from edgekit.artifact.store import read_artifact
 from edgekit.hosts.catalogue import further_place
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.testing import small_model
+from edgekit_apps import adb
 from tests import kotlin
 from tests.builds import unjudged
 from tests.kotlin import ANDROID, CHECK, STUBS

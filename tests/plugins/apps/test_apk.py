@@ -9,9 +9,9 @@ import subprocess
 import zipfile
 from pathlib import Path
 
-import edgekit_apps as apps
 import pytest
 
+import edgekit_apps as apps
 from edgekit.artifact.store import read_artifact
 from tests.plugins.apps import toy
 

@@ -6,11 +6,11 @@ import json
 import re
 from pathlib import Path
 
-import edgekit_apps as apps
 import pytest
 import tree_sitter
 import tree_sitter_swift
 
+import edgekit_apps as apps
 from edgekit.artifact.store import MANIFEST, amend, read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage.files import digest_file

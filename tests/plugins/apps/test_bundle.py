@@ -8,8 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from edgekit_apps import bundle
-from edgekit_apps.records import Platform, content_digest, content_size
 
 from edgekit.artifact.manifest import AxisInfo
 from edgekit.artifact.result import RESULT, Measure, Verdict, result_text
@@ -17,6 +15,8 @@ from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError
 from edgekit.reference import golden
 from edgekit.runtime.eager import EagerRuntime
+from edgekit_apps import bundle
+from edgekit_apps.records import Platform, content_digest, content_size
 from tests.manifests import resealed, result
 from tests.plugins.apps import toy
 

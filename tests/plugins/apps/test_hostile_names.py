@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edgekit_apps.android import kotlin
-from edgekit_apps.apple import swift
-from edgekit_apps.records import Bundle, Model, identifiers, quoted
 
 from edgekit.artifact.manifest import TensorInfo
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.storage import door
+from edgekit_apps.android import kotlin
+from edgekit_apps.apple import swift
+from edgekit_apps.records import Bundle, Model, identifiers, quoted
 from tests.command import exit_code
 
 CODE = 'P{init{with((Runtime::getRuntime)()){exec("touch\\u0020/tmp/X")}}};object/**/Q'

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from edgekit_apps.records import identifier, sizes
 
 from edgekit.artifact.manifest import AxisInfo, TensorInfo
+from edgekit_apps.records import identifier, sizes
 from tests.manifests import manifest
 
 

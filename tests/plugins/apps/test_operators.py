@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from edgekit_apps.android import HEAD, required_operators
 from onnx import TensorProto, helper, numpy_helper
+
+from edgekit_apps.android import HEAD, required_operators
 
 INFO = helper.make_tensor_value_info
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from edgekit_apps import sync
 
 from edgekit.errors import UsageError
+from edgekit_apps import sync
 
 
 def there(app: Path) -> set[str]:

@@ -1,12 +1,12 @@
 import pytest
 import torch
+from torch import Tensor
+
+from edgekit.model.spec import Evaluation
 from edgekit_arrcoc import datasets, presets
 from edgekit_arrcoc.arr_coc_01 import ArrCoc01
 from edgekit_arrcoc.model import initialize
 from edgekit_arrcoc.texture import texture_array
-from torch import Tensor
-
-from edgekit.model.spec import Evaluation
 
 NAMES = {
     *(f"participatory_scorer.texture_proj.{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias")),

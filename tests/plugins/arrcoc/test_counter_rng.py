@@ -1,4 +1,5 @@
 import torch
+
 from edgekit_arrcoc.counter_rng import Chance, scramble
 
 

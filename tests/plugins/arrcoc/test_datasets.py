@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgekit_arrcoc import datasets, presets
 
 from edgekit.errors import CalibrationError, CheckpointError
+from edgekit_arrcoc import datasets, presets
 
 FOLDER, CALIBRATION = presets.HOME / "evaluation", presets.HOME / "calibration"
 

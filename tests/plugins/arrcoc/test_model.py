@@ -4,11 +4,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+
 from edgekit_arrcoc import presets
 from edgekit_arrcoc.balancing import summarize
 from edgekit_arrcoc.knowing import InformationScorer, QueryContentScorer, SalienceScorer
 from edgekit_arrcoc.model import TINY, ArrCoc, initialize
-from torch import Tensor
 
 SHAPES = ((1, 96, 96), (2, 224, 160), (5, 112, 240))
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from edgekit_arrcoc import presets
 from torch import Tensor
 
 from edgekit.errors import CheckpointError
 from edgekit.model.spec import ModelSpec
+from edgekit_arrcoc import presets
 from training import presence
 
 Tensors = dict[str, Tensor]

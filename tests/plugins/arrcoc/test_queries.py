@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edgekit_arrcoc import nouns, presets, queries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import ExportError, UsageError
 from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.storage.door import visible
+from edgekit_arrcoc import nouns, presets, queries
 
 VOCABULARY = queries.vocabulary()
 

@@ -1,5 +1,6 @@
 import numpy as np
 import torch
+
 from edgekit_arrcoc import texture
 
 IMAGES = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(3))

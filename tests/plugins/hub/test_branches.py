@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnxruntime
-from edgekit_hub.branches import joined
 from onnx import numpy_helper, parser
 
 from edgekit.model.spec import Array
+from edgekit_hub.branches import joined
 
 NAMES = {"present_a": "present.a", "past_a": "past_key_values.a"}
 WEIGHTS = np.arange(4, dtype=np.float32)

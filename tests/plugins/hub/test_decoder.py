@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from edgekit_hub.decoder import NEW, TASK
 
 import edgekit
 from edgekit.artifact.run_record import PARTS
@@ -17,6 +16,7 @@ from edgekit.errors import EdgekitError
 from edgekit.model.parts import Parts
 from edgekit.model.sources import resolve
 from edgekit.storage.files import digest_file
+from edgekit_hub.decoder import NEW, TASK
 
 PROMPT = [5, 9, 11, 30]
 

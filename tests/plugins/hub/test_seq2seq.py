@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from edgekit_hub.seq2seq import ENCODER, FIRST, FURTHER, NEW, SPEECH, TEXT, Greedy, Source
 
 import edgekit
 from edgekit.errors import EdgekitError
 from edgekit.model.parts import Parts
 from edgekit.model.sources import resolve
+from edgekit_hub.seq2seq import ENCODER, FIRST, FURTHER, NEW, SPEECH, TEXT, Greedy, Source
 
 SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes half a minute: set EDGEKIT_SLOW=1")
 SMALL = {"d_model": 16, "vocab_size": 40, "decoder_start_token_id": 0, "pad_token_id": 0}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import onnx
 import pytest
-from edgekit_inspect import attribution
 
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.testing import SMALL, QuietListener, small_model
+from edgekit_inspect import attribution
 from tests.plugins.inspect.test_broken_modules import broken, noisy
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 import pytest
-from edgekit_inspect import attribution
 from onnx import numpy_helper
 
 from edgekit.model.spec import Array, ModelSpec
+from edgekit_inspect import attribution
 from tests.plugins.inspect import nets
 
 NEEDED = 22

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import onnx
 import pytest
-from edgekit_inspect.inspection import Inspection, layers_of, write_page
 from torch import Tensor, nn
 
 from edgekit.errors import UsageError
+from edgekit_inspect.inspection import Inspection, layers_of, write_page
 from edgekit_targets.onnx.passes.optimizer import folded
 from tests import networks
 from tests.command import exit_code

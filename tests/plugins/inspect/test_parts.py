@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from edgekit_inspect.attribution import Module, Part, attribute, modules_of
-from edgekit_inspect.pair import Noise, cut, layouts_in_float
 from onnx import TensorProto, helper
 
 from edgekit.model.spec import Array
 from edgekit.runtime import ort
+from edgekit_inspect.attribution import Module, Part, attribute, modules_of
+from edgekit_inspect.pair import Noise, cut, layouts_in_float
 from edgekit_targets.onnx.passes import qdq
 from edgekit_targets.onnx.passes.quant_config import QuantConfig
 from edgekit_targets.onnx.quantization import observers

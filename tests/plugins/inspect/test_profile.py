@@ -11,9 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from edgekit_inspect import compilation
-from edgekit_inspect.modes import COMPILED, EAGER, furthest
-from edgekit_inspect.profile import Request, advice, break_even, part_of, profile
 
 import edgekit
 from edgekit.artifact.profile import BatchProfile, ModeProfile, Profile, read_profile
@@ -22,6 +19,9 @@ from edgekit.cli.main import app
 from edgekit.errors import UsageError
 from edgekit.model.folder import load_model
 from edgekit.model.spec import Array, ModelSpec
+from edgekit_inspect import compilation
+from edgekit_inspect.modes import COMPILED, EAGER, furthest
+from edgekit_inspect.profile import Request, advice, break_even, part_of, profile
 from tests import modules
 from tests.manifests import resealed
 

@@ -11,12 +11,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from edgekit.cli.use_commands import show_provider
+from onnx import TensorProto, helper, numpy_helper
+
 from edgekit_inspect import providers
 from edgekit_inspect.operator_rules import RULES, TABLES, operators, place_of
 from edgekit_inspect.providers import Answer, Coverage, covered, largest_value
-from onnx import TensorProto, helper, numpy_helper
-
-from edgekit.cli.use_commands import show_provider
 from edgekit_targets.onnx import qnn
 from edgekit_targets.onnx.passes.optimizer import fixed
 from tests.command import exit_code

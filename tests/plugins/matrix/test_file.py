@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from edgekit_matrix.cell import Cell
-from edgekit_matrix.file import cells_of, read_file
 
 from edgekit.errors import EdgekitError
+from edgekit_matrix.cell import Cell
+from edgekit_matrix.file import cells_of, read_file
 from tests.command import exit_code
 
 MODEL = "edgekit.testing:small_model"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from edgekit_matrix.attempt import Task, variables
-from edgekit_matrix.folder import begin, packed, take, unpack
-from edgekit_matrix.ray_crew import work
 
 from edgekit.errors import UsageError
 from edgekit.storage.packages import package_digest
+from edgekit_matrix.attempt import Task, variables
+from edgekit_matrix.folder import begin, packed, take, unpack
+from edgekit_matrix.ray_crew import work
 
 
 def build(folder: Path) -> Path:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edgekit_matrix.report import Matrix, read_matrix
 
+from edgekit_matrix.report import Matrix, read_matrix
 from tests.command import exit_code
 
 ROOT = Path(__file__).parents[3]

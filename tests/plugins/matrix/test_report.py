@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from edgekit_matrix.report import CellRecord, Matrix, read_cell, read_matrix, record_of, write_cell, write_matrix
 
 from edgekit.artifact.result import Measure, Verdict
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.report.change import Allowed
 from edgekit.report.difference import are_matrices, compare_matrices
+from edgekit_matrix.report import CellRecord, Matrix, read_cell, read_matrix, record_of, write_cell, write_matrix
 from tests.core.report.conftest import ORT, Builder
 
 EVIL = "<script>alert(1)</script>"

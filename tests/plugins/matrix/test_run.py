@@ -13,12 +13,12 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+
 from edgekit_matrix import run as running
 from edgekit_matrix.attempt import Ended, LostError, Task
 from edgekit_matrix.cell import Cell, ModelEntry
 from edgekit_matrix.report import Matrix, read_matrix
 from edgekit_matrix.run import ATTEMPTS, Settings
-
 from tests.command import exit_code
 from tests.plugins.matrix.models import MARK
 from tests.processes import heeding

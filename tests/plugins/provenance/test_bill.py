@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edgekit_provenance import bill, signature
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, DependencyError
@@ -17,6 +16,7 @@ from edgekit.model.records import read_config
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.info import read_info
 from edgekit.storage.files import digest_file
+from edgekit_provenance import bill, signature
 from tests.command import exit_code
 from tests.keys import NO_LIBRARY, write_keys
 from tests.manifests import resealed

@@ -11,11 +11,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import edgekit_apps as apps
 import pytest
-from edgekit_provenance import signature
-from edgekit_provenance.bill import BILL
 
+import edgekit_apps as apps
 from edgekit import report
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT, Evidence, Result, Verdict, result_text
@@ -28,6 +26,8 @@ from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.report.imports import write_imported
 from edgekit.storage.door import sealed
 from edgekit.testing import QuietListener
+from edgekit_provenance import signature
+from edgekit_provenance.bill import BILL
 from tests.command import exit_code
 from tests.keys import NO_LIBRARY, write_keys
 from tests.manifests import resealed, result

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgekit_serve.batcher import Batcher, Batching, Timed
 
 import edgekit
 from edgekit.errors import UsageError
 from edgekit.model.spec import Array
 from edgekit.pipeline.loaded import LoadedArtifact
+from edgekit_serve.batcher import Batcher, Batching, Timed
 
 Arrays = Mapping[str, Array]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgekit_serve.errors import BusyError, TooSlowError
-from edgekit_serve.served import Opening, Served, open_served
 
 from edgekit.model.spec import Array
+from edgekit_serve.errors import BusyError, TooSlowError
+from edgekit_serve.served import Opening, Served, open_served
 
 
 def finish(work: Coroutine[None, None, None]) -> None:

@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from edgekit.errors import ArtifactError, UsageError
 from edgekit_stores import channels, remote
 from edgekit_stores.channels import Address, address_of
 from edgekit_stores.index import index_of
-
-from edgekit.errors import ArtifactError, UsageError
 
 
 @pytest.fixture

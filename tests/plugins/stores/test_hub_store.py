@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from edgekit.errors import ArtifactError, HostError, UsageError
 from edgekit_stores import remote
 from edgekit_stores.index import index_of
 from edgekit_stores.object_store import open_store
-
-from edgekit.errors import ArtifactError, HostError, UsageError
 from tests.hub import REPOSITORY, Hub
 from tests.object_store import S3, killing, started
 from tests.plugins.stores.test_remote import KILLS, change, contents, pull, push

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from edgekit_stores import channels, object_store, remote
-from edgekit_stores.channels import Address, address_of
-from edgekit_stores.index import Index, index_of
 
 from edgekit.artifact.manifest import File, VerdictInfo
 from edgekit.errors import ArtifactError, EdgekitError, HostError, UsageError
 from edgekit.storage.files import digest_bytes, dump_json
+from edgekit_stores import channels, object_store, remote
+from edgekit_stores.channels import Address, address_of
+from edgekit_stores.index import Index, index_of
 from tests import interrupted
 from tests.manifests import resealed
 from tests.object_store import BUSY, HALF, LATE, S3, TIMEOUT, killing, objects

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from edgekit_provenance import bill, signature
-from edgekit_stores import api as stores
-from edgekit_stores import index
 
 import edgekit
 from edgekit.artifact.store import read_artifact
@@ -15,6 +12,9 @@ from edgekit.errors import ArtifactError, UsageError
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference import info
 from edgekit.report import imports
+from edgekit_provenance import bill, signature
+from edgekit_stores import api as stores
+from edgekit_stores import index
 from tests.keys import NO_LIBRARY, write_keys
 
 

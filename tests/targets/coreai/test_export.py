@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgekit_apps import apple, bundle
 
 import edgekit
 from edgekit import registry
@@ -22,6 +21,7 @@ from edgekit.pipeline.outcome import Build
 from edgekit.target import Job
 from edgekit.testing import small_model
 from edgekit.testing.models import SMALL
+from edgekit_apps import apple, bundle
 from edgekit_targets.coreai import convert
 from edgekit_targets.coreai.export import TARGET
 from edgekit_targets.coreai.runtime import LINUX, CoreaiRuntime

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import torch
-from edgekit_arrcoc.texture import sobel
 from torch import Tensor, nn
 
+from edgekit_arrcoc.texture import sobel
 from edgekit_targets.executorch.xnnpack.slices import combine_slices
 from tests.targets.captured import Parts, rewritten, targets
 

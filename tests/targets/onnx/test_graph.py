@@ -11,7 +11,6 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from edgekit_arrcoc.texture import texture_array
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -22,6 +21,7 @@ from edgekit.model.program import save_program
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import Job
+from edgekit_arrcoc.texture import texture_array
 from edgekit_targets.onnx.export import export as target
 from tools.zoo.vision import swin
 

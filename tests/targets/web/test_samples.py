@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from edgekit_arrcoc import nouns, presets, queries
 
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.reference import golden
 from edgekit.reference.adopt import obtain
+from edgekit_arrcoc import nouns, presets, queries
 from edgekit_targets.web import samples as samples_module
 from training import photographs, sets
 from training.scenes import CELL

@@ -14,10 +14,8 @@ are exact: with VNNI, and without it under EXACT.
 
 from __future__ import annotations
 
-import platform
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,19 +31,6 @@ EXACT = {"session.x64quantprecision": "1"}
 """ONNX Runtime's setting that keeps sums exact on x86 without VNNI, by slower kernels."""
 LIMITS = -32768.0, 32767.0
 """Of a signed 16-bit sum."""
-CPUINFO = Path("/proc/cpuinfo")
-
-
-def processor() -> str:
-    """The instruction set that says how this host computes INT8; ARM's dot products and VNNI add in 32 bits."""
-    if platform.machine().lower() in ("arm64", "aarch64"):
-        return "ARM"
-    try:
-        flags = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags")).split()
-    except (OSError, StopIteration):
-        return "unknown"
-    names = {"amx_int8": "AMX", "avx512_vnni": "AVX-512 VNNI", "avx_vnni": "AVX VNNI"}
-    return next((name for flag, name in names.items() if flag in flags), "x86 without VNNI")
 
 
 def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:

@@ -23,9 +23,10 @@ from edgekit.judge.limits import INT8
 from edgekit.model.shapes import between
 from edgekit.model.spec import ModelSpec
 from edgekit.reference.batches import Batch
+from edgekit.runtime.processor import int8_arithmetic
 from edgekit.storage.files import digest_text
 from edgekit.storage.packages import package_digest
-from edgekit_targets.onnx.passes import qdq, saturation
+from edgekit_targets.onnx.passes import qdq
 from edgekit_targets.onnx.passes.groups import groups, multiplications, nodes_of
 from edgekit_targets.onnx.passes.quant_config import METHODS, Activation, Method, ObservedRange, QuantConfig
 from edgekit_targets.onnx.quantization import observers
@@ -165,7 +166,7 @@ def _context(spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, options:
     arrays = [hashlib.sha256(array.tobytes()).hexdigest() for array in samples.inputs.values()]
     source = hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()
     tried = repr((replace(options, rank=0), spec.outputs, spec.inputs))
-    host = [saturation.processor(), onnxruntime.__version__]
+    host = [int8_arithmetic(), onnxruntime.__version__]
     return digest_text("\n".join([source, tried, *host, package_digest("edgekit"), *arrays]))
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from edgekit_arrcoc.presets import arr_coc_tiny
 from onnxruntime.quantization import quantize_dynamic
 
 from edgekit.artifact.fact import Code
 from edgekit.judge.limits import FP16, FP32, INT8
 from edgekit.runtime.eager import EagerRuntime
+from edgekit_arrcoc.presets import arr_coc_tiny
 from tests.core.judge.seeded.bench import IMAGES, SHAPES, Bench, compared, export, judged, run, size
 from tests.core.judge.seeded.changes import K, ranks
 from tests.core.judge.seeded.faults import FAULTS, GROSS, SHAPE_FAULTS

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from edgekit.runtime import processor
 from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets.onnx.passes import saturation
 from tests.targets.onnx.passes.graphs import linear_in_qdq, model
@@ -78,11 +79,11 @@ def test_dynamic_sums_saturate_too(tmp_path: Path) -> None:
 
 def test_a_processor_is_told_by_its_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"fpu sse2 avx2": "x86 without VNNI", "avx2 avx_vnni": "AVX VNNI", "avx512_vnni amx_int8": "AMX"}
-    monkeypatch.setattr(saturation, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     for flags, name in {**names, "avx2 avx512f avx512_vnni": "AVX-512 VNNI"}.items():
         (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags : {flags}\n")
-        assert saturation.processor() == name
+        assert processor.int8_arithmetic() == name
 
 
 @pytest.mark.parametrize("static", [True, False])

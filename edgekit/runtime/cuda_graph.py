@@ -1,0 +1,31 @@
+"""CUDA graphs: a module's kernels, recorded once and replayed. It needs torch alone, and travels in packs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+WARM_UPS = 3
+"""Runs before a capture: kernels are compiled and libraries take their memory, which no capture may do."""
+
+
+def captured(module: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> tuple[Callable[[], None], Any]:
+    """A module as a CUDA graph on tensors on the GPU: what replays it, and the answer that each replay overwrites.
+
+    The graph reads the module's weights where they are: they must outlive it.
+    """
+    import torch
+
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch ships it untyped
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.inference_mode(), torch.cuda.stream(side):
+        for _ in range(WARM_UPS):
+            module(*tensors)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.inference_mode(), torch.cuda.graph(graph):
+        answer = module(*tensors)
+    return graph.replay, answer

@@ -1,0 +1,84 @@
+"""From Python: `edgekit_inspect.explain` and `edgekit_inspect.profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from edgekit import report
+from edgekit.api import DEFAULT_MODEL, Model, local, names_in
+from edgekit.artifact.profile import Profile
+from edgekit.artifact.run_record import CACHE, MODEL
+from edgekit.model.folder import load_builds_model
+from edgekit.pipeline import given_model
+from edgekit.pipeline.given_model import Said
+from edgekit.progress import Style, shown
+from edgekit.storage.host_errors import as_sentences
+from edgekit_inspect import attribution
+from edgekit_inspect.attribution import Attribution
+from edgekit_inspect.profile import SECONDS, Request, part_of, write_profile
+from edgekit_inspect.profile import profile as measure
+
+PROFILE = "profile"
+
+
+def explain(artifact: str | Path, *, images: int = 8) -> Attribution:
+    """Tell in which modules an fp16 or INT8 ONNX artifact's error starts, and where it grows.
+
+    Args:
+        artifact: The artifact's folder in its build.
+        images: Evaluation images to run.
+    """
+    return attribution.explain(local(artifact, writable=True), images)
+
+
+@as_sentences()
+def profile(
+    model: Model = DEFAULT_MODEL,
+    *,
+    example: Any = None,
+    device: str = "cpu",
+    batches: Iterable[int] = (1,),
+    modes: Iterable[str] = (),
+    module: str = "",
+    rate: float = 0.0,
+    seconds: float = SECONDS,
+    output: str | Path | None = None,
+    trust_build: bool = False,
+    progress: Style = "auto",
+) -> Profile:
+    """Time a model in each mode that PyTorch has, and what compiling costs; of a build its verified artifacts too.
+
+    Args:
+        model: As for `export`; or a build's folder or URL.
+        example: As for `export`.
+        device: "cpu" or "cuda".
+        batches: Batch sizes.
+        modes: Their names; empty means all.
+        module: Path of one module that is profiled alone, as in `named_modules()`; empty for the whole model.
+        rate: Runs a second, for the time after which compiling has paid; 0 for none.
+        seconds: How long each mode is timed, at least.
+        output: Folder for profile.json and profile.svg; None writes those of a build into its `cache`, else none.
+        trust_build: As for `verify`.
+        progress: As for `export`.
+    """
+    if isinstance(model, str) and "://" in model:
+        model = local(model, writable=True, progress=progress)
+    build = Path(model) if isinstance(model, str | Path) and (Path(model) / MODEL).is_dir() else None
+    if build is not None:
+        spec = load_builds_model(build / MODEL, trust_build)
+    else:
+        spec = given_model.given(model, Said(example))
+    spec = part_of(spec, module) if module else spec
+    request = Request(device, tuple(batches), names_in(modes), rate, seconds, None if module else build, trust_build)
+    with shown(progress) as listener:
+        done = measure(spec, request, lambda share, text: listener.progress(PROFILE, share, text))
+        listener.done(PROFILE)
+    own = build / CACHE if build is not None and not module else None
+    folder = Path(output) if output is not None else own
+    if folder is not None:
+        write_profile(done, folder)
+    if build is not None and folder == own:
+        report.write_report(build)
+    return done
