@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from edgekit.cli import project
-from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
+from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE
+from edgekit.cli.arguments import app as app
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.storage.door import visible
 from edgekit.storage.host_errors import as_sentences

@@ -69,13 +69,14 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Tell what became better or worse between two builds, by artifact, image and metric; exit 3 if any is worse."""
+    from edgekit import doors
     from edgekit.api import local
     from edgekit.report.change import Allowed
-    from edgekit.report.difference import are_matrices, compare_builds, compare_matrices
+    from edgekit.report.difference import compare_builds
 
     there, here = (local(build, progress=progress_style(as_json)) for build in (before, after))
-    compare = compare_matrices if are_matrices(there, here) else compare_builds
-    difference = compare(there, here, Allowed(size / 100, speed / 100, accuracy / 100))
+    allowed = Allowed(size / 100, speed / 100, accuracy / 100)
+    difference = doors.hook("compare_matrices")(there, here, allowed) or compare_builds(there, here, allowed)
     if as_json:
         print_json(difference.as_record())
     else:

@@ -1,4 +1,4 @@
-"""Two builds of a model, or two matrices -> what became better or worse, as text, Markdown and JSON."""
+"""Two builds of a model -> what became better or worse, as text, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Any
 
 from edgekit.artifact.metric import share
 from edgekit.artifact.run_record import MODEL, PROGRAM
-from edgekit.errors import EdgekitError, UsageError
+from edgekit.errors import EdgekitError
 from edgekit.reference.info import OUTPUTS, ReferenceInfo
-from edgekit.report import formats
 from edgekit.report.change import SUBJECTS, Allowed, Change, Side, changes
 from edgekit.report.rows import read_study
 from edgekit.report.study import STATUSES, Study
 from edgekit.report.text import escaped
-from edgekit_matrix.report import RECORD, CellRecord, read_matrix
 
 SCHEMA_VERSION = 1
 MOST = 6  # changes of one artifact in text and Markdown; all of them are in the JSON
@@ -179,45 +177,3 @@ def _notes(old: Study, new: Study) -> Iterator[str]:
     if all(hosts) and hosts[0] != hosts[1]:
         told = f"{'; '.join(hosts[0])} and {'; '.join(hosts[1])}"
         yield f"the builds were judged on different hosts, so their speeds are not compared: {told}"
-
-
-def are_matrices(before: Path, after: Path) -> bool:
-    """Whether two folders hold matrices.
-
-    Raises:
-        UsageError: If one of them does.
-    """
-    there = [folder for folder in (before, after) if (folder / RECORD).is_file()]
-    if len(there) == 1:
-        raise UsageError(f"'{there[0]}' is a matrix and the other is none: compare two matrices, or two builds")
-    return bool(there)
-
-
-def compare_matrices(before: Path, after: Path, allowed: Allowed) -> Difference:
-    """Compare two matrices cell by cell; sizes may change by what `allowed` allows.
-
-    Raises:
-        EdgekitError: If one of them cannot be read.
-    """
-    old, new = ({cell.name: cell for cell in read_matrix(folder).cells} for folder in (before, after))
-    found = [change for name, cell in old.items() for change in _cell_changes(cell, new.get(name), allowed)]
-    for name in new.keys() - old.keys():
-        good = STATUSES[new[name].status].rank == 0
-        found.append(Change(name, "verdict", good, "", ABSENT, new[name].status))
-    found.sort(key=lambda c: (c.better, c.artifact, SUBJECTS.index(c.subject)))
-    other = sorted(n for n in old.keys() & new.keys() if old[n].sha256 != new[n].sha256)
-    same = len(old.keys() & new.keys()) - len(other)
-    notes = [f"{same} cells have the same bytes", *(f"other bytes: {name}" for name in other)]
-    return Difference(before, after, tuple(found), tuple(notes))
-
-
-def _cell_changes(old: CellRecord, new: CellRecord | None, allowed: Allowed) -> Iterator[Change]:
-    if new is None:
-        yield Change(old.name, "verdict", False, "", old.status, ABSENT)
-        return
-    if old.status != new.status:
-        better = STATUSES[new.status].rank < STATUSES[old.status].rank
-        yield Change(new.name, "verdict", better, "", old.status, new.status)
-    if old.size and new.size and abs(moved := new.size / old.size - 1) > allowed.size:
-        words = formats.size(old.size), formats.size(new.size), f"{allowed.size:+.0%}"
-        yield Change(new.name, "size", moved < 0, "", *words)

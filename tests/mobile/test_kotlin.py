@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import edgekit_apps as apps
+from edgekit_apps import assets as apps
 from tests import kotlin
 from tests.kotlin import ANDROID, CHECK, LIBRARIES, STUBS
 from tests.manifests import read_result

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import edgekit_apps as apps
+from edgekit_apps import assets as apps
 from tests.plugins.apps import toy
 
 APPLE = Path(__file__).parents[2] / "mobile" / "apple"

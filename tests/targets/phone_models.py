@@ -158,7 +158,7 @@ def _pictures(count: int, size: int, seed: int) -> Evaluation:
 
 def answer_of(folder: str, progress: object) -> dict[str, object]:
     """Open an ExecuTorch artifact and run it once: called in a worker, which a damaged file may end."""
-    from edgekit_targets.executorch.export import export as executorch
+    from edgekit_targets.executorch import export as executorch
 
     runtime = opened(executorch.TARGET, Path(folder))
     return {name: array.tolist() for name, array in runtime.run(pooled().random(1)).items()}

@@ -18,8 +18,8 @@ from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import dump_json, write_text
 from edgekit_arrcoc import queries
+from edgekit_targets.web import export as web
 from edgekit_targets.web import site
-from edgekit_targets.web.export import export as web
 from tests.manifests import manifest
 from training import presence
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgekit_targets.web.export import export as web
+from edgekit_targets.web import export as web
 from tests.web.first_visit import LATER, SAMPLES, transferred, visit
 
 if TYPE_CHECKING:

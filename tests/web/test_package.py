@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from edgekit.runtime.ort import OrtRuntime
-from edgekit_targets.web.export import export as web
+from edgekit_targets.web import export as web
 from tests.processes import printed
 from tests.web.conftest import PATIENCE
 from tests.web.host import Host

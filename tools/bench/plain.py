@@ -12,7 +12,7 @@ from edgekit.model.program import save_program
 from edgekit.model.records import model_digest
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Job
-from edgekit_targets.onnx.export import export as onnx_target
+from edgekit_targets.onnx import export as onnx_target
 
 
 def export_plain(spec: ModelSpec, path: Path) -> None:

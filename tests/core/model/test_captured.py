@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import edgekit_apps as apps
 from edgekit import api
 from edgekit.errors import EdgekitError, ModelError
 from edgekit.model.folder import load_builds_model, load_model, save_model
@@ -23,6 +22,7 @@ from edgekit.model.records import CONFIG, GRAPH, INFO, PROGRAM
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file
+from edgekit_apps import assets as apps
 from tests import modules, notebook
 from tests.command import exit_code
 

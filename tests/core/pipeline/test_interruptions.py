@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-import edgekit_apps as apps
 from edgekit import report
 from edgekit.model.folder import load_model, save_model
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.store import read_reference, write_reference
 from edgekit.storage.files import sweep
+from edgekit_apps import assets as apps
 from tests import interrupted
 from tests.core.pipeline.small_build import Kept, assert_whole, built, left_behind
 from tests.plugins.apps import toy

@@ -17,7 +17,7 @@ from edgekit.model.spec import Array
 from edgekit.runtime.ort import OrtRuntime
 from edgekit_arrcoc import queries
 from edgekit_targets.web import browser
-from edgekit_targets.web.export import export as web
+from edgekit_targets.web import export as web
 from tests.core.judge.broken.conftest import recommit
 from tests.web import small_bundle
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-import edgekit_apps as apps
 from edgekit.artifact.store import read_artifact
+from edgekit_apps import assets as apps
 from tests.plugins.apps import toy
 
 

@@ -10,10 +10,10 @@ import pytest
 import tree_sitter
 import tree_sitter_swift
 
-import edgekit_apps as apps
 from edgekit.artifact.store import MANIFEST, amend, read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage.files import digest_file
+from edgekit_apps import assets as apps
 from tests.manifests import resealed
 from tests.plugins.apps import toy
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import edgekit_apps as apps
 from edgekit import report
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT, Evidence, Result, Verdict, result_text
@@ -26,6 +25,7 @@ from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.report.imports import write_imported
 from edgekit.storage.door import sealed
 from edgekit.testing import QuietListener
+from edgekit_apps import assets as apps
 from edgekit_provenance import signature
 from edgekit_provenance.bill import BILL
 from tests.command import exit_code

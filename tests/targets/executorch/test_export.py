@@ -18,10 +18,10 @@ from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.pipeline.worker import RUN_MODULES
 from edgekit.target import Target
 from edgekit.testing import TargetContract
+from edgekit_targets.executorch import export as executorch
 from edgekit_targets.executorch import graph as graphs
 from edgekit_targets.executorch import int8 as executorch_int8
 from edgekit_targets.executorch import lower
-from edgekit_targets.executorch.export import export as executorch
 from tests.targets import phone_models
 
 TARGETS = {"executorch": executorch.TARGET, "executorch-int8": executorch_int8.TARGET}

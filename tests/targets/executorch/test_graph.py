@@ -137,7 +137,7 @@ def whole() -> ModelSpec:
 
 def answers(folder: str, progress: object) -> dict[str, object]:
     """What an artifact says to each batch: called in a worker, which XNNPACK may end."""
-    from edgekit_targets.executorch.export import export as executorch
+    from edgekit_targets.executorch import export as executorch
 
     runtime = phone_models.opened(executorch.TARGET, Path(folder))
     return {str(n): runtime.run(whole().random(n, {"batch": n}))["y"].tolist() for n in BATCHES}
@@ -151,7 +151,7 @@ def executorch_needed() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:executorch.*", "ignore::DeprecationWarning:torchao.*")
 def test_executorch_answers_like_the_module_for_every_batch(tmp_path: Path) -> None:
     executorch_needed()
-    from edgekit_targets.executorch.export import export as executorch
+    from edgekit_targets.executorch import export as executorch
 
     made = phone_models.made(executorch.TARGET, "executorch", whole(), tmp_path)
     got = process.call(answers, {"folder": str(made)})
@@ -164,7 +164,7 @@ def test_executorch_answers_like_the_module_for_every_batch(tmp_path: Path) -> N
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:executorch.*", "ignore::DeprecationWarning:torchao.*")
 def test_what_its_kernels_lack_is_named_with_the_reason_and_the_way_out(tmp_path: Path) -> None:
     executorch_needed()
-    from edgekit_targets.executorch.export import export as executorch
+    from edgekit_targets.executorch import export as executorch
 
     spec = modules.of_rows("volumes", nn.ConvTranspose3d(2, 2, 2), 2, 3, 3, 3, batch=2)
     made = phone_models.made(executorch.TARGET, "executorch", spec, tmp_path)

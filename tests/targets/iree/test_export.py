@@ -19,8 +19,8 @@ from edgekit import Axis, Input, ModelSpec, Output
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere, UsageError
 from edgekit.testing import TargetContract, small_model
+from edgekit_targets.iree import export as iree
 from edgekit_targets.iree import session as iree_session
-from edgekit_targets.iree.export import export as iree
 from edgekit_targets.iree.runtime import IreeRuntime
 from tests.builds import unjudged
 from tests.targets import tampering

@@ -11,7 +11,7 @@ import edgekit
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.testing import SMALL, TargetContract, small_model
-from edgekit_targets.onnx.export import export as onnx_target
+from edgekit_targets.onnx import export as onnx_target
 from tests.targets import tampering
 
 pytestmark = pytest.mark.usefixtures("no_report")

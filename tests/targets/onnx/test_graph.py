@@ -22,7 +22,7 @@ from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import Job
 from edgekit_arrcoc.texture import texture_array
-from edgekit_targets.onnx.export import export as target
+from edgekit_targets.onnx import export as target
 from tools.zoo.vision import swin
 
 PATCH, WIDTH, HEADS = 8, 32, 2

@@ -13,8 +13,8 @@ from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Target
 from edgekit.testing import TargetContract
+from edgekit_targets.torchscript import export as torchscript
 from edgekit_targets.torchscript import mobile as torch_mobile
-from edgekit_targets.torchscript.export import export as torchscript
 from tests.targets import phone_models
 
 TARGETS = {"torch-mobile": torch_mobile.TARGET, "torchscript": torchscript.TARGET}

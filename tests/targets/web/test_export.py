@@ -15,9 +15,9 @@ from edgekit.model.sources import resolve_model
 from edgekit.pipeline import plan, run, worker
 from edgekit.reference import golden
 from edgekit.testing import SMALL, QuietListener, TargetContract
+from edgekit_targets.web import export as web
 from edgekit_targets.web import server as static
 from edgekit_targets.web import site
-from edgekit_targets.web.export import export as web
 from tests.manifests import read_result
 
 PAGE = Path(__file__).parents[3] / "web" / "index.html"

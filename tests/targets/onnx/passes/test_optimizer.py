@@ -13,7 +13,7 @@ from edgekit.model.contract import checked
 from edgekit.model.graph import capture
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.runtime.ort import OrtRuntime
-from edgekit_targets.onnx.export import export as onnx_target
+from edgekit_targets.onnx import export as onnx_target
 from edgekit_targets.onnx.passes import foreign
 from edgekit_targets.onnx.passes.graph import save_graph
 from edgekit_targets.onnx.passes.optimizer import exact, fixed
