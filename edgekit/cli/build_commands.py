@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -194,10 +193,11 @@ def quantize(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Search for a static INT8 recipe, prove the result, and show what was tried; exit 3 if it is wrong or slower."""
+    """Search for a static INT8 recipe and prove the result; exit 3 if it is wrong or slower."""
     from edgekit import api
-    from edgekit.cli.console import show_trials
-    from edgekit.report import trials
+    from edgekit.cli.console import show_notes
+    from edgekit.report.rows import trials_of
+    from edgekit.storage.files import finite
 
     build = api.quantize(
         model,
@@ -212,10 +212,10 @@ def quantize(
     )
     artifact = build[api.INT8]
     notes = artifact.manifest.notes if artifact.manifest is not None else ()
-    rows = trials.read_trials(build.path, api.INT8) if notes else ()
     if not as_json and not quiet:
-        show_trials(rows, notes)
-    conclude(build, as_json, quiet, verbose, trials=[asdict(trial) for trial in rows])
+        show_notes(notes)
+    trials = trials_of(build.path, api.INT8) if notes else ()
+    conclude(build, as_json, quiet, verbose, trials=[finite(trial) for trial in trials])
     if artifact.slower:
         sys.exit(REJECTED)
 
