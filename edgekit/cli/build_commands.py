@@ -137,33 +137,6 @@ def export(
 
 
 @app.command(
-    epilog="Examples:\n\n`edgekit capture mypkg.mymodule:factory --inputs images:shape=1,3,64,64 -o net-captured`\n\n"
-    "`edgekit capture mypkg.mymodule:factory --inputs ids:shape=1,16,dtype=int64,range=0..99 "
-    "--axes ids:0=batch,1=length:1..512 -o net-captured`\n\n`edgekit export capture:net-captured -t onnx`"
-)
-def capture(
-    model: Annotated[str, typer.Argument(help="package.module:factory, which returns a module or a ModelSpec.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write; it must not exist.")],
-    axes: Axes = None,
-    inputs: Inputs = None,
-    name: Annotated[str, typer.Option("--name", help="Name of the model; default: its own.")] = "",
-    as_json: Json = False,
-) -> None:
-    """Write a module's program, weights and answers into a folder, for `edgekit export capture:FOLDER` elsewhere.
-
-    Where edgekit cannot be installed, its file capture.py alone does the same.
-    """
-    from edgekit.model.sources.captured import write_capture
-    from edgekit.model.words import words_of
-
-    folder = write_capture(model, output, words_of(axes, inputs, None), name)
-    if as_json:
-        print_json({"capture": str(folder)})
-    else:
-        print(f"captured: {folder}")
-
-
-@app.command(
     epilog="Examples:\n\n`edgekit quantize`\n\n`edgekit quantize --search full`\n\n"
     "`edgekit quantize --method entropy --calibration photos/`\n\n"
     "`edgekit quantize --place openvino --place ort-basic`"

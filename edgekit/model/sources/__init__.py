@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgekit.errors import UsageError, did_you_mean
 from edgekit.model.parts import Parts
-from edgekit.model.sources import captured, checkpoint, factory, timm, transformers
+from edgekit.model.sources import checkpoint, factory, program, timm, transformers
 from edgekit.model.sources.onnx import spec_of_onnx
 from edgekit.model.spec import ModelSpec
 from edgekit.model.words import NOTHING, Words
@@ -33,12 +33,11 @@ def resolve_model(model: str, words: Words = NOTHING) -> ModelSpec:
 
 
 def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | Parts:
-    """The model that a user named: a preset, a checkpoint's or an ONNX file's path, a folder, or a factory.
+    """The model that a user named: a preset, a checkpoint's, a program's or an ONNX file's path, a folder, a factory.
 
     Args:
-        model: The name; a folder as `transformers:FOLDER`, `timm:FOLDER` or `capture:FOLDER`, a factory as
-            `package.module:factory`.
-        words: What is said of an ONNX file, of a folder's or of a factory's model.
+        model: The name; a folder as `transformers:FOLDER` or `timm:FOLDER`, a factory as `package.module:factory`.
+        words: What is said of an ONNX file, of a program, of a folder's or of a factory's model.
         task: What a folder of transformers is for, where that takes more than one run of it.
 
     Raises:
@@ -53,8 +52,8 @@ def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | P
     path = Path(model)
     if path.suffix == ".onnx" and path.is_file():
         return spec_of_onnx(path, words)
-    if model.startswith(captured.PREFIX):
-        return captured.spec_of_capture(Path(model.removeprefix(captured.PREFIX)), words)
+    if path.suffix == program.SUFFIX:
+        return program.spec_of_program(path, words)
     others = (*PRESETS, transformers.PREFIX, timm.PREFIX)
     if ":" in model and not model.startswith(others) and not path.exists():
         return factory.named(model, words)
@@ -63,17 +62,13 @@ def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | P
     if words:
         raise UsageError(
             f"'{model}'{f' for {task}' if task else ''} says itself what its inputs, outputs and axes are: --axes, "
-            "--inputs and --outputs are for an ONNX file, a folder of transformers or timm, and package.module:factory"
+            "--inputs and --outputs are for an ONNX file, a saved program, a folder of transformers or timm, and "
+            "package.module:factory"
         )
     if model in PRESETS:
         return factory.shipped(PRESETS[model])
     if model.startswith(transformers.PREFIX):
         return transformers.parts_of_folder(Path(model.removeprefix(transformers.PREFIX)), task)
-    if captured.is_capture(path):
-        raise UsageError(
-            f"'{model}' is a captured module, and opening it can run code of whoever wrote it: name it as "
-            f"{captured.PREFIX}{model} if you made it or trust them"
-        )
     if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
         tensors = checkpoint.read_checkpoint(path)
         spec = factory.called(factory.imported(FROM_CHECKPOINT), FROM_CHECKPOINT, tensors)
@@ -98,9 +93,6 @@ def check_model(model: str) -> None:
     if model.startswith(transformers.PREFIX):
         if not Path(model.removeprefix(transformers.PREFIX)).is_dir():
             raise UsageError(f"no folder '{model.removeprefix(transformers.PREFIX)}': '{model}' names one")
-    elif model.startswith(captured.PREFIX):
-        if not captured.is_capture(folder := Path(model.removeprefix(captured.PREFIX))):
-            raise UsageError(f"no captured module in '{folder}': edgekit/capture.py writes one")
     elif model not in PRESETS and not model.startswith(timm.PREFIX) and (not model or not Path(model).exists()):
         if ":" not in model:
             raise UsageError(f"no model '{model}': {_hint(model)}")
@@ -112,7 +104,7 @@ def _hint(model: str) -> str:
     """What a name that is no model may have meant, and what is possible."""
     if meant := did_you_mean(model, PRESETS):
         hint = f"{meant} "
-    elif model.endswith(".onnx"):
+    elif model.endswith((".onnx", program.SUFFIX)):
         hint = "there is no such file; "
     elif "/" in model:
         hint = (
@@ -122,8 +114,8 @@ def _hint(model: str) -> str:
         )
     else:
         hint = ""
-    folders = "transformers:FOLDER, timm:NAME, capture:FOLDER"
-    others = f"a checkpoint's or an ONNX file's path, {folders}, or package.module:factory"
+    paths = "the path of a checkpoint, of a program (model.pt2) or of an ONNX file"
+    others = f"{paths}, transformers:FOLDER, timm:NAME, or package.module:factory"
     return f"{hint}possible are {', '.join(PRESETS)}, {others}"
 
 
