@@ -78,15 +78,15 @@ def export(
     """Export a model, prove each artifact against the reference, and write the report.
 
     Args:
-        model: A preset's name, the path of a checkpoint or of an ONNX file, `package.module:factory`, a factory, a
-            `ModelSpec`, a module, or `Parts`. A module defined in a notebook or in `__main__` is captured here and
-            travels as its program.
+        model: A preset's name, the path of a checkpoint, of an ONNX file or of a program that `torch.export.save` wrote
+            (`model.pt2`), `package.module:factory`, a factory, a `ModelSpec`, a module, or `Parts`. A module defined
+            in a notebook or in `__main__` is captured here and travels as its program.
         example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name. Where it has 70
             different rows or more, and nothing else is given to judge on, they are split as `data` are.
         axes: Which dimensions vary, by input, in the words of `edgekit.model.words`:
             `{"ids": "0=batch,1=length:1..512"}`, `{"ids": {0: "batch", 1: ("length", Axis(128, 1, 512))}}` or
             `["ids:0=batch,1=length:1..512"]`. None lets the first dimension of each input be the batch. For a module,
-            an ONNX file and a factory's model.
+            a program, an ONNX file and a factory's model.
         inputs: What is said of inputs, in the same words: `{"pixels": "kind=image,mean=0.5,std=0.5"}`,
             `{"rate": {"range": (8000, 16000)}}`. Of a factory that returns a module the shape too, `shape=1,3,64,64`.
         outputs: Likewise: `{"logits": "role=logits,classes=cat,dog"}`.

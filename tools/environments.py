@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TESTS = ("tests/onnxgraph", "tests/judge", "tests/quantization", "tests/model", "tests/core/test_capture.py")
+TESTS = ("tests/targets/onnx/passes", "tests/core/judge", "tests/targets/onnx/quantization", "tests/core/model")
 """What depends most on the versions of torch, onnx and ONNX Runtime, without the targets of extras."""
 FOR_TESTS = ("pytest>=9", "pytest-timeout", "hypothesis", "jsonschema", "pyyaml", "scipy", "transformers>=5,<6")
 SHOWN = ("torch", "numpy", "onnx", "onnxscript", "onnxruntime")

@@ -113,7 +113,8 @@ Chosen = Annotated[
 ModelName = Annotated[
     str,
     typer.Argument(
-        help="Preset, path of a checkpoint or an ONNX file, or package.module:factory.", autocompletion=model_names
+        help="Preset, path of a checkpoint, a program (model.pt2) or an ONNX file, or package.module:factory.",
+        autocompletion=model_names,
     ),
 ]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -138,33 +137,6 @@ def export(
 
 
 @epilog(
-    "Examples:\n\n`edgekit capture mypkg.mymodule:factory --inputs images:shape=1,3,64,64 -o net-captured`\n\n"
-    "`edgekit capture mypkg.mymodule:factory --inputs ids:shape=1,16,dtype=int64,range=0..99 "
-    "--axes ids:0=batch,1=length:1..512 -o net-captured`\n\n`edgekit export capture:net-captured -t onnx`"
-)
-def capture(
-    model: Annotated[str, typer.Argument(help="package.module:factory, which returns a module or a ModelSpec.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write; it must not exist.")],
-    axes: Axes = None,
-    inputs: Inputs = None,
-    name: Annotated[str, typer.Option("--name", help="Name of the model; default: its own.")] = "",
-    as_json: Json = False,
-) -> None:
-    """Write a module's program, weights and answers into a folder, for `edgekit export capture:FOLDER` elsewhere.
-
-    Where edgekit cannot be installed, its file capture.py alone does the same.
-    """
-    from edgekit.model.sources.captured import write_capture
-    from edgekit.model.words import words_of
-
-    folder = write_capture(model, output, words_of(axes, inputs, None), name)
-    if as_json:
-        print_json({"capture": str(folder)})
-    else:
-        print(f"captured: {folder}")
-
-
-@epilog(
     "Examples:\n\n`edgekit quantize`\n\n`edgekit quantize --search full`\n\n"
     "`edgekit quantize --method entropy --calibration photos/`\n\n"
     "`edgekit quantize --place openvino --place ort-basic`"
@@ -194,10 +166,11 @@ def quantize(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Search for a static INT8 recipe, prove the result, and show what was tried; exit 3 if it is wrong or slower."""
+    """Search for a static INT8 recipe and prove the result; exit 3 if it is wrong or slower."""
     from edgekit import api
-    from edgekit.cli.console import show_trials
-    from edgekit.report import trials
+    from edgekit.cli.console import show_notes
+    from edgekit.report.rows import trials_of
+    from edgekit.storage.files import finite
 
     build = api.quantize(
         model,
@@ -212,10 +185,10 @@ def quantize(
     )
     artifact = build[api.INT8]
     notes = artifact.manifest.notes if artifact.manifest is not None else ()
-    rows = trials.read_trials(build.path, api.INT8) if notes else ()
     if not as_json and not quiet:
-        show_trials(rows, notes)
-    conclude(build, as_json, quiet, verbose, trials=[asdict(trial) for trial in rows])
+        show_notes(notes)
+    trials = trials_of(build.path, api.INT8) if notes else ()
+    conclude(build, as_json, quiet, verbose, trials=[finite(trial) for trial in trials])
     if artifact.slower:
         sys.exit(REJECTED)
 

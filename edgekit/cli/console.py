@@ -14,7 +14,6 @@ from edgekit.storage.door import visible
 
 if TYPE_CHECKING:
     from edgekit.pipeline.outcome import Build, TargetOutcome
-    from edgekit.report.trials import TrialRow
     from edgekit.target import Target
 
 WIDTH = 120
@@ -156,11 +155,8 @@ def show_target(name: str, target: Target) -> None:
     print_table(("option", "type", "default", "possible", "meaning"), rows)
 
 
-def show_trials(trials: Sequence[TrialRow], notes: Sequence[str]) -> None:
-    """Print what a search tried and what the exporter says of the recipe it took."""
-    heads = ("", "recipe", "p50", "size", "worst sample", "in float")
-    if trials:
-        print_table(heads, [(t.mark, t.name, t.p50, t.size, t.measures, t.float_groups) for t in trials])
+def show_notes(notes: Sequence[str]) -> None:
+    """Print an exporter's notes on the artifact that it wrote."""
     for note in notes:
         _print_wrapped(note)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -14,7 +14,7 @@ from typer.models import CommandInfo
 from edgekit import doors
 
 F = TypeVar("F", bound=Callable[..., Any])
-MARKUP = "markdown"
+MARKUP: Literal["markdown"] = "markdown"
 
 
 def epilog(text: str) -> Callable[[F], F]:

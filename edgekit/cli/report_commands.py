@@ -13,18 +13,11 @@ from edgekit.cli.build_commands import progress_style
 from edgekit.cli.help import epilog
 
 
-@epilog(
-    "Examples:\n\n`edgekit report build/arr-coc-tiny`\n\n`edgekit report build/arr-coc-tiny --junit edgekit.xml`"
-    "\n\n`edgekit report --history builds`"
-)
+@epilog("Examples:\n\n`edgekit report build/arr-coc-tiny`\n\n`edgekit report build/arr-coc-tiny --junit edgekit.xml`")
 def report(
     build: BuildFolder = DEFAULT_BUILD,
     junit: Annotated[
         Path | None, typer.Option("--junit", help="Write JUnit XML too: one test case an artifact and place.")
-    ] = None,
-    history: Annotated[
-        Path | None,
-        typer.Option("--history", help="Instead write history.html: all builds below this folder, by their dates."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -32,13 +25,6 @@ def report(
     from edgekit import report as reports
     from edgekit.api import local
 
-    if history is not None:
-        trend, page = reports.write_history(history)
-        if as_json:
-            print_json(trend.as_record())
-        else:
-            print(page)
-        return
     build = local(build, writable=True, progress=progress_style(as_json))
     study = reports.write_report(build)
     paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]

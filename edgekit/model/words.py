@@ -181,19 +181,6 @@ def words_of(axes: Given, inputs: Given, outputs: Given) -> Words:
     )
 
 
-def axes_in_words(inputs: Iterable[Input], axes: Mapping[str, Axis]) -> dict[str, str]:
-    """The axes of each input as `words_of` reads them, with its range where one is named alone."""
-
-    def dimension(at: int, axis: str) -> str:
-        if SUM in axis:
-            return f"{at}={axis}"
-        of = axes[axis]
-        return f"{at}={axis}:{of.minimum}..{of.maximum}/{of.multiple_of}@{of.default}"
-
-    said = {i.name: [dimension(at, d) for at, d in enumerate(i.shape) if isinstance(d, str)] for i in inputs}
-    return {name: ",".join(entries) for name, entries in said.items() if entries}
-
-
 def require_known(known: Iterable[str], said: Iterable[str], what: str) -> None:
     """Refuse words about what there is not.
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 from edgekit.errors import UsageError
 from edgekit.report import page, text
-from edgekit.report.history import write_history
 from edgekit.report.rows import read_study
 from edgekit.report.study import Study
 from edgekit.storage.files import write_text, write_together
 from edgekit.storage.host_errors import as_sentences
 
-__all__ = ["write_history", "write_junit", "write_report"]
+__all__ = ["write_junit", "write_report"]
 
 
 @as_sentences()

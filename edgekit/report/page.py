@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edgekit.artifact.fact import EVALUATION
 from edgekit.artifact.metric import metric_info, task_meaning
 from edgekit.artifact.result import Measure
-from edgekit.report import formats, pictures, plots, trials
+from edgekit.report import formats, pictures, plots
 from edgekit.report.decision import decisive, share_of_limit
 from edgekit.report.recommendation import recommend
 from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
@@ -102,7 +102,6 @@ def context(study: Study) -> dict[str, Any]:
         "homes": {row: f"a-{number}" for number, each in enumerate(study.artifacts, 1) for row in each.rows},
         "limits": limits(study.rows),
         "hosts": hosts(study.artifacts),
-        "trials": [(each.target, trials.trial_rows(each.trials)) for each in study.artifacts if each.trials],
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +58,7 @@ def inspect(
         Path | None, typer.Option("--html", help="Write a page: this graph beside the fp32 one of its build.")
     ] = None,
     provider: Annotated[
-        str, typer.Option(help="Show instead what it would take: nnapi, coreml, xnnpack, qnn or tensorrt.")
+        str, typer.Option(help="Show instead what ONNX Runtime predicts that nnapi or coreml takes.")
     ] = "",
     as_json: Json = False,
 ) -> None:
@@ -101,7 +100,9 @@ def inspect(
     if found.passes:
         print()
         print_table(("pass", "made", "removed"), [one.cells() for one in found.passes])
-    say_uncounted(found.uncounted)
+    if found.uncounted:
+        uncounted = ", ".join(f"{count} {name}" for name, count in found.uncounted.items())
+        print(f"\nnot among the multiplications: {uncounted}")
     print(f"\nnodes: {nodes}")
     print(f"graph: {artifact / inspection.ENTRY}, which Netron opens")
     if html is not None:
@@ -109,56 +110,28 @@ def inspect(
 
 
 def show_provider(artifact: Path, provider: str, html: bool, as_json: bool) -> None:
-    """Print what a provider would take of an artifact, and why it leaves the rest.
+    """Print what ONNX Runtime predicts of an artifact in a provider.
 
     Raises:
         UsageError: If there is no such provider, or a page is asked for.
     """
     from edgekit.cli.console import print_table
-    from edgekit.model.input_rows import BATCH
-    from edgekit_inspect import providers
+    from edgekit_inspect.inspection import PROVIDERS, predict_provider
 
-    if provider not in providers.PROVIDERS:
-        hint = suggestion(provider, providers.PROVIDERS)
-        raise UsageError(f"no provider '{provider}': {hint}possible are {', '.join(providers.PROVIDERS)}")
+    if provider not in PROVIDERS:
+        hint = suggestion(provider, PROVIDERS)
+        raise UsageError(f"no provider '{provider}': {hint}possible are {', '.join(PROVIDERS)}")
     if html:
         raise UsageError("--html shows two graphs and --provider one: name one of them")
-    told = providers.would_take(artifact, provider)
+    answer = predict_provider(artifact, provider)
     if as_json:
-        print_json(told.as_record())
+        print_json(answer)
         return
-    print(f"{told.target} in {provider}, not verified here: by {told.said_by}\n")
-    rows = [
-        (
-            f"fixed at {', '.join(f'{axis} {size}' for axis, size in one.sizes.items())}" if one.sizes else "as it is",
-            f"{one.taken} of {one.nodes}",
-            f"{one.share:.1%}",
-            str(one.partitions),
-        )
-        for one in told.found
-    ]
-    print_table(("sizes", "nodes taken", "of the multiplications", "partitions"), rows)
-    last = told.found[-1]
-    if last.left:
-        print()
-        print_table(
-            (f"left{', at fixed sizes' if last.sizes else ''}", "because"),
-            [(", ".join(f"{n} {name}" for name, n in one.operators.items()), one.reason) for one in last.left],
-        )
-    say_uncounted(last.uncounted)
-    if last.unchecked:
-        print(f"\nnot checked: {'; '.join(last.unchecked)}")
-    if told.largest is not None:
-        value, tensor = told.largest
-        held = "within" if value <= providers.HALF_MAX else "beyond"
-        print(f"\nlargest inner value of one input: {value:,.4g} in {tensor}, {held} fp16's 65504")
-    if last.share > told.found[0].share:
-        several = set(last.sizes) - {BATCH}
-        next_one = "onnx-buckets  # files of fixed sizes" if several else "onnx -O onnx.shapes=static  # one fixed size"
-        print(f"next: edgekit export -t {next_one}")
-
-
-def say_uncounted(nodes: Mapping[str, int]) -> None:
-    """Print which nodes multiply and are not counted, by operator."""
-    if nodes:
-        print(f"\nnot among the multiplications: {', '.join(f'{count} {name}' for name, count in nodes.items())}")
+    print(f"{answer['target']} in {provider}: predicted by ONNX Runtime {answer['onnxruntime']}, not verified\n")
+    sizes = (("open sizes, as it is", answer["open"]), ("if all sizes were fixed", answer["fixed"]))
+    rows = [(label, f"{count['nodes']} of {answer['nodes']}", str(count["partitions"])) for label, count in sizes]
+    print_table(("sizes", "nodes taken", "partitions"), rows)
+    if answer["unsupported"]:
+        print(f"\nnot taken: {', '.join(answer['unsupported'])}")
+    if answer["unchecked"]:
+        print(f"\nnot checked: {'; '.join(answer['unchecked'])}")

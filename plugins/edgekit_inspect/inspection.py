@@ -25,6 +25,7 @@ from edgekit.reference.batches import applicable_batches
 from edgekit.reference.store import reference_of
 from edgekit.runtime import ort
 from edgekit.storage.files import write_text
+from edgekit.storage.limits import limits_for
 from edgekit_targets.onnx.passes.graph import PASSES
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from edgekit.model.spec import Array
 
 ENTRY = "model.onnx"
+PROVIDERS = ("nnapi", "coreml")
+"""Providers whose operators ONNX Runtime lists in its Python package."""
 RECURRENT = frozenset(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"))
 PRODUCTS = RECURRENT | {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "MatMulNBits"}
 INTEGER = frozenset(("ConvInteger", "MatMulInteger", "DynamicQuantizeLSTM"))
@@ -166,6 +169,46 @@ def onnx_artifact(folder: Path) -> Manifest:
             f"'{folder}' is of the target '{manifest.target}': the graph of ONNX artifacts can be inspected"
         )
     return manifest
+
+
+def predict_provider(folder: Path, provider: str) -> dict[str, Any]:
+    """Return how much of an ONNX artifact a provider would take: ONNX Runtime's own prediction, which verifies nothing.
+
+    Args:
+        folder: The artifact.
+        provider: One of `PROVIDERS`.
+
+    Returns:
+        As JSON. `open` is the graph as it is, `fixed` the same graph if its open sizes were fixed.
+
+    Raises:
+        UsageError: If it is no ONNX artifact.
+        ArtifactError: If it is damaged.
+    """
+    import onnxruntime
+
+    manifest = onnx_artifact(folder)
+    answer = process.call(predicted, {"artifact": str(folder), "provider": provider}, limits=limits_for(manifest.size))
+    facts = {"target": manifest.target, "provider": provider, "onnxruntime": onnxruntime.__version__}
+    return {"schema_version": 2, **facts, "verified": False, **answer}
+
+
+def predicted(artifact: str, provider: str, progress: process.Progress) -> dict[str, object]:
+    """Ask ONNX Runtime's usability checker about a graph, in a worker."""
+    import onnx
+    from onnxruntime.tools.mobile_helpers import usability_checker as checker
+
+    graph = onnx.shape_inference.infer_shapes(onnx.load(Path(artifact) / ENTRY))
+    answer: dict[str, object] = {}
+    for sizes, require_fixed in (("open", True), ("fixed", False)):
+        if provider == "nnapi":
+            info = checker.check_nnapi_partitions(graph, require_fixed)
+        else:
+            info = checker.check_coreml_partitions(graph, require_fixed, "coreml_supported_mlprogram_ops.md")
+        answer[sizes] = {"nodes": info.num_supported_nodes, "partitions": info.num_partitions}
+    # The operators do not depend on sizes, so those of the last answer are those of both.
+    operators = {"unsupported": sorted(info.unsupported_ops), "unchecked": info.supported_ops_checker.get_caveats()}
+    return {"nodes": info.num_nodes, **answer, **operators}
 
 
 def page(before: Inspection, after: Inspection) -> str:

@@ -21,7 +21,7 @@ from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model.folder import load_builds_model
 from edgekit.model.spec import Array
 from edgekit.pipeline.loaded import LoadedArtifact, load
-from edgekit.reference.golden import Case, Golden, Limits, choose_golden
+from edgekit.reference.golden import Case, Golden, Limits, choose_golden, device_limits
 from edgekit.reference.vocabulary import Vocabulary, read_vocabulary
 from edgekit.report.recommendation import SERVER, recommend
 from edgekit.report.rows import read_study
@@ -237,7 +237,7 @@ def _golden(build: Path, folder: Path, manifest: Manifest, trust_build: bool) ->
             raise ArtifactError(
                 f"the model of '{build}' ended the process that asked it: is there memory left?"
             ) from error
-    return golden, golden.device_limits(golden, folder, manifest)
+    return golden, device_limits(golden, folder, manifest)
 
 
 def _cases(build: Path, trust_build: bool) -> Golden:

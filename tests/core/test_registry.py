@@ -165,7 +165,7 @@ def test_a_plug_in_says_itself_how_its_library_is_installed() -> None:
 def test_every_target_of_edgekit_says_what_it_is_for_and_what_proves_it() -> None:
     for name, entry in registry.available().items():
         target = registry.find(name)
-        if entry.origin == registry.EDGEKIT:
+        if entry.origin == "edgekit":
             assert target.about.choose_for, name
             assert target.about.proved_by, name
             assert target.about.not_proved, name

@@ -67,12 +67,10 @@ def source_of(model: str) -> Source | None:
     for source in sources:
         if model in source.names or (source.prefix and model.startswith(source.prefix)):
             return source
-    suffixes = [path.suffix] if path.suffix and (path.is_file() or ":" not in model) else []
-    for suffix in (*suffixes, *([""] if path.exists() else [])):
-        for source in sources:
-            if suffix in source.suffixes and (path.exists() or suffix != ".onnx") and model:
-                return source
-    return None
+    if not model or not path.exists():
+        return None
+    by_suffix = [source for source in sources if path.suffix and path.is_file() and path.suffix in source.suffixes]
+    return next(iter([*by_suffix, *(source for source in sources if "" in source.suffixes)]), None)
 
 
 def presets() -> list[str]:
@@ -106,8 +104,6 @@ def check_model(model: str) -> None:
     if source is not None:
         if source.check:
             doors.resolve(source.check)(model.removeprefix(source.prefix))
-        elif source.suffixes and not Path(model).exists():
-            raise UsageError(f"no model '{model}': {_hint(model)}")
     elif not model or ":" not in model:
         raise UsageError(f"no model '{model}': {_hint(model)}")
     else:

@@ -226,7 +226,7 @@ def _input(
             shape.append(int(size.dim_value))
             continue
         if place not in said and place:
-            axis = size.dim_param if size.dim_param.isidentifier() else _axis(place, len(sizes))
+            axis = size.dim_param if size.dim_param.isidentifier() else usual_axis(place, len(sizes))
             raise UsageError(
                 f"dimension {place} of the input '{name}' is open ('{size.dim_param or size.dim_value}') and its range "
                 f"is not given: write --axes {name}:{place}={axis}:MIN..MAX, in Python "
@@ -240,8 +240,8 @@ def _input(
     return Input(name, tuple(shape), dtype=dtype, kind="image" if image else "tensor")
 
 
-def _axis(place: int, rank: int) -> str:
-    """What a dimension that the file gives no name is usually called."""
+def usual_axis(place: int, rank: int) -> str:
+    """Return what a dimension is usually called, where the file gives it no name."""
     return {2: "height", 3: "width"}.get(place, f"size_{place}") if rank == 4 else f"size_{place}"
 
 

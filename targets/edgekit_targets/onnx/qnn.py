@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from importlib import metadata, util
@@ -21,8 +20,6 @@ from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, 
 from edgekit.runtime.processor import processor
 
 if TYPE_CHECKING:
-    import onnx
-
     from edgekit.model.spec import Array
 
 PACKAGE, PROVIDER = "onnxruntime_qnn", "QNNExecutionProvider"
@@ -119,33 +116,6 @@ class QnnRuntime:
 def installed() -> bool:
     """Whether the package is there."""
     return util.find_spec(PACKAGE) is not None
-
-
-def named() -> str:
-    """The package with its version, in words."""
-    return f"QNN's own compiler (onnxruntime-qnn {metadata.version('onnxruntime-qnn')}) for the NPU of {NAME}, in fp16"
-
-
-def assigned(graph: onnx.ModelProto) -> tuple[int, set[str]]:
-    """How many partitions it makes of a graph with fixed sizes, and the names of the nodes that it leaves to the CPU.
-
-    Nodes that it takes may have other names by then, as in another layout.
-
-    Raises:
-        NotVerifiedHere: If it cannot start here.
-        ArtifactError: If it refuses the graph as a whole.
-    """
-    import onnxruntime
-
-    options = _options()
-    # ONNX Runtime's own fusions would rename nodes.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        path = Path(folder) / "asked.onnx"
-        path.write_bytes(graph.SerializeToString())
-        parts = _opened(path, options).get_provider_graph_assignment_info()
-    left = {node.name for part in parts if part.ep_name != PROVIDER for node in part.get_nodes()}
-    return sum(part.ep_name == PROVIDER for part in parts), left
 
 
 def _options() -> Any:

@@ -10,12 +10,12 @@ from urllib.request import urlopen
 
 import onnx
 import pytest
-from edgekit.cli.use_commands import EVERY
 
 from edgekit.artifact.store import commit
 from edgekit.cli import build_commands
 from edgekit.model.sources.checkpoint import write_checkpoint
 from edgekit.testing import SMALL, contract
+from edgekit_targets.web.demo import EVERY
 from edgekit_targets.web.server import Server
 from tests import modules
 from tests.command import exit_code
@@ -40,7 +40,7 @@ HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib", "jinja2", "numpy")
         (("export", SMALL, "--data", "photos"), "there is no folder 'photos'"),
         (("export", SMALL, "--metric", "top_k:relevance"), "give it with data (--data FOLDER)"),
         (("export", "--axes", "images:0=batch"), "'arr-coc-tiny' says itself what its inputs, outputs and axes are"),
-        (("capture", "arr-coc-tiny", "-o", "made"), "'arr-coc-tiny' is no package.module:factory"),
+        (("export", "gone.pt2"), "no file 'gone.pt2'"),
         (("verify", "nowhere"), "'nowhere' is not a folder"),
         (("reference", "--device", "tpu"), "no device 'tpu': possible are cpu, cuda"),
         (("report", "nowhere"), "nowhere"),
@@ -162,9 +162,9 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_json_is_one_object_where_the_models_code_prints(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code("capture", "theirs_net:talking", "--inputs", "input:shape=1,2", "-o", "made", "--json") == 0
+    assert exit_code("export", "theirs_net:talking", "--inputs", "input:shape=1,2", "-t", "onnx", "--json") == 0
     said = capsys.readouterr()
-    assert json.loads(said.out) == {"capture": "made"}
+    assert [artifact["target"] for artifact in json.loads(said.out)["artifacts"]] == ["onnx"]
     assert "a line of the factory's own" in said.err
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from edgekit.cli.use_commands import qr_code
+
+from edgekit_targets.web.demo import qr_code
 
 URL = "http://192.168.1.20:8000/"
 BLOCKS = {" ": (0, 0), "▀": (1, 0), "▄": (0, 1), "█": (1, 1)}

@@ -118,7 +118,7 @@ def test_the_page_is_whole_and_small(filled: Any) -> None:
     assert "nnapi · Pixel 8 · pixel-8" in said
     assert re.search(r"\d\.\d+e-6 ≤ 1e-4", said), "limits stand beside values"
     assert " (≤ 1e-4) |" in (filled.folder / "report.md").read_text()
-    for section in ("verdicts", "artifacts", "choice", "accuracy", "pictures", "recipes", "judged"):
+    for section in ("verdicts", "artifacts", "choice", "accuracy", "pictures", "judged"):
         assert any(attributes.get("id") == section for _, attributes in page.elements)
 
 

@@ -121,6 +121,6 @@ def test_a_count_may_be_off_as_far_as_its_score(own: Path) -> None:
     amend(folder, read_artifact(folder).verdicts, {RESULT: result_text(found).encode()})
     manifest = read_artifact(folder)
     chosen = golden.choose_golden(toy.spec(), own / "reference", EagerRuntime(toy.spec()).run)
-    limits = bundle.device_limits(chosen, folder, manifest)
+    limits = golden.device_limits(chosen, folder, manifest)
     assert limits["relevance"]["max_abs"] == pytest.approx(golden.MARGIN * 0.05)
     assert limits["budgets"]["max_abs"] == pytest.approx(golden.MARGIN * (1 + 336 * 0.05))
