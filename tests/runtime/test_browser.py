@@ -8,7 +8,7 @@ from edgekit.errors import NotVerifiedHere
 from edgekit.runtime import browser
 from edgekit.runtime.litert import browser as litert
 from edgekit.storage.packages import SUFFIXES
-from tests.skips import no_chromium
+from tests.chromium import no_chromium
 
 
 def launch() -> None:

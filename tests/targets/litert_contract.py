@@ -17,7 +17,7 @@ from edgekit.runtime.litert.browser import modules
 from edgekit.runtime.litert.runtime import JS
 from edgekit.storage import environment
 from edgekit.testing import TargetContract, small_model
-from tests.skips import no_chromium
+from tests.chromium import no_chromium
 from tests.targets import tampering
 
 
