@@ -236,7 +236,7 @@ def verify(
     """
     criteria, only = run.Criteria(_texts(places), images, _texts(budget)), _names(targets)
     public = None if key is None else Path(key)
-    folder = local(build, key=key, writable=True, progress=progress)
+    folder = local(build, writable=True, progress=progress)
 
     def one(root: Path) -> Build:
         with shown(progress) as listener:
@@ -276,7 +276,7 @@ def soak(
     if seconds < 0 or seed < 0:
         raise UsageError(f"a soak of {seconds} s with the seed {seed}: neither can be negative")
     public = None if key is None else Path(key)
-    folder = local(build, key=key, writable=True, progress=progress)
+    folder = local(build, writable=True, progress=progress)
     with shown(progress) as listener:
         return run.soak(folder, listener, Soak(seconds, seed), _names(targets), trust_build, public)
 

@@ -223,7 +223,7 @@ def quantize(
 @app.command(
     epilog="Examples:\n\n`edgekit verify build/arr-coc-tiny`\n\n`edgekit verify --place openvino --place ort-basic`"
     "\n\n`edgekit verify --place ort-cuda@ssh:me@gpu-box --images 16 -t onnx`"
-    "\n\n`edgekit verify s3://bucket/arr-coc-tiny@production`"
+    "\n\n`edgekit verify s3://bucket/arr-coc-tiny@0123456789abcdef`"
     "\n\n`edgekit verify build/mine --trust-build`\n\n`edgekit verify build/theirs --key release.pub`"
     "\n\n`edgekit verify --soak 10m -t onnx-int8-static`\n\n`edgekit verify --seed 7`"
 )

@@ -119,7 +119,7 @@ def _reachable(url: str) -> tuple[str, ...]:
     "`edgekit assets ios build/arr-coc-tiny --into MyApp --check`\n\n"
     "`edgekit assets ios build/arr-coc-tiny --into MyApp --deployment-target 27`\n\n"
     "`edgekit assets ios build/arr-coc-tiny --into MyApp --key release.pub --require-signature`\n\n"
-    "`edgekit assets ios s3://bucket/arr-coc-tiny@production --into MyApp --key release.pub`"
+    "`edgekit assets ios s3://bucket/arr-coc-tiny@0123456789abcdef --into MyApp --key release.pub`"
 )
 def assets(
     platform: Annotated[str, typer.Argument(help="android or ios.", autocompletion=among("android", "ios"))],
@@ -146,7 +146,7 @@ def assets(
     from edgekit.stores import local
 
     key = required(key, require_signature)
-    folder = local(build, key=key, progress=progress_style(as_json))
+    folder = local(build, progress=progress_style(as_json))
     request = (platform, folder, into, tuple(target or ()), trust_build, key, deployment_target)
     if check:
         stale = apps.check_assets(*request)
