@@ -48,7 +48,6 @@ _API = (
     "push",
     "quantize",
     "record",
-    "soak",
     "targets",
     "verify",
 )
@@ -82,7 +81,6 @@ __all__ = [
     "push",
     "quantize",
     "record",
-    "soak",
     "targets",
     "verify",
 ]
