@@ -40,7 +40,6 @@ _API = (
     "pack",
     "quantize",
     "record",
-    "soak",
     "targets",
     "verify",
 )
@@ -70,7 +69,6 @@ __all__ = [
     "pack",
     "quantize",
     "record",
-    "soak",
     "targets",
     "verify",
 ]

@@ -10,6 +10,7 @@ edgekit.load(build["onnx"].path).run({"x": x.numpy()})
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,11 +25,11 @@ from edgekit.model.spec import Evaluation, ModelSpec
 from edgekit.model.words import Given
 from edgekit.pipeline import given_model, parts, run
 from edgekit.pipeline.asked import command_of
+from edgekit.pipeline.context import FreshInputs
 from edgekit.pipeline.further_places import first_that_holds
 from edgekit.pipeline.given_model import Calibration, Data, Said, texts
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
-from edgekit.pipeline.soak import Soak
 from edgekit.progress import Style, shown
 from edgekit.reference.dataset import check_folder
 from edgekit.reference.record import record_reference
@@ -206,6 +207,8 @@ def verify(
     images: int | None = None,
     targets: Iterable[str] = (),
     budget: Iterable[str] = (),
+    minutes: float = 0.0,
+    seed: int = 0,
     trust_build: bool = False,
     key: str | Path | None = None,
     progress: Style = "auto",
@@ -220,56 +223,34 @@ def verify(
         images: How many evaluation inputs are asked in these, and as few of other kinds; None for all.
         targets: Names and groups; empty means all that are there.
         budget: As for `export`.
+        minutes: How long each artifact that is verified is asked fresh inputs too, beside the model itself, in each of
+            its target's places and in one opened runtime. One that exceeds a limit is rejected.
+        seed: Of the fresh inputs: the same seed asks the same ones.
         trust_build: Whether code that the build chooses may run: a factory that edgekit does not ship (it is then also
             looked for in the working directory), and the program that a model given in memory left there.
         key: Public ECDSA key (PEM) of whoever must have signed the build; None asks for no signature.
         progress: As for `export`.
     """
     criteria, only = run.Criteria(_texts(places), images, _texts(budget)), names_in(targets)
+    if not 0 <= minutes < math.inf or seed < 0:
+        raise UsageError(
+            f"cannot ask fresh inputs for {minutes:g} minutes with the seed {seed}. Give finite numbers from 0"
+        )
+    if (seed and not minutes) or (minutes and criteria.places):
+        raise UsageError("a seed needs minutes, and minutes are for a target's own places: leave out further places")
+    fresh_inputs = FreshInputs(minutes * 60, seed) if minutes else None
     public = None if key is None else Path(key)
-    folder = local(build, key=key, writable=True, progress=progress)
+    folder = local(build, writable=True, progress=progress)
 
     def one(root: Path) -> Build:
         with shown(progress) as listener:
-            return run.verify(root, listener, criteria, only, trust_build, public)
+            return run.verify(root, listener, criteria, only, trust_build, public, fresh_inputs)
 
     whole = (folder / PARTS).exists() and not (folder / MODEL).exists()
     if not whole:
         return one(folder)
     again = given_model.parts_of_factory if trust_build and not criteria.places else None
     return parts.verify(folder, only, one, public is not None, again)
-
-
-def soak(
-    build: str | Path,
-    *,
-    seconds: float = 0.0,
-    seed: int = 0,
-    targets: Iterable[str] = (),
-    trust_build: bool = False,
-    key: str | Path | None = None,
-    progress: Style = "auto",
-) -> Build:
-    """Ask every verified artifact fresh inputs, beside the model itself, in one opened runtime.
-
-    Args:
-        build: A model's build folder.
-        seconds: How long each artifact is asked; 0 for 64 runs.
-        seed: Of the inputs: the same seed asks the same ones.
-        targets: As for `verify`.
-        trust_build: As for `verify`.
-        key: As for `verify`.
-        progress: As for `export`.
-
-    Returns:
-        The artifacts that were asked; one that exceeds a limit is rejected, in its build too.
-    """
-    if seconds < 0 or seed < 0:
-        raise UsageError(f"a soak of {seconds} s with the seed {seed}: neither can be negative")
-    public = None if key is None else Path(key)
-    folder = local(build, key=key, writable=True, progress=progress)
-    with shown(progress) as listener:
-        return run.soak(folder, listener, Soak(seconds, seed), names_in(targets), trust_build, public)
 
 
 def pack(
@@ -369,22 +350,19 @@ def record(
     return folder
 
 
-def local(
-    build: str | Path, *, key: str | Path | None = None, writable: bool = False, progress: Style = "auto"
-) -> Path:
+def local(build: str | Path, *, writable: bool = False, progress: Style = "auto") -> Path:
     """Return the folder of a build, or of an artifact in it, that a path or a URL in a store names.
 
     A path is returned as it is. A URL's build is fetched into the user's cache, and checked.
 
     Args:
         build: A path, or a URL such as "s3://bucket/arr-coc-tiny" or ".../onnx" of an artifact in it.
-        key: Public ECDSA key (PEM) of whoever must have signed what is fetched.
         writable: Whether the caller writes into the build: it is then a fresh copy.
         progress: As for `export`.
     """
     if not (url := url_of(build)):
         return Path(build)
-    folder: Path = doors.hook("fetch_build")(url, key=key, writable=writable, progress=progress)
+    folder: Path = doors.hook("fetch_build")(url, writable=writable, progress=progress)
     return folder
 
 

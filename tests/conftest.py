@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests import skips
-from tests.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - pytest finds them here
+from tests.chromium import no_chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -29,6 +28,7 @@ settings.register_profile("same examples", derandomize=True)
 settings.load_profile("default" if os.environ.get("EDGEKIT_SLOW") else "same examples")
 
 HERE = Path(__file__).parent
+NO_CUDA = "needs a CUDA device: run it on a host with an NVIDIA GPU and a CUDA build of torch"
 BROWSER = (HERE / "web", HERE / "targets" / "test_web.py")
 LONG = (HERE / "web", HERE / "targets", HERE / "tools", HERE / "analysis", HERE / "docs")
 """Files of minutes come first: at the end one process would wait for the other."""
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     if gpu and not _has_cuda():
         for item in gpu:
-            item.add_marker(pytest.mark.skip(reason=skips.NO_CUDA))
+            item.add_marker(pytest.mark.skip(reason=NO_CUDA))
 
 
 @pytest.fixture(scope="session")
@@ -116,4 +116,4 @@ def _missing() -> str:
     """What the browser tests lack, in a sentence; empty where nothing."""
     from edgekit_targets.web import site
 
-    return skips.no_chromium() or site.unavailable_reason()
+    return no_chromium() or site.unavailable_reason()

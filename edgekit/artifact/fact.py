@@ -56,6 +56,7 @@ class Code(StrEnum):
     SLOWER = "slower"
     SPEED_UNKNOWN = "speed unknown"
     VARIANT_REPLACED = "variant replaced"
+    FRESH_INPUTS = "fresh inputs"
     TEXT = "text"
 
 
@@ -209,6 +210,7 @@ _SENTENCES = {
     Code.SLOWER: "Warning: {ratio:.2f}x the speed of {baseline}",
     Code.SPEED_UNKNOWN: "too noisy to say how fast it is beside {baseline}: {low:.2f} to {high:.2f} times",
     Code.VARIANT_REPLACED: "'{variant}' was rejected here and left out: {why}",
+    Code.FRESH_INPUTS: "{rows:,} fresh inputs in {runs:,} runs ({seconds:.0f} s, seed {seed})",
     Code.TEXT: "{text}",
 }
 """A sentence for each code. Placeholders are the fact's fields, its details, and what `_Words` adds."""

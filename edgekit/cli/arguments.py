@@ -84,7 +84,7 @@ RequireSignature = Annotated[
 BuildFolder = Annotated[
     Path,
     typer.Argument(
-        help="A model's build folder, for example build/arr-coc-tiny, or its URL in a store: s3://BUCKET/NAME@CHANNEL."
+        help="A model's build folder, for example build/arr-coc-tiny, or its URL in a store: s3://BUCKET/NAME@VERSION."
     ),
 ]
 Places = Annotated[

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -196,9 +194,9 @@ def quantize(
 @epilog(
     "Examples:\n\n`edgekit verify build/arr-coc-tiny`\n\n`edgekit verify --place openvino --place ort-basic`"
     "\n\n`edgekit verify --place ort-cuda@ssh:me@gpu-box --images 16 -t onnx`"
-    "\n\n`edgekit verify s3://bucket/arr-coc-tiny@production`"
+    "\n\n`edgekit verify s3://bucket/arr-coc-tiny@0123456789abcdef`"
     "\n\n`edgekit verify build/mine --trust-build`\n\n`edgekit verify build/theirs --key release.pub`"
-    "\n\n`edgekit verify --soak 10m -t onnx-int8-static`\n\n`edgekit verify --seed 7`"
+    "\n\n`edgekit verify --minutes 10 --seed 7 -t onnx-int8-static`"
 )
 def verify(
     build: BuildFolder = DEFAULT_BUILD,
@@ -209,12 +207,10 @@ def verify(
     trust_build: TrustBuild = False,
     key: Key = None,
     require_signature: RequireSignature = False,
-    soak: Annotated[
-        str, typer.Option(help="Instead, ask each verified artifact fresh inputs for so long: 30s, 10m, 2h.")
-    ] = "",
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Of fresh inputs; alone: 64 runs. Default with --soak: by chance.")
-    ] = None,
+    minutes: Annotated[
+        float, typer.Option(min=0.0, help="Ask each verified artifact fresh inputs too, for so many minutes.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the fresh inputs, for --minutes.")] = 0,
     verbose: Verbose = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -224,28 +220,14 @@ def verify(
 
     if images is not None and not place:
         raise UsageError("--images is for --place: a target's own places ask everything")
-    if soak or seed is not None:
-        if place or budget:
-            raise UsageError(
-                "--soak and --seed ask fresh inputs in a target's own places: leave out --place and --budget"
-            )
-        soaked = api.soak(
-            build,
-            seconds=_seconds(soak) if soak else 0.0,
-            seed=secrets.randbelow(1 << 31) if seed is None else seed,
-            targets=target or (),
-            trust_build=trust_build,
-            key=required(key, require_signature),
-            progress=progress_style(as_json or quiet),
-        )
-        conclude(soaked, as_json, quiet, verbose)
-        return
     verification = api.verify(
         build,
         places=place or (),
         images=images,
         targets=target or (),
         budget=budget or (),
+        minutes=minutes,
+        seed=seed,
         trust_build=trust_build,
         key=required(key, require_signature),
         progress=progress_style(as_json or quiet),
@@ -296,14 +278,6 @@ def reference(
         print_json({"reference": str(folder)})
     else:
         print(f"reference: {folder}")
-
-
-def _seconds(text: str) -> float:
-    """A duration: a number and s, m or h."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
-    if match is None or not float(match[1]):
-        raise UsageError(f"--soak '{text}' is not a duration: write a number and s, m or h, for example 10m")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def _options(words: list[str]) -> dict[str, dict[str, str]]:

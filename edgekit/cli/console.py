@@ -60,8 +60,6 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
     for outcome in outcomes:
         if outcome.part_of and not outcome.left_out:
             _print_wrapped(f"{outcome.target}: made since '{outcome.part_of}' holds it")
-        if outcome.soaked is not None:
-            _print_wrapped(f"{outcome.target}: {outcome.soaked}")
         for sentence in outcome.sentences if verbose else _reasons(outcome):
             _print_wrapped(f"{outcome.target}: {sentence}")
     if build.note:
@@ -120,9 +118,9 @@ def _decided(outcome: TargetOutcome) -> str:
 
 
 def _reasons(outcome: TargetOutcome) -> list[str]:
-    """Why a target is not verified, in a few sentences; of one that is, where it is slower than its source."""
+    """Why a target is not verified, in a few sentences; of one that is, where it is slower, and its fresh inputs."""
     if outcome.status == "verified":
-        return [str(note) for place in outcome.places for note in place.notes if note.code is Code.SLOWER]
+        return [str(note.fact) for note in outcome.notes if note.fact.code in (Code.SLOWER, Code.FRESH_INPUTS)]
     count = len(outcome.reasons) + bool(outcome.error) + outcome.left_out
     more = [f"{count - MOST_REASONS} more reasons: in the report, or with -v"] if count > MOST_REASONS else []
     return [*outcome.sentences[: min(count, MOST_REASONS)], *more]

@@ -40,7 +40,7 @@ def report(
 @epilog(
     "Examples:\n\n`edgekit diff main/arr-coc-tiny build/arr-coc-tiny`\n\n"
     "`edgekit diff main/arr-coc-tiny build/arr-coc-tiny --speed 50 --markdown`\n\n"
-    "`edgekit diff s3://bucket/arr-coc-tiny@production build/arr-coc-tiny`\n\n"
+    "`edgekit diff s3://bucket/arr-coc-tiny@0123456789abcdef build/arr-coc-tiny`\n\n"
     "`edgekit diff build/monday build/tuesday` of two matrices: verdicts, sizes and bytes, cell by cell."
 )
 def diff(

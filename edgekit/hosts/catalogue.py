@@ -1,7 +1,7 @@
 """Places by name: `PLACE`, `RUNTIME@HOST`, `HOST`, or `DEVICES:SERIAL`.
 
-A place is a target's own (`cpu`, `wasm-fp32`, `interpreter` ...) or a runtime (`edgekit.doors.PlaceRuntime`), which opens
-the artifacts of any target that has its format. A host is this one, `ssh:USER@HOST`, `ssh:USER@HOST:PYTHON`, or
+A place is a target's own (`cpu`, `wasm-fp32`, `interpreter` ...) or a runtime (`edgekit.doors.PlaceRuntime`), which
+opens the artifacts of any target that has its format. A host is this one, `ssh:USER@HOST`, `ssh:USER@HOST:PYTHON`, or
 `python:COMMAND`, where the command starts Python, for example of an emulated processor.
 """
 

@@ -28,7 +28,7 @@ CARRIED = (
     "edgekit.evaluate.rows", "edgekit.evaluate.timing", "edgekit.runtime", "edgekit.runtime.ort_session",
     "edgekit.runtime.processor", "edgekit.runtime.protocol",
 )  # fmt: skip
-"""Modules that travel in every pack: they need Python 3.10, numpy and a runtime. A place's record names further ones."""
+"""Modules in every pack: they need Python 3.10, numpy and a runtime. A place's record names further ones."""
 
 
 def write_pack(

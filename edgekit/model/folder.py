@@ -109,7 +109,7 @@ def other_code(folder: Path, spec: ModelSpec) -> str:
         return ""
     return CHANGED.format(
         factory=config["factory"],
-        what="recorded answers are of the code of then, fresh ones (--soak, --seed) of that of today",
+        what="recorded answers are of the code of then, fresh ones (--minutes) of that of today",
     )
 
 

@@ -16,6 +16,14 @@ from edgekit.target import Target
 
 
 @dataclass(frozen=True)
+class FreshInputs:
+    """Inputs that are drawn beside the recorded ones: for how many seconds, and by which seed."""
+
+    seconds: float
+    seed: int
+
+
+@dataclass(frozen=True)
 class RunContext:
     """One run over one model's build folder.
 
@@ -28,6 +36,7 @@ class RunContext:
         fresh: Whether to do again what is done and unchanged.
         trusted: Whether code that the build brings may run.
         signed: What the build's signature vouches for; None where none was asked for.
+        fresh_inputs: What verified artifacts are asked beside the recorded inputs; None for nothing.
         other_code: That the model's code is not what the build was exported with, in a sentence; empty where it is.
     """
 
@@ -40,6 +49,7 @@ class RunContext:
     trusted: bool = True
     signed: Signed | None = None
     other_code: str = ""
+    fresh_inputs: FreshInputs | None = None
 
     @property
     def limits(self) -> Limits:

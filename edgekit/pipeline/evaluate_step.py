@@ -23,6 +23,7 @@ from edgekit.judge.deviation import relative_errors
 from edgekit.model.spec import Array
 from edgekit.pipeline import worker
 from edgekit.pipeline.context import RunContext
+from edgekit.pipeline.fresh_inputs import judge_fresh_inputs
 from edgekit.pipeline.judge_step import judged, sample_of
 from edgekit.pipeline.worker import ANSWERS
 from edgekit.reference.batches import arrays_of
@@ -73,13 +74,18 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
     with scratch() as out:
         try:
             measured = run_in_worker(context, _request(context, name, made, place, out), progress)
-        except NOT_HERE as missing:
-            return replace(missing_runtime(place, missing), variant_target=made_by)
         except EdgekitError as error:
-            return replace(failed_runtime(place, str(error)), variant_target=made_by)
+            return _of_error(place, error, made_by)
         answers = answers_in(out)
     # In a target's own place all nodes run on one provider, so there is nothing to say of them.
-    return finding_of(context, made, place, answers, measured.model_copy(update={"facts": {}}))
+    finding = finding_of(context, made, place, answers, measured.model_copy(update={"facts": {}}))
+    if context.fresh_inputs is None or finding.verdict.status != "verified":
+        return finding
+    try:
+        judgement = judge_fresh_inputs(context, made, place, finding.verdict, context.fresh_inputs)
+        return replace(finding, verdict=judgement)
+    except EdgekitError as error:
+        return _of_error(place, error, made_by)
 
 
 def run_in_worker(context: RunContext, request: worker.RunRequest, progress: process.Progress) -> Measured:
@@ -122,6 +128,11 @@ def missing_runtime(place: Place, why: str | EdgekitError) -> Finding:
 def failed_runtime(place: Place, why: str) -> Finding:
     """What is found where a runtime refuses an artifact, or dies of it."""
     return _without_answers(place, verdict.failed(fact(Code.RUNTIME_FAILED, text=why)))
+
+
+def _of_error(place: Place, error: EdgekitError, made_by: str) -> Finding:
+    finding = missing_runtime(place, error) if isinstance(error, NOT_HERE) else failed_runtime(place, str(error))
+    return replace(finding, variant_target=made_by)
 
 
 def _without_answers(place: Place, status: Verdict) -> Finding:

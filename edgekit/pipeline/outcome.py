@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from edgekit.artifact.fact import EVALUATION, Fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import CANDIDATE, Measure, Result, Status, Timing, Verdict
+from edgekit.artifact.result import CANDIDATE, Measure, Result, Timing, Verdict
 from edgekit.artifact.run_record import PARTS
 from edgekit.errors import VerdictError
 from edgekit.judge.budget import Budget, over_budget, parse_budgets
@@ -42,33 +42,6 @@ class ToldFact(Fact):
     sentence: str
 
 
-class Soaked(_Record):
-    """What became of an artifact on fresh inputs in one place.
-
-    Attributes:
-        place: Its name.
-        seed: Of the inputs; the same seed asks the same ones.
-        runs: How often it was run.
-        rows: Inputs that were compared.
-        seconds: How long that took.
-        status: "verified" where every limit held.
-        reasons: Which limits did not hold.
-    """
-
-    place: str
-    seed: int
-    runs: int
-    rows: int
-    seconds: float
-    status: Status
-    reasons: tuple[Fact, ...] = ()
-
-    def __str__(self) -> str:
-        kept = "every limit held on" if self.status == "verified" else f"{self.status} after"
-        asked = f"{self.rows:,} fresh inputs in {self.runs:,} runs ({self.seconds:.0f} s, seed {self.seed})"
-        return f"{self.place}: {kept} {asked}"
-
-
 class TargetRecord(_Record):
     """What became of one target.
 
@@ -79,7 +52,6 @@ class TargetRecord(_Record):
         error: Why it failed or was skipped, in a sentence; else empty.
         reused: Whether nothing had to be done.
         part_of: The bundle that it was made for, where nobody named it.
-        soaked: What became of it on fresh inputs; null where none were asked for.
         size: Bytes on disk; null where there is no artifact.
         first_visit: Bytes that a first visit to a bundle's page transfers, with brotli; null elsewhere.
         reasons: Why it is not verified.
@@ -95,7 +67,6 @@ class TargetRecord(_Record):
     error: str = ""
     reused: bool = False
     part_of: str = ""
-    soaked: Soaked | None = None
     size: int | None = None
     first_visit: int | None = None
     reasons: tuple[ToldFact, ...] = ()
@@ -163,7 +134,6 @@ class TargetOutcome:
         over: What is over the user's budget, or was not measured.
         part_of: The bundle that it was made for, where nobody named it: what is wrong with it then leaves the bundle
             without it, and is no fault of the run.
-        soaked: What became of it on fresh inputs, where they were asked for.
     """
 
     target: str
@@ -176,7 +146,6 @@ class TargetOutcome:
     reused: bool = False
     over: tuple[PlacedFact, ...] = ()
     part_of: str = ""
-    soaked: Soaked | None = None
 
     def __repr__(self) -> str:
         return f"<{self.target}: {self.status} in {self.path}>"
@@ -267,7 +236,6 @@ class TargetOutcome:
             error=self.error,
             reused=self.reused,
             part_of=self.part_of,
-            soaked=self.soaked,
             size=self.size,
             first_visit=self.first_visit,
             reasons=tuple(reason.as_record() for reason in self.reasons),

@@ -24,7 +24,7 @@ from edgekit.artifact.option import OptionValue
 from edgekit.artifact.parts_record import refuse_parts
 from edgekit.artifact.result import Result
 from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlier_run
-from edgekit.artifact.store import MANIFEST, read_artifact, require_build, result_of
+from edgekit.artifact.store import MANIFEST, read_artifact, require_build
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
 from edgekit.model.folder import load_builds_model, other_code, save_model
@@ -33,7 +33,7 @@ from edgekit.model.records import WEIGHTS, model_digest, recorded_weights, requi
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import asked, further_places
-from edgekit.pipeline.context import RunContext
+from edgekit.pipeline.context import FreshInputs, RunContext
 from edgekit.pipeline.evaluate_step import (
     Finding,
     conclude,
@@ -48,7 +48,6 @@ from edgekit.pipeline.export_step import make
 from edgekit.pipeline.listener import Listener, read_durations, write_duration
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, allowed_budgets, held_to_budgets
 from edgekit.pipeline.plan import Options, made_from_onnx, planned, reserves_of
-from edgekit.pipeline.soak import Soak, soaked
 from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
@@ -153,6 +152,7 @@ def verify(
     only: Sequence[str] = (),
     trust_build: bool = False,
     key: Path | None = None,
+    fresh_inputs: FreshInputs | None = None,
 ) -> Build:
     """Check every artifact's files and judge it again.
 
@@ -163,6 +163,7 @@ def verify(
         only: Targets; empty means all that are there.
         trust_build: Whether code that the build names or brings may run (`edgekit.model.folder.load_builds_model`).
         key: Public key of whoever must have signed the build; None asks for no signature.
+        fresh_inputs: What verified artifacts are asked beside the recorded inputs.
 
     Raises:
         EdgekitError: If there is no build, or its model or reference cannot be used.
@@ -171,6 +172,7 @@ def verify(
     places = criteria.places
     further, allowed = further_places.places_of(places), allowed_budgets(criteria.budget, registry.loadable()[0])
     with _build(root, listener, only, trust_build, key) as (context, names):
+        context = replace(context, fresh_inputs=fresh_inputs)
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
         for name in names:
@@ -189,44 +191,6 @@ def verify(
         found = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())
         unsigned = context.signed.unsigned if context.signed is not None else ()
         return Build(tuple(found), root, context.recorded.device, unsigned, context.other_code)
-
-
-@as_sentences()
-def soak(
-    root: Path,
-    listener: Listener,
-    asked_for: Soak,
-    only: Sequence[str] = (),
-    trust_build: bool = False,
-    key: Path | None = None,
-) -> Build:
-    """Ask every verified artifact fresh inputs, in the first place where it is verified.
-
-    Args:
-        root: The model's build folder.
-        listener: Told what happens.
-        asked_for: For how long, and the seed.
-        only: Targets; empty means all that are there.
-        trust_build: As for `verify`.
-        key: As for `verify`.
-
-    Raises:
-        EdgekitError: As `verify`, and where nothing there is verified.
-    """
-    require_settings()
-    with _build(root, listener, only, trust_build, key) as (context, names):
-        outcomes = {name: _earlier(context, name) for name in names}
-        verified = [name for name, outcome in outcomes.items() if outcome.status == "verified"]
-        if not verified:
-            raise UsageError(f"nothing in '{root}' is verified: only what is can be asked fresh inputs")
-        listener.started(tuple(verified), {})
-        for name in verified:
-            outcomes[name] = _soaked(context, outcomes[name], asked_for)
-            listener.finished(outcomes[name])
-        asked.ended(root, earlier_run(root), outcomes.values(), {})
-        report.write_report(root)
-        chosen = tuple(outcomes[name] for name in verified)
-        return Build(chosen, root, context.recorded.device, note=context.other_code)
 
 
 @as_sentences()
@@ -306,26 +270,6 @@ def _verified(
         return _outcome(context, made, evaluate(context, name, made))
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error))
-
-
-def _soaked(context: RunContext, outcome: TargetOutcome, asked_for: Soak) -> TargetOutcome:
-    made = read_artifact(outcome.path)
-    if context.signed is not None:
-        context.signed.require_artifact(outcome.path, made)
-    place = next(place.place for place in outcome.places if place.status == "verified")
-    try:
-        registry.require_trust(made.target, context.targets[made.target], context.trusted)
-        found = soaked(context, made, context.targets[made.target].place(place), asked_for)
-    except EdgekitError as error:
-        return TargetOutcome(made.target, outcome.path, "failed", str(error), report=error.report)
-    return replace(_earlier(context, made.target), soaked=found)
-
-
-def _earlier(context: RunContext, name: str) -> TargetOutcome:
-    """What an earlier run found of an artifact."""
-    made = read_artifact(context.folder(name))
-    found = result_of(context.folder(name), made)
-    return _outcome(context, made, found) if found is not None else further_places.unasked(context, made)
 
 
 def _save_program(captured: Capture, root: Path, listener: Listener) -> None:

@@ -56,7 +56,7 @@ def assets(
     from edgekit_apps import assets as apps
 
     key = required(key, require_signature)
-    folder = local(build, key=key, progress=progress_style(as_json))
+    folder = local(build, progress=progress_style(as_json))
     request = (platform, folder, into, tuple(target or ()), trust_build, key, deployment_target)
     if check:
         stale = apps.check_assets(*request)

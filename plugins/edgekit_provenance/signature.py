@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.artifact.result import RESULT
 from edgekit.artifact.run_record import MODEL, NOT_MADE, PROGRAM, REFERENCE, RUN, read_run
@@ -101,24 +100,6 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
         with staging(build.path / FOLDER, _own_files) as staged:
             (staged / STATEMENT).write_text(dump_json({"schema_version": 1, "records": records}))
             signer.sign(staged / STATEMENT, staged / SIGNATURE)
-
-
-def sign_text(text: str, signer: Signer) -> dict[str, Any]:
-    """Sign a text that lies elsewhere, such as a channel's record; returns the signature."""
-    with scratch() as place:
-        (place / STATEMENT).write_text(text)
-        signer.sign(place / STATEMENT, place / SIGNATURE)
-        signature: dict[str, Any] = load_json((place / SIGNATURE).read_bytes())
-        return signature
-
-
-def require_text(text: str, signature: Mapping[str, Any], key: Path, name: str) -> None:
-    """See that a signature is of a text, by a key.
-
-    Raises:
-        ArtifactError: If it is not; `name` says what was signed.
-    """
-    _verify(text.encode(), json.dumps(signature).encode(), key, name)
 
 
 def require_signed(root: Path, key: Path) -> Signed:

@@ -158,7 +158,6 @@ class _State:
         answers, seconds = await served.run(inputs, self.limits.seconds)
         call.stages |= {"queue": time.monotonic() - start - seconds, "run": seconds}
         call.rows = max((array.shape[0] for array in answers.values() if array.ndim), default=1)
-        call.compare = self.models.compare(served, inputs, answers)
         return answers
 
     async def _body(self, request: Request, call: _Call) -> bytes:
@@ -212,7 +211,6 @@ class _Call:
     id: str
     stages: dict[str, float]
     rows: int = 0
-    compare: Coroutine[Any, Any, None] | None = None
 
 
 Answer = Callable[[Served, Request, _Call], Awaitable[tuple[bytes, dict[str, str]]]]
@@ -318,7 +316,7 @@ async def _answered(state: _State, request: Request, name: str, target: str, ans
 
 
 def _record(call: _Call, served: Served | None, named: tuple[str, str], response: Response, spent: float) -> None:
-    """Measure and log a request, and ask a shadow the same."""
+    """Measure and log a request."""
     _measure(served, call, response.status_code)
     error_text = json.loads(bytes(response.body))["error"] if response.status_code != 200 else None
     model, target = (served.name, served.target) if served else (named[0][:80], named[1][:80])
@@ -332,13 +330,6 @@ def _record(call: _Call, served: Served | None, named: tuple[str, str], response
         rows=call.rows or None,
         error=error_text,
     )
-    if call.compare is not None:
-        task = asyncio.create_task(call.compare)
-        _COMPARING.add(task)
-        task.add_done_callback(_COMPARING.discard)
-
-
-_COMPARING: set[asyncio.Task[None]] = set()
 
 
 def _measure(served: Served | None, call: _Call, code: int) -> None:

@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Condition
-from typing import TypeVar
 
 import numpy as np
 
@@ -21,7 +20,6 @@ BATCH = "batch"
 Arrays = Mapping[str, Array]
 Timed = tuple[dict[str, Array], float]
 """Answers, and the seconds of the run that gave them."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,10 +73,6 @@ class Batcher:
             self._changed.notify()
         self._thread.submit(self._next)
         return request.future
-
-    def after(self, work: Callable[[], T]) -> Future[T]:
-        """Do something else in the same thread, after what waits."""
-        return self._thread.submit(work)
 
     def close(self) -> None:
         """Answer what waits, and end the thread."""

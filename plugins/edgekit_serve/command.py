@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,9 +24,9 @@ NEEDS = "fastapi", "uvicorn", "prometheus_client", "python_multipart"
 
 @epilog(
     "Examples:\n\n`edgekit serve build/arr-coc-tiny`\n\n"
-    "`edgekit serve build/arr-coc-tiny -t onnx-int8-dynamic --port 9000 --shadow onnx`\n\n"
+    "`edgekit serve build/arr-coc-tiny -t onnx-int8-dynamic --port 9000`\n\n"
     "`edgekit serve build/arr-coc-tiny -t torch-cuda --device cuda --batch 32`\n\n"
-    "`edgekit serve s3://bucket/arr-coc-tiny@production --key release.pub --host 0.0.0.0`\n\n"
+    "`edgekit serve s3://bucket/arr-coc-tiny@0123456789abcdef --key release.pub --host 0.0.0.0`\n\n"
     "Then: `curl -F image=@a.jpg -F query='red circle' http://127.0.0.1:8000/predict`"
 )
 def serve(
@@ -44,8 +43,6 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets every device in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8000,
     device: Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among("cpu", "cuda"))] = "cpu",
-    shadow: Annotated[str, typer.Option(help="Target that is asked the same beside, to see answers drift.")] = "",
-    shadow_share: Annotated[float, typer.Option(help="Of requests, for --shadow.", min=0.0, max=1.0)] = 0.1,
     queue: Annotated[int, typer.Option(help="Requests that may wait for an artifact; more get 429.", min=0)] = 64,
     batch: Annotated[int, typer.Option(help="Rows of waiting requests that one run joins: for GPUs.", min=1)] = 1,
     batch_wait: Annotated[float, typer.Option(help="ms that a run waits for others, with --batch.", min=0.0)] = 2.0,
@@ -64,7 +61,7 @@ def serve(
     from edgekit_serve.application import Limits, application
     from edgekit_serve.batcher import Batching
     from edgekit_serve.connection import connection
-    from edgekit_serve.models import Models, Shadow
+    from edgekit_serve.models import Models
     from edgekit_serve.process import inherited, listening, supervise
     from edgekit_serve.served import Opening
 
@@ -77,10 +74,9 @@ def serve(
     import uvicorn
 
     models = Models(
-        tuple(source for build in builds or [DEFAULT_BUILD] for source in _sources(build, key)),
+        tuple(folder for build in builds or [DEFAULT_BUILD] for folder in _folders(build)),
         tuple(target or ()),
         Opening(device, allow_unverified, trust_build, key, Batching(batch, batch_wait / 1e3)),
-        Shadow(shadow, shadow_share) if shadow else None,
     )
     models.open()
     limits = Limits(max_body * MEBIBYTE, max_pixels * 1_000_000, queue, timeout)
@@ -99,38 +95,16 @@ def serve(
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def _sources(build: Path, key: Path | None) -> tuple[Callable[[], Path], ...]:
-    """Where a build lies; of a model of parts where each part does."""
+def _folders(build: Path) -> tuple[Path, ...]:
+    """Return a build's folder, fetched if it is a URL; of a model of parts the folder of each part."""
+    from edgekit.api import local
     from edgekit.artifact.parts_record import read_parts
     from edgekit.artifact.run_record import PARTS
 
-    source = _source(build, key)
-    there = source()
-    if not (there / PARTS).is_file():
-        return (source,)
-
-    def part_of(folder: str) -> Callable[[], Path]:
-        return lambda: source() / folder
-
-    return tuple(part_of(part.folder) for part in read_parts(there).parts.values())
-
-
-def _source(build: Path, key: Path | None) -> Callable[[], Path]:
-    """Where a build lies now; what a channel names is fetched when it becomes another version."""
-    from edgekit.storage.address import url_of
-    from edgekit_stores.api import local, pinned
-
-    if not (url := url_of(build)):
-        return lambda: build
-    fetched: dict[str, Path] = {}
-
-    def folder() -> Path:
-        version = pinned(url, key=key)
-        if version not in fetched:
-            fetched[version] = local(version, key=key, progress="none")
-        return fetched[version]
-
-    return folder
+    folder = local(build, progress="none")
+    if not (folder / PARTS).is_file():
+        return (folder,)
+    return tuple(folder / part.folder for part in read_parts(folder).parts.values())
 
 
 def _say(models: Models, host: str, port: int) -> None:

@@ -8,7 +8,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model.folder import load_builds_model
 from edgekit.model.spec import Array
 from edgekit.pipeline.loaded import LoadedArtifact, load
-from edgekit.reference.golden import Case, Golden, Limits, choose_golden, device_limits
+from edgekit.reference.golden import Golden, Limits, choose_golden, device_limits
 from edgekit.reference.vocabulary import Vocabulary, read_vocabulary
 from edgekit.report.recommendation import SERVER, recommend
 from edgekit.report.rows import read_study
@@ -59,8 +58,6 @@ class Served:
         folder: Its own.
         artifact: What answers.
         status: Its verdict in the place that runs it.
-        golden: Cases that it answered within their limits on this host.
-        limits: Of these, by output and metric.
         vocabulary: What turns words into a query; None where the model has none.
         seen: What its manifest's file was before it was opened, by which a newer one is looked for.
         batcher: The thread that runs it.
@@ -69,8 +66,6 @@ class Served:
     folder: Path
     artifact: LoadedArtifact
     status: str
-    golden: Golden
-    limits: Limits
     vocabulary: Vocabulary | None
     seen: Seen
     batcher: Batcher
@@ -125,23 +120,6 @@ class Served:
         except TimeoutError as error:
             raise TooSlowError(f"'{self.name}' gave no answer within {seconds:g} s") from error
 
-    def answer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch in this thread: at start, and as another's shadow."""
-        return self.artifact.run(inputs)
-
-    async def compared(self, inputs: Mapping[str, Array], answers: Mapping[str, Array], limits: Limits) -> str | None:
-        """What `differs` says, in the own thread; None where that is busy: a slow shadow holds up nobody."""
-        if self.waiting:
-            return None
-        with self.place(0):
-            return await asyncio.wrap_future(self.batcher.after(partial(self.differs, inputs, answers, limits)))
-
-    def differs(self, inputs: Mapping[str, Array], answers: Mapping[str, Array], limits: Limits) -> str:
-        """In what answers to these inputs differ from its own by more than limits allow; empty where they do not."""
-        case = Case("shadow", None, inputs, {n: a for n, a in self.answer(inputs).items() if n in limits})
-        checked = Golden((case,), self.golden.spec, self.golden.spread)
-        return "; ".join(checked.failures(lambda _: dict(answers), limits))
-
     async def close(self) -> None:
         """Let what waits be answered, then free the artifact."""
         await asyncio.to_thread(self.batcher.close)
@@ -182,7 +160,7 @@ def open_served(build: Path, target: str, opening: Opening) -> Served:
             raise ArtifactError(f"'{folder}' answers differently on this host: {failures[0]}")
         words = read_vocabulary(build / MODEL)
         batcher = Batcher(manifest, artifact.run, opening.batching)
-        return Served(folder, artifact, status, golden, limits, words, seen, batcher)
+        return Served(folder, artifact, status, words, seen, batcher)
     except BaseException:
         artifact.close()
         raise

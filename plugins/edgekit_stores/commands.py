@@ -1,4 +1,4 @@
-"""The commands that send builds to object stores, take them from there, and say which of them is in production."""
+"""The commands that send builds to object stores, take them from there, and list them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import typer
 
 from edgekit.cli.arguments import Json, Key, RequireSignature, print_json, required
 from edgekit.cli.build_commands import progress_style
-from edgekit.cli.completion import among
 from edgekit.cli.help import epilog
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ Place = Annotated[
     str, typer.Argument(help="Where the builds of a model are: s3://BUCKET/NAME, or gs://, az://, hf://, file://.")
 ]
 Pinned = Annotated[
-    str, typer.Argument(help="A build in a store: s3://BUCKET/NAME@REF, REF a version or a channel. Default: the last.")
+    str, typer.Argument(help="A build in a store: s3://BUCKET/NAME@VERSION. Default: the last pushed version.")
 ]
 
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
@@ -47,13 +46,12 @@ def push(
             print(f"left out: {path} (edgekit did not write it)")
         print(_said(done, "sent"))
         print(f"{done.address}")
-        print(f"next: edgekit promote {done.address} --to production")
 
 
 @epilog(
     "Examples:\n\n`edgekit pull s3://bucket/arr-coc-tiny`\n\n"
-    "`edgekit pull s3://bucket/arr-coc-tiny@production --into builds`\n\n"
-    "`edgekit pull s3://bucket/arr-coc-tiny@production --key release.pub`"
+    "`edgekit pull s3://bucket/arr-coc-tiny@0123456789abcdef --into builds`\n\n"
+    "`edgekit pull s3://bucket/arr-coc-tiny@0123456789abcdef --key release.pub`"
 )
 def pull(
     url: Pinned,
@@ -65,7 +63,7 @@ def pull(
 ) -> None:
     """Take a build from an object store, each file checked; the folder appears when all of it is there."""
     from edgekit_stores import api as stores
-    from edgekit_stores.channels import SHORT
+    from edgekit_stores.remote import SHORT
 
     public = required(key, require_signature)
     done = stores.pull(url, into=into, key=public, progress=progress_style(as_json or quiet))
@@ -73,53 +71,31 @@ def pull(
         print_json(done.as_record())
     elif not quiet:
         print(_said(done, "fetched"))
-        print(f"{done.path}: version {done.address.ref[:SHORT]}")
-
-
-@epilog(
-    "Examples:\n\n`edgekit promote s3://bucket/arr-coc-tiny@0123456789abcdef --to production`\n\n"
-    "`edgekit promote s3://bucket/arr-coc-tiny@staging --to production --sign release.pem`"
-)
-def promote(
-    url: Pinned,
-    to: Annotated[
-        str,
-        typer.Option("--to", help="A channel, for example production.", autocompletion=among("production", "staging")),
-    ],
-    sign: Annotated[Path | None, typer.Option("--sign", help="Private ECDSA key (PEM) to sign the channel by.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Let a channel be a version of a build; what follows the channel takes it from then on."""
-    from edgekit_stores import api as stores
-    from edgekit_stores.channels import SHORT
-
-    done = stores.promote(url, to, sign=sign)
-    if as_json:
-        print_json(done.model_dump(mode="json"))
-        return
-    print(f"{done.channel}: {done.name} {done.version[:SHORT]}")
-    if done.earlier:
-        print(f"before: {done.earlier[0][:SHORT]}")
+        print(f"{done.path}: version {done.address.version[:SHORT]}")
 
 
 @epilog("Examples:\n\n`edgekit builds s3://bucket/arr-coc-tiny`\n\n`edgekit builds s3://bucket/arr-coc-tiny --json`")
 def builds(url: Place, as_json: Json = False) -> None:
-    """List the builds in an object store: their versions, the channels that each is in, and what is verified."""
+    """List the builds in an object store: their versions, and what is verified. The last pushed version comes first."""
     from edgekit.cli.console import print_table
     from edgekit_stores import api as stores
-    from edgekit_stores.channels import SHORT
+    from edgekit_stores.remote import SHORT
 
-    listing = stores.builds(url)
+    indexes = stores.builds(url)
     if as_json:
-        print_json(listing.as_record())
+        versions = [
+            {"version": version, "bytes": index.size, **index.model_dump(include={"name", "began", "verdicts"})}
+            for version, index in indexes.items()
+        ]
+        print_json({"schema_version": 1, "versions": versions})
         return
     rows = []
-    for version, index in listing.versions.items():
+    for version, index in indexes.items():
         verified = [name for name, state in index.verdicts.items() if state == "verified"]
         told = f"{len(verified)} of {len(index.verdicts)} artifacts verified"
         size = f"{index.size / 1e6:.1f} MB"
-        rows.append((version[:SHORT], ", ".join(listing.of(version)), index.began, size, told))
-    print_table(("version", "channels", "last run", "size", "verdicts"), rows)
+        rows.append((version[:SHORT], index.began, size, told))
+    print_table(("version", "last run", "size", "verdicts"), rows)
 
 
 def _said(done: Transfer, how: str) -> str:

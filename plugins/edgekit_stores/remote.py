@@ -1,5 +1,11 @@
 """Push builds to a store, and take them from it, through a cache on this host.
 
+A build in a store has the URL `s3://BUCKET/NAME@VERSION`. Below `s3://BUCKET/NAME` lie
+
+    blobs/<sha256>               a file's content
+    versions/<16 digits>.json    the index of a build (`edgekit_stores.index`); its sha256 is the version
+    latest.json                  the version that was pushed last, which a URL without a version means
+
 Pushing sends the files whose hashes the store has not, then the index, which is the commit: a push that stopped leaves
 nothing that anybody sees, and the next one goes on from there. Taking fetches what no build in the cache holds, checks
 each file by its hash, and puts a whole folder in its place by one rename.
@@ -11,6 +17,7 @@ was fetched of builds that are not yet whole. It may be removed whenever nothing
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,26 +39,34 @@ from edgekit.storage.files import (
     user_folder,
     write_bytes,
 )
-from edgekit_stores.channels import (
-    BLOBS,
-    CHANNELS,
-    LATEST,
-    SHORT,
-    VERSION,
-    VERSIONS,
-    Address,
-    Vouch,
-    read_channel,
-    resolve,
-    write_channel,
-)
 from edgekit_stores.index import Index, check_files, index_of, read_index
 from edgekit_stores.object_store import Store, in_parallel, open_store
 
+BLOBS, VERSIONS, LATEST = "blobs", "versions", "latest.json"
+SHORT = 16  # digits of a version in names and in what people read
+VERSION = re.compile(rf"[0-9a-f]{{{SHORT},64}}")
 INDEX, PARTS = "index.json", "parts"
 SMALL = 16 << 20  # bytes; a smaller file is read once, so that what is checked is what is sent
 Tell = Callable[[float, str], None]
 """Told the share that is done, and what is done."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a build is.
+
+    Attributes:
+        url: Of the builds of one model, in a store.
+        version: At least 16 digits of it; empty for the build that was pushed last.
+        inside: Path in the build, for example of an artifact; empty for the build itself.
+    """
+
+    url: str
+    version: str = ""
+    inside: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.url}@{self.version[:SHORT]}" if self.version else self.url
 
 
 @dataclass(frozen=True)
@@ -79,7 +94,7 @@ class Transfer:
         return {
             "schema_version": 1,
             "url": self.address.url,
-            "version": self.address.ref,
+            "version": self.address.version,
             "path": str(self.path),
             "files": len(self.index.files),
             "bytes": self.index.size,
@@ -87,6 +102,64 @@ class Transfer:
             "moved_bytes": self.moved_size,
             "left_out": list(self.left_out),
         }
+
+
+def address_of(url: str) -> Address:
+    """Take a URL apart: `s3://BUCKET/NAME`, `...@VERSION` or `...@VERSION/ARTIFACT`.
+
+    Raises:
+        UsageError: If no version stands behind the @.
+    """
+    scheme, _, rest = url.rstrip("/").partition("://")
+    host, slash, path = rest.partition("/")
+    place, at, behind = path.rpartition("@")
+    if not at:
+        return Address(url.rstrip("/"))
+    version, _, inside = behind.partition("/")
+    try:
+        is_plain = not inside or bool(door.require_plain(inside))
+    except door.RefusedError:
+        is_plain = False
+    if not is_plain or not VERSION.fullmatch(version):
+        raise UsageError(
+            f"'{behind}' in '{url}' is not a version. Write {SHORT} to 64 digits of its hash, as `edgekit builds` "
+            "lists them"
+        )
+    return Address(f"{scheme}://{host}{slash}{place}", version, inside)
+
+
+def list_versions(url: str) -> dict[str, Index]:
+    """Return the indexes of the builds at a URL by version: the build that was pushed last, then by their last run.
+
+    Raises:
+        UsageError: If there is none.
+        ArtifactError: If a record is damaged.
+    """
+    store, versions = open_store(url), dict[str, Index]()
+    in_parallel(
+        lambda name: versions.update([_read_version(store, name.removesuffix(".json"))]),
+        sorted(store.sizes(VERSIONS)),
+        lambda _: None,
+    )
+    if not versions:
+        raise _no_build(url)
+    latest = _read_latest(store)
+    order = sorted(versions, key=lambda version: (version == latest, versions[version].began, version), reverse=True)
+    return {version: versions[version] for version in order}
+
+
+def resolve(address: Address) -> tuple[str, Index]:
+    """Return the version that an address means, in full, and its index.
+
+    Raises:
+        UsageError: If the store has no such version.
+        ArtifactError: If a record is damaged.
+    """
+    store = open_store(address.url)
+    version = address.version or _read_latest(store)
+    if version is None:
+        raise _no_build(address.url)
+    return _read_version(store, version)
 
 
 def push(build: Path, address: Address, tell: Tell) -> Transfer:
@@ -97,16 +170,16 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
         ArtifactError: If a file of the build is damaged.
         HostError: If the store cannot be reached; what was sent is kept.
     """
-    if address.ref != LATEST or address.inside:
-        raise UsageError(f"a push takes no version and no channel: push to '{address.url}', and promote what it prints")
+    if address.version:
+        raise UsageError(f"a push takes no version: push to '{address.url}'")
     store = open_store(address.url)
     with locked(build, lambda: tell(0.0, f"waiting for another run in '{build}'")):
         tell(0.0, "checking the build")
         index, left_out = index_of(build)
-        latest = read_channel(store, LATEST)
-        if latest is not None and latest.name != index.name:
-            raise UsageError(f"'{address.url}' holds builds of '{latest.name}': push '{index.name}' to another place")
-        store.tidy(BLOBS, VERSIONS, CHANNELS)
+        latest = _read_latest(store)
+        if latest is not None and (name := _read_version(store, latest)[1].name) != index.name:
+            raise UsageError(f"'{address.url}' holds builds of '{name}': push '{index.name}' to another place")
+        store.tidy(BLOBS, VERSIONS, "")
         there = store.sizes(BLOBS)
         fresh = tuple({file.sha256: file for file in index.files if there.get(file.sha256) != file.size}.values())
         moved = _Moved(fresh, tell)
@@ -117,13 +190,13 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
         else:
             in_parallel(lambda file: _send(store, build, file), fresh, moved.add)
         store.write(f"{VERSIONS}/{index.version[:SHORT]}.json", index.data)
-    if latest is None or latest.version != index.version:
-        write_channel(store, LATEST, index.name, index.version)
+    if latest != index.version:
+        store.write(LATEST, door.sealed({"version": index.version}).encode())
     pinned = Address(address.url, index.version)
     return Transfer(pinned, build, index, len(fresh), moved.size, left_out)
 
 
-def local(address: Address, tell: Tell, vouch: Vouch | None = None) -> Transfer:
+def local(address: Address, tell: Tell) -> Transfer:
     """A build of a store on this host: whole, checked, in the cache, and not to be written to.
 
     A version that is in the cache is taken from there, and no store is asked.
@@ -133,7 +206,7 @@ def local(address: Address, tell: Tell, vouch: Vouch | None = None) -> Transfer:
         ArtifactError: If a file in the store is not what the index says.
         HostError: If the store cannot be reached.
     """
-    version, index = _known(address.ref) or resolve(address, vouch)
+    version, index = _known(address.version) or resolve(address)
     home, pinned = cache() / version, Address(address.url, version)
     folder = home / "build" / index.name
     with _held(tell):
@@ -169,7 +242,7 @@ def pull(build: Transfer, into: Path, tell: Tell) -> Transfer:
 
 def working_copy(build: Transfer, tell: Tell) -> Path:
     """A fresh copy of a build, in the cache too, for what writes into a build, such as `verify`."""
-    final = cache() / build.address.ref / "work" / build.index.name
+    final = cache() / build.address.version / "work" / build.index.name
     with _held(tell), staging(final, every_path) as staged:
         _place(build.index, lambda file: build.path / file.path, staged)
     return final
@@ -198,9 +271,41 @@ def _content(build: Path, file: File) -> bytes | Path:
         raise ArtifactError(f"'{build / file.path}' changed while it was pushed ({error}): push again") from error
 
 
-def _known(ref: str) -> tuple[str, Index] | None:
+def _read_latest(store: Store) -> str | None:
+    """Return the version that was pushed last; None if there is none."""
+    try:
+        version = str(door.checked_record(store.read(LATEST)).get("version"))
+        if not VERSION.fullmatch(version):
+            raise door.RefusedError("names no version")
+    except door.MissingError:
+        return None
+    except door.RefusedError as error:
+        raise ArtifactError(f"'{store.url}/{LATEST}' {error}; remove it and push again") from error
+    return version
+
+
+def _read_version(store: Store, version: str) -> tuple[str, Index]:
+    path = f"{VERSIONS}/{version[:SHORT]}.json"
+    try:
+        data = store.read(path)
+        if not (full := digest_bytes(data)).startswith(version):
+            raise door.RefusedError("is damaged: its content is not what its version says")
+        return full, read_index(data)
+    except door.MissingError:
+        raise UsageError(
+            f"'{store.url}' has no version '{version[:SHORT]}'. Run `edgekit builds {store.url}` for the list"
+        ) from None
+    except door.RefusedError as error:
+        raise ArtifactError(f"'{store.url}/{path}' {error}; remove it and push the build again") from error
+
+
+def _no_build(url: str) -> UsageError:
+    return UsageError(f"there is no build in '{url}': send one with `edgekit push BUILD {url}`")
+
+
+def _known(version: str) -> tuple[str, Index] | None:
     """A version in the cache and its index; None where it must be asked for."""
-    for path in cache().glob(f"{ref}*/{INDEX}") if VERSION.fullmatch(ref) else ():
+    for path in cache().glob(f"{version}*/{INDEX}") if version else ():
         data = path.read_bytes()
         if digest_bytes(data) == path.parent.name:
             return path.parent.name, read_index(data)

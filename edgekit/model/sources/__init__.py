@@ -52,8 +52,8 @@ def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | P
     if words and (task or not source.takes_words):
         forms = ", ".join(one.form for one in _sources() if one.takes_words)
         raise UsageError(
-            f"'{model}'{f' for {task}' if task else ''} describes its inputs, outputs and axes itself: --axes, --inputs "
-            f"and --outputs are for {forms} and {FACTORY}"
+            f"'{model}'{f' for {task}' if task else ''} describes its inputs, outputs and axes itself: --axes, "
+            f"--inputs and --outputs are for {forms} and {FACTORY}"
         )
     if source.factory:
         return factory.shipped(source.factory)

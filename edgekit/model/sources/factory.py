@@ -76,7 +76,7 @@ def described(spec: ModelSpec, words: Words) -> ModelSpec:
 
 
 def is_shipped(factory: str) -> bool:
-    """Return whether an installed package registers this factory for builds to name, or it is one of `edgekit.testing`."""
+    """Return whether a package registers this factory for builds to name, or it is one of `edgekit.testing`."""
     records, _ = doors.sources.load_all()
     if any(factory in (record.factory, *record.trusted_factories) for record in records.values() if factory):
         return True

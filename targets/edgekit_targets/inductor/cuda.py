@@ -1,4 +1,4 @@
-"""The captured program for NVIDIA GPUs, its products in half precision; `edgekit_targets.inductor.cuda_runtime` compiles it.
+"""The captured program for NVIDIA GPUs, its products in half precision; `cuda_runtime.py` compiles it.
 
 A convolution over patches stays one. As a matrix product it is quicker (0.248 ms for 0.294 of arr-coc-tiny on an H100),
 but the judge rejected it there, by up to 0.99, at the batch sizes that Inductor of PyTorch 2.11 compiles with a fixed

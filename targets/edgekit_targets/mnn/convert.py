@@ -4,9 +4,9 @@ The converter runs in a process of its own: it prints, and a graph that it does 
 by its C++ module: the Python command around that reports its use.
 
 MNN 3.6 computes every ONNX Gelu by tanh, which cost arr-coc-tiny 0.0027 of its relevance; with MNN's exact one the
-model took 1.6 times as long. So it is given sigmoids that are as exact (`edgekit_targets.onnx.passes.gelu`). It has no IsNaN, and
-its softmax of a row of -inf is zeros: the guards of masked attention are left out (`edgekit_targets.onnx.passes.softmax_guard`).
-It converts an LSTM only with all of its outputs (`edgekit_targets.onnx.passes.recurrent`).
+model took 1.6 times as long. So it is given sigmoids that are as exact (`onnx/passes/gelu.py`). It has no IsNaN, and
+its softmax of a row of -inf is zeros: the guards of masked attention are left out (`softmax_guard.py`).
+It converts an LSTM only with all of its outputs (`recurrent.py`).
 """
 
 from __future__ import annotations

@@ -61,6 +61,10 @@ FACTS: dict[Code, tuple[Fact, str]] = {
         fact(Code.SLOWER, baseline="onnx", ratio=0.731, low=0.7, high=0.76),
         "Warning: 0.73x the speed of onnx",
     ),
+    Code.FRESH_INPUTS: (
+        fact(Code.FRESH_INPUTS, rows=1234, runs=640, seconds=600.0, seed=7),
+        "1,234 fresh inputs in 640 runs (600 s, seed 7)",
+    ),
     Code.VARIANT_REPLACED: (
         fact(Code.VARIANT_REPLACED, variant="onnx-fp16", why="max abs is 0.2"),
         "'onnx-fp16' was rejected here and left out: max abs is 0.2",

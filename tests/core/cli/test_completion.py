@@ -44,7 +44,6 @@ def test_options_and_their_values(incomplete: str, found: list[str]) -> None:
         ("edgekit quantize --method m", ["minmax"]),
         ("edgekit reference --device ", ["cpu", "cuda"]),
         ("edgekit assets i", ["ios"]),
-        ("edgekit promote s3://bucket/small --to p", ["production"]),
         ("edgekit assets ios build --target coreml-", ["coreml-int8"]),
         ("edgekit export arr-coc-t", ["arr-coc-tiny"]),
         ("edgekit export -t onnx-f", ["onnx-fp16"]),

@@ -2,8 +2,9 @@ import re
 
 import pytest
 
+from edgekit import doors
 from edgekit.errors import UsageError
-from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace, further_place
+from edgekit.hosts.catalogue import FurtherPlace, further_place
 
 
 def test_a_place_is_a_runtime_on_a_host() -> None:
@@ -39,5 +40,5 @@ def test_what_is_no_place_is_refused() -> None:
 
 
 def test_the_verdict_on_a_gpu_is_without_tf32() -> None:
-    assert RUNTIMES["ort-cuda"].settings["provider.use_tf32"] == "0"
-    assert RUNTIMES["ort-cuda-tf32"].settings["provider.use_tf32"] == "1"
+    assert doors.places.find("ort-cuda").settings["provider.use_tf32"] == "0"
+    assert doors.places.find("ort-cuda-tf32").settings["provider.use_tf32"] == "1"

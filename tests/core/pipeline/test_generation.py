@@ -10,7 +10,7 @@ import torch
 
 import edgekit
 from edgekit_hub.decoder import TASK
-from tests.skips import no_chromium
+from tests.chromium import no_chromium
 
 SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes a minute: set EDGEKIT_SLOW=1")
 WORDS, SMALLEST = 48, 3

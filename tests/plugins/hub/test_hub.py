@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
 PACKAGES = Path(__file__).parent / "transformers_js"
-LACKING = "transformers.js is not installed (500 MB): npm ci --ignore-scripts --prefix tests/core/model/sources/transformers_js"
+LACKING = "transformers.js is missing (500 MB): npm ci --ignore-scripts --prefix tests/plugins/hub/transformers_js"
 ORIGIN = "http://localhost/"
 TYPES = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm", ".json": "application/json"}
 LOADED = """

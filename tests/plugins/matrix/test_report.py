@@ -83,6 +83,7 @@ def test_what_changed_between_two_matrices(tmp_path: Path) -> None:
     now = [cell("vit", "onnx", size=1100, sha256="b"), cell("vit", "web", "rejected"), cell("gru", "onnx")]
     write_matrix(other, [*now, cell("gru", "web")])
     found = compare_matrices(one, other, Allowed())
+    assert found is not None
     assert [change.sentence for change in found.worse] == [
         "gru coreml: verdict verified -> not in the build",
         "vit onnx: size 1 kB -> 1.1 kB (limit +1%)",
@@ -90,7 +91,9 @@ def test_what_changed_between_two_matrices(tmp_path: Path) -> None:
     ]
     assert [change.artifact for change in found.better] == ["gru onnx", "gru web"]
     assert found.notes == ("2 cells have the same bytes", "other bytes: vit onnx")
-    assert compare_matrices(one, one, Allowed()).changes == ()
+    same = compare_matrices(one, one, Allowed())
+    assert same is not None
+    assert same.changes == ()
 
 
 def test_a_matrix_and_a_build_do_not_compare(tmp_path: Path) -> None:

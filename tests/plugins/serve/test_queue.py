@@ -1,4 +1,4 @@
-"""Queues, runs that do not end, and shadows: in this process, where a run can be held."""
+"""Queues, and runs that do not end: in this process, where a run can be held."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ def test_a_full_queue_refuses_and_a_late_answer_is_not_waited_for(
             pass
         with pytest.raises(TooSlowError, match=r"gave no answer within 0\.1 s"):
             await served.run(inputs(), seconds=0.1)
-        assert await served.compared(inputs(), right, served.limits) is None  # busy: nobody waits for a shadow
         assert served.batcher.started is not None
         held.set()
         for answers in (await first, await second):
@@ -66,10 +65,3 @@ def test_a_full_queue_refuses_and_a_late_answer_is_not_waited_for(
         assert served.batcher.started is None
 
     finish(ask())
-
-
-def test_a_shadow_sees_what_differs(served: Served) -> None:
-    answers = served.answer(inputs())
-    assert served.differs(inputs(), answers, served.limits) == ""
-    drifted = answers | {"relevance": answers["relevance"] + np.float32(0.05)}
-    assert "max_abs of the output 'relevance' is 0.05" in served.differs(inputs(), drifted, served.limits)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from edgekit_stores.index import index_of
 from tests.command import exit_code
 from tests.object_store import S3, objects
 from tests.processes import heeding
@@ -19,25 +20,24 @@ from tests.processes import heeding
 URL = "s3://bucket/small"
 
 
-def test_push_promote_list_and_pull(s3: S3, build: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_push_list_and_pull(s3: S3, build: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (build / "notes.txt").write_text("mine")
     assert exit_code("push", build, URL) == 0
     said = capfd.readouterr().out.splitlines()
     assert said[0] == "left out: notes.txt (edgekit did not write it)"
     assert said[1].endswith("the build has 23 files, 2.7 MB")
-    assert exit_code(*said[3].removeprefix("next: edgekit ").split()) == 0
-    assert capfd.readouterr().out == f"production: small {said[2].partition('@')[2]}\n"
+    version = said[2].removeprefix(f"{URL}@")
     assert exit_code("builds", URL) == 0
-    assert "latest, production" in capfd.readouterr().out
-    assert exit_code("pull", f"{URL}@production", "--into", tmp_path / "into") == 0
-    assert capfd.readouterr().out.endswith(f"{tmp_path}/into/small: version {said[2].partition('@')[2]}\n")
+    assert version in capfd.readouterr().out
+    assert exit_code("pull", f"{URL}@{version}", "--into", tmp_path / "into") == 0
+    assert capfd.readouterr().out.endswith(f"{tmp_path}/into/small: version {version}\n")
     assert exit_code("push", build, URL, "--json") == 0
     record = json.loads(capfd.readouterr().out)
     assert (record["moved_files"], record["left_out"]) == (0, ["notes.txt"])
     assert exit_code("builds", URL, "--json") == 0
-    assert json.loads(capfd.readouterr().out)["channels"]["production"]["version"] == record["version"]
-    assert exit_code("promote", URL, "--to", "staging", "--json") == 0
-    assert json.loads(capfd.readouterr().out)["channel"] == "staging"
+    (listed,) = json.loads(capfd.readouterr().out)["versions"]
+    assert (listed["version"], listed["name"]) == (record["version"], "small")
+    assert listed["verdicts"] == {"onnx": "verified", "onnx-fp16": "verified"}
     assert exit_code("pull", URL, "--into", tmp_path / "into", "--json") == 0
     assert json.loads(capfd.readouterr().out)["moved_files"] == 0
 
@@ -45,7 +45,7 @@ def test_push_promote_list_and_pull(s3: S3, build: Path, tmp_path: Path, capfd: 
 def test_commands_take_a_url(s3: S3, build: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert exit_code("push", build, URL, "-q") == 0
     assert capfd.readouterr().out == ""
-    assert exit_code("inspect", f"{URL}@latest/onnx", "--json") == 0
+    assert exit_code("inspect", f"{URL}@{index_of(build)[0].version}/onnx", "--json") == 0
     assert json.loads(capfd.readouterr().out)["target"] == "onnx"
     assert exit_code("report", URL, "--json") == 0
     assert str(tmp_path / "cache") in json.loads(capfd.readouterr().out)["report"][0]
@@ -63,12 +63,12 @@ def test_commands_take_a_url(s3: S3, build: Path, tmp_path: Path, capfd: pytest.
     [
         (("export", "-o", "s3://bucket/builds"), "builds are made locally; send them there afterwards"),
         (("push", "nothing", URL), "no build in 'nothing': make one with `edgekit export`"),
-        (("push", "nothing", f"{URL}@production"), "a push takes no version and no channel"),
+        (("push", "nothing", f"{URL}@{'0' * 16}"), "a push takes no version"),
         (("pull", "s3://nothing/small"), "The specified bucket does not exist"),
         (("pull", URL), "there is no build in 's3://bucket/small': send one with `edgekit push BUILD"),
         (("pull", URL, "--require-signature"), "--require-signature needs --key"),
-        (("verify", f"{URL}@production"), "has no channel 'production'"),
-        (("profile", f"{URL}@production"), "has no channel 'production'"),
+        (("verify", f"{URL}@{'0' * 16}"), "has no version '0000000000000000'"),
+        (("profile", f"{URL}@{'0' * 16}"), "has no version '0000000000000000'"),
         (("import", "result.zip", URL), "results are taken into builds locally"),
     ],
 )

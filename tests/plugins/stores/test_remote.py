@@ -15,10 +15,11 @@ import pytest
 
 from edgekit.artifact.manifest import File, VerdictInfo
 from edgekit.errors import ArtifactError, EdgekitError, HostError, UsageError
+from edgekit.storage import door
 from edgekit.storage.files import digest_bytes, dump_json
-from edgekit_stores import channels, object_store, remote
-from edgekit_stores.channels import Address, address_of
+from edgekit_stores import object_store, remote
 from edgekit_stores.index import Index, index_of
+from edgekit_stores.remote import Address, address_of
 from tests import interrupted
 from tests.manifests import resealed
 from tests.object_store import BUSY, HALF, LATE, S3, TIMEOUT, killing, objects
@@ -48,6 +49,69 @@ def contents(folder: Path) -> dict[str, bytes]:
 def change(build: Path) -> None:
     """Another build: one small file differs."""
     (build / "report.md").write_text("another report\n")
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("s3://bucket/small", Address("s3://bucket/small")),
+        ("s3://bucket/small/", Address("s3://bucket/small")),
+        ("s3://bucket/a/small@0123456789abcdef", Address("s3://bucket/a/small", "0123456789abcdef")),
+        ("s3://bucket/small@0123456789abcdef/onnx", Address("s3://bucket/small", "0123456789abcdef", "onnx")),
+        ("s3://bucket/me@work/small@0123456789abcdef", Address("s3://bucket/me@work/small", "0123456789abcdef")),
+        ("az://box@account/small@0123456789abcdef", Address("az://box@account/small", "0123456789abcdef")),
+    ],
+)
+def test_an_address_has_its_parts(url: str, address: Address) -> None:
+    assert address_of(url) == address
+
+
+VERSION = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("behind", ["", "production", "a b", "..", "0123", f"{VERSION}/../y", f"{VERSION}/y//z"])
+def test_what_is_no_version_is_refused(behind: str) -> None:
+    with pytest.raises(UsageError, match="is not a version"):
+        address_of(f"s3://bucket/small@{behind}")
+
+
+def test_the_last_pushed_version_comes_first(build: Path, tmp_path: Path, cache: Path) -> None:
+    url = f"file://{tmp_path}/store/small"
+    versions = []
+    for text in ("first\n", "second\n", "first\n"):
+        (build / "report.md").write_text(text)
+        versions.append(push(build, url).index.version)
+        assert remote.resolve(Address(url))[0] == versions[-1]
+    assert list(remote.list_versions(url)) == versions[:0:-1]
+    assert remote.resolve(Address(url, versions[1][:16]))[0] == versions[1]
+
+
+def test_what_is_not_in_the_store_is_named(build: Path, tmp_path: Path, cache: Path) -> None:
+    url = f"file://{tmp_path}/store/small"
+    push(build, url)
+    with pytest.raises(UsageError, match="has no version '0000000000000000'"):
+        remote.resolve(Address(url, "0" * 16))
+    with pytest.raises(UsageError, match="there is no build in"):
+        remote.list_versions(f"{url}-none")
+
+
+def test_another_index_under_the_name_of_a_version_is_refused(build: Path, tmp_path: Path, cache: Path) -> None:
+    url = f"file://{tmp_path}/store/small"
+    push(build, url)
+    change(build)
+    push(build, url)
+    path, other = sorted((tmp_path / "store" / "small" / "versions").iterdir())
+    path.write_bytes(other.read_bytes())
+    with pytest.raises(ArtifactError, match="its content is not what its version says"):
+        remote.resolve(Address(url, path.stem))
+
+
+def test_a_latest_record_without_a_version_is_refused(build: Path, tmp_path: Path, cache: Path) -> None:
+    url = f"file://{tmp_path}/store/small"
+    push(build, url)
+    (tmp_path / "store" / "small" / "latest.json").write_text(door.sealed({"version": "../x"}))
+    with pytest.raises(ArtifactError, match="names no version"):
+        remote.resolve(Address(url))
 
 
 def test_a_build_comes_back_as_it_was(s3: S3, build: Path, tmp_path: Path) -> None:
@@ -204,10 +268,14 @@ def test_a_damaged_build_is_not_pushed(build: Path, tmp_path: Path, cache: Path)
 
 
 def test_another_model_is_not_pushed_to_the_same_place(build: Path, tmp_path: Path, cache: Path) -> None:
-    store = object_store.open_store(f"file://{tmp_path}/store/other")
-    channels.write_channel(store, "latest", "other", "0" * 64)
+    url = f"file://{tmp_path}/store/other"
+    sent = push(build, url)
+    other = sent.index.model_copy(update={"name": "other"})
+    store = object_store.open_store(url)
+    store.write(f"versions/{other.version[:16]}.json", other.data)
+    store.write("latest.json", door.sealed({"version": other.version}).encode())
     with pytest.raises(UsageError, match="holds builds of 'other'"):
-        push(build, store.url)
+        push(build, url)
 
 
 def test_work_that_nobody_pushed_is_not_replaced(s3: S3, build: Path, tmp_path: Path) -> None:
@@ -217,8 +285,7 @@ def test_work_that_nobody_pushed_is_not_replaced(s3: S3, build: Path, tmp_path: 
         pull(build.parent)
     push(build)
     (build / "notes.txt").write_text("mine")
-    first = sorted(channels.listed(URL).versions)[0]
-    other = first if first != index_of(build)[0].version else sorted(channels.listed(URL).versions)[1]
+    other = next(version for version in remote.list_versions(URL) if version != index_of(build)[0].version)
     with pytest.raises(UsageError, match=r"notes.txt' is in the way"):
         pull(build.parent, f"{URL}@{other}")
     (build / "notes.txt").unlink()
@@ -238,7 +305,7 @@ def test_two_pushes_at_once_leave_two_whole_builds(s3: S3, build: Path, tmp_path
         version = index_of(folder)[0].version
         pull(tmp_path / version, f"{URL}@{version}")
         assert contents(tmp_path / version / "small") == contents(folder)
-    assert channels.listed(URL).channels["latest"].version in channels.listed(URL).versions
+    assert set(remote.list_versions(URL)) == {index_of(folder)[0].version for folder in (build, other)}
 
 
 def _push(build: str, url: str, environment: dict[str, str]) -> None:
@@ -273,7 +340,7 @@ def test_a_kill_at_any_request_leaves_nothing_half_done(s3: S3, build: Path, tmp
         assert process.exitcode in (0, -signal.SIGKILL)
         killed += process.exitcode != 0
         assert not into.exists() or contents(into / "small") == whole
-        if object_store.open_store(url).sizes("channels"):
+        if "latest.json" in object_store.open_store(url).sizes(""):
             pull(into, url)
             assert contents(into / "small") == whole
         push(build, url)
@@ -289,10 +356,10 @@ def test_a_kill_at_any_call_of_a_push_into_a_folder_is_invisible(build: Path, tm
         url = f"file://{tmp_path}/store-{stop}/small"
         assert interrupted.run(tmp_path, partial(push, build, url), stop).how in ("killed", "done")
         try:
-            found = channels.listed(url)
+            versions = tuple(remote.list_versions(url))
         except UsageError:
-            found = channels.Listing({}, {})
-        for version in found.versions:
+            versions = ()
+        for version in versions:
             pull(tmp_path / f"into-{stop}", f"{url}@{version}")
         push(build, url)
         assert not list((tmp_path / f"store-{stop}").rglob("*.tmp"))

@@ -13,7 +13,6 @@ from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference import info
 from edgekit.report import imports
 from edgekit_provenance import bill, signature
-from edgekit_stores import api as stores
 from edgekit_stores import index
 from tests.keys import NO_LIBRARY, write_keys
 
@@ -30,10 +29,12 @@ def test_a_url_stands_for_a_folder(url: str, build: Path, tmp_path: Path) -> Non
     assert edgekit.local(build) == build
     folder = edgekit.local(url, progress="none")
     assert edgekit.local(Path(url), progress="none") == folder
-    assert edgekit.local(f"{url}@latest/onnx", progress="none") == folder / "onnx"
+    pinned = f"{url}@{index.index_of(build)[0].version}"
+    assert edgekit.local(pinned, progress="none") == folder
+    assert edgekit.local(f"{pinned}/onnx", progress="none") == folder / "onnx"
     assert edgekit.load(folder / "onnx").manifest == read_artifact(build / "onnx")
     with pytest.raises(UsageError, match=r"has no 'coreml': its artifacts are onnx, onnx-fp16"):
-        edgekit.local(f"{url}@latest/coreml", progress="none")
+        edgekit.local(f"{pinned}/coreml", progress="none")
 
 
 def test_what_writes_into_a_build_gets_a_copy(url: str) -> None:
@@ -44,13 +45,6 @@ def test_what_writes_into_a_build_gets_a_copy(url: str) -> None:
     assert (copy / "report.md").read_bytes() == (folder / "report.md").read_bytes()
 
 
-def test_a_channel_is_pinned(url: str, build: Path) -> None:
-    version = index.index_of(build)[0].version
-    stores.promote(url, "production")
-    assert stores.pinned(f"{url}@production") == f"{url}@{version}"
-    assert stores.pinned(f"{url}@production/onnx") == f"{url}@{version}/onnx"
-
-
 def test_exports_stay_here() -> None:
     with pytest.raises(UsageError, match="builds are made locally"):
         edgekit.export("arr-coc-tiny", output="s3://bucket/builds")
@@ -59,7 +53,7 @@ def test_exports_stay_here() -> None:
 
 
 @NO_LIBRARY
-def test_with_a_key_the_build_and_the_channel_must_be_signed_by_it(url: str, build: Path, tmp_path: Path) -> None:
+def test_with_a_key_the_build_must_be_signed_by_it(url: str, build: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path, "release")
     _, other = write_keys(tmp_path, "other")
     with pytest.raises(ArtifactError, match="is not signed"):
@@ -69,26 +63,6 @@ def test_with_a_key_the_build_and_the_channel_must_be_signed_by_it(url: str, bui
     edgekit.pull(url, into=tmp_path / "into", key=public, progress="none")
     with pytest.raises(ArtifactError, match="is by another key"):
         edgekit.pull(url, into=tmp_path / "into", key=other, progress="none")
-
-    stores.promote(url, "production")
-    with pytest.raises(ArtifactError, match=r"the channel .* is not signed: promote with --sign"):
-        edgekit.pull(f"{url}@production", into=tmp_path / "into", key=public, progress="none")
-    stores.promote(url, "production", sign=private)
-    edgekit.pull(f"{url}@production", into=tmp_path / "into", key=public, progress="none")
-    with pytest.raises(ArtifactError, match="small@production' is by another key"):
-        edgekit.local(f"{url}@production", key=other, progress="none")
-
-
-@NO_LIBRARY
-def test_a_signed_channel_cannot_be_turned(url: str, build: Path, tmp_path: Path) -> None:
-    from edgekit.storage import door
-
-    private, public = write_keys(tmp_path, "release")
-    record = stores.promote(url, "production", sign=private).model_copy(update={"version": "0" * 64})
-    path = tmp_path / "store" / "small" / "channels" / "production.json"
-    path.write_text(door.sealed(record.model_dump(mode="json")))
-    with pytest.raises(ArtifactError, match="is of another statement"):
-        stores.pinned(f"{url}@production", key=public)
 
 
 @NO_LIBRARY

@@ -194,7 +194,8 @@ def test_an_int8_package_answers_and_is_refused_where_sums_saturate(tmp_path: Pa
     manifest = read_artifact(artifact)
     assert manifest.precision == "int8"
     assert "3 linear layers in INT8" in manifest.notes[0]
-    code = "import sys; from pathlib import Path; from edgekit_targets.inductor.aoti_runtime import *; AotiRuntime(Path(sys.argv[1]), 'x')"
+    module = "edgekit_targets.inductor.aoti_runtime"
+    code = f"import sys; from pathlib import Path; from {module} import *; AotiRuntime(Path(sys.argv[1]), 'x')"
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     if platform.machine() == "x86_64":
         command = [sys.executable, "-c", code, str(artifact)]

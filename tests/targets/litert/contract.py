@@ -17,7 +17,7 @@ from edgekit.storage import environment
 from edgekit.testing import TargetContract, small_model
 from edgekit_targets.litert.browser import modules
 from edgekit_targets.litert.runtime import JS
-from tests.skips import no_chromium
+from tests.chromium import no_chromium
 from tests.targets import tampering
 
 

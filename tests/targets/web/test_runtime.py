@@ -8,7 +8,7 @@ from edgekit.errors import NotVerifiedHere
 from edgekit.storage.packages import SUFFIXES
 from edgekit_targets.litert import browser as litert
 from edgekit_targets.web import browser
-from tests.skips import no_chromium
+from tests.chromium import no_chromium
 
 
 def launch() -> None:

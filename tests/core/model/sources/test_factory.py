@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from edgekit import doors
 from edgekit.errors import ModelError
 from edgekit.model.folder import load_builds_model, save_model
 from edgekit.model.records import CONFIG
-from edgekit.model.sources import PRESETS, factory, resolve_model
+from edgekit.model.sources import factory, presets, resolve_model
 from edgekit.storage.door import sealed
 from tests.command import exit_code
 
@@ -123,6 +124,6 @@ def test_a_factory_that_edgekit_does_not_ship_runs_with_the_users_word_only(
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", presets())
 def test_what_edgekit_ships_runs(name: str) -> None:
-    assert factory.is_shipped(PRESETS[name])
+    assert factory.is_shipped(doors.sources.find(name).factory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -11,8 +12,11 @@ import onnx
 import pytest
 
 import edgekit
+from edgekit.artifact.fact import Code
 from edgekit.artifact.store import read_artifact
-from edgekit.pipeline.soak import RUNS
+from edgekit.model.folder import load_model
+from edgekit.pipeline.fresh_inputs import fresh_batches
+from edgekit.reference.batches import Batch, inputs_digest, same_inputs
 from tests.command import exit_code
 from tests.core.judge.seeded.graph import Graph
 from tests.manifests import resealed
@@ -25,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of pictures and queries with its ONNX artifact."""
-    folder = tmp_path_factory.mktemp("soak")
+    folder = tmp_path_factory.mktemp("fresh")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT))
         return edgekit.export("tests.core.judge.broken.models:looking", targets=["onnx"], output=folder).path
@@ -48,21 +52,23 @@ def inverted_at(graph: Graph, colour: float) -> None:
 
 
 def test_a_sound_artifact_holds_every_limit(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = (copy / "onnx" / "manifest.json").read_bytes()
-    assert exit_code("verify", str(copy), "--seed", "7", "--trust-build", "--json") == 0
+    assert exit_code("verify", copy, "--minutes", "0.01", "--seed", "7", "--trust-build", "--json") == 0
     (artifact,) = json.loads(capsys.readouterr().out)["artifacts"]
-    soaked = artifact["soaked"]
-    assert (soaked["status"], soaked["runs"], soaked["seed"], artifact["status"]) == ("verified", RUNS, 7, "verified")
-    assert soaked["rows"] > RUNS
-    assert (copy / "onnx" / "manifest.json").read_bytes() == before  # what differs between runs is not stored
-    again = edgekit.soak(copy, seed=7, trust_build=True)["onnx"]
-    assert again.soaked is not None
-    assert again.soaked.rows == soaked["rows"]  # the same seed asks the same
+    (note,) = (note for note in artifact["notes"] if note["code"] == Code.FRESH_INPUTS)
+    assert (artifact["status"], note["details"]["seed"]) == ("verified", 7)
+    assert note["details"]["rows"] >= note["details"]["runs"] > 0
+    assert note["details"]["seconds"] >= 0.6
 
 
-def test_it_lasts_as_long_as_it_is_told(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code("verify", str(copy), "--soak", "0.1s", "--trust-build") == 0
-    assert "every limit held on" in capsys.readouterr().out
+def test_the_same_seed_asks_the_same_and_no_input_twice(copy: Path) -> None:
+    spec, manifest = load_model(copy / "model"), read_artifact(copy / "onnx")
+
+    def draw(seed: int) -> tuple[Batch, ...]:
+        return tuple(itertools.islice(fresh_batches(spec, manifest, seed), 8))
+
+    assert same_inputs(draw(7), draw(7))
+    assert len({inputs_digest((batch,)) for batch in (*draw(7), *draw(8))}) == 16
+    assert {batch.sizes["batch"] == 1 for batch in draw(7)} == {True, False}
 
 
 def test_a_fault_outside_of_what_is_recorded_is_found_and_stays_rejected(
@@ -73,33 +79,28 @@ def test_a_fault_outside_of_what_is_recorded_is_found_and_stays_rejected(
     (copy / "onnx" / "model.onnx").write_bytes(graph.finish())
     resealed(copy / "onnx")
     assert exit_code("verify", str(copy), "--trust-build", "-q") == 0  # no recorded picture is of that colour
-    assert exit_code("verify", str(copy), "--seed", "1", "--trust-build") == 3
-    printed = capsys.readouterr().out
-    assert "rejected after" in printed
-    assert "fresh " in printed  # the reason names the run
+    capsys.readouterr()
+    assert exit_code("verify", copy, "--minutes", "5", "--seed", "1", "--trust-build", "--json") == 3  # ends when found
+    (artifact,) = json.loads(capsys.readouterr().out)["artifacts"]
+    assert artifact["status"] == "rejected"
+    assert any(reason["batch"].startswith("fresh ") for reason in artifact["reasons"])
+    assert Code.FRESH_INPUTS in {note["code"] for note in artifact["notes"]}
     assert {place.status for place in read_artifact(copy / "onnx").verdicts} == {"rejected"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--soak", "ten minutes"), "write a number and s, m or h"),
-        (("--soak", "0s"), "write a number and s, m or h"),
-        (("--soak", "1s", "--place", "openvino"), "leave out --place and --budget"),
+        (("--minutes", "inf"), "cannot ask fresh inputs for inf minutes"),
+        (("--seed", "1"), "a seed needs minutes"),
+        (("--minutes", "1", "--place", "openvino"), "leave out further places"),
     ],
 )
-def test_what_cannot_be_soaked_is_one_sentence(
+def test_what_cannot_be_asked_is_one_sentence(
     copy: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
 ) -> None:
     assert exit_code("verify", str(copy), "--trust-build", *arguments) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
-
-
-def test_nothing_verified_is_nothing_to_soak(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    resealed(copy / "onnx", results=())
-    (copy / "onnx" / "result.json").unlink()
-    assert exit_code("verify", str(copy), "--seed", "1", "--trust-build") == 2
-    assert "only what is can be asked fresh inputs" in " ".join(capsys.readouterr().err.split())
 
 
 def test_code_that_changed_since_the_export_is_said(
@@ -115,5 +116,5 @@ def test_code_that_changed_since_the_export_is_said(
     capsys.readouterr()
     assert exit_code("verify", root, "--trust-build") == 0
     assert "the code behind 'code_of_then:factory'" in capsys.readouterr().out
-    assert exit_code("verify", root, "--trust-build", "--seed", "1", "--json") == 0
+    assert exit_code("verify", root, "--trust-build", "--minutes", "0.001", "--json") == 0
     assert json.loads(capsys.readouterr().out)["note"].endswith("of that of today; export again")

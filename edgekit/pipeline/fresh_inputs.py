@@ -1,0 +1,156 @@
+"""Fresh inputs: an artifact and the model itself are asked what no reference holds, for as long as the user wants.
+
+A verdict stands on recorded inputs. A fault of a narrow band of a colour, of one answer in thousands, or of a runtime
+that has been open for minutes may lie outside of them. Here one opened runtime answers seeded inputs of random sizes
+until the time is up; the model in PyTorch answers the same on this host, and the limits are those of every verdict.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from edgekit import registry
+from edgekit.artifact.fact import Code, fact
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.result import Verdict
+from edgekit.artifact.run_record import MODEL, REFERENCE
+from edgekit.artifact.store import read_artifact
+from edgekit.evaluate.engine import first_line
+from edgekit.evaluate.rows import Axes, rows_of
+from edgekit.hosts import process
+from edgekit.hosts.process import Progress
+from edgekit.judge import metrics
+from edgekit.judge.metrics import Comparison
+from edgekit.judge.rows import row_axes
+from edgekit.judge.verdict import judge
+from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.folder import load_model
+from edgekit.model.input_rows import BATCH
+from edgekit.model.spec import ModelSpec
+from edgekit.pipeline import worker
+from edgekit.pipeline.context import FreshInputs, RunContext
+from edgekit.pipeline.judge_step import Units, compared, units_of
+from edgekit.reference.answers import answerable, answered
+from edgekit.reference.batches import RESIZED, Batch, BatchSource
+from edgekit.reference.store import read_reference
+from edgekit.runtime.eager import EagerRuntime
+from edgekit.target import Place, Runtime
+
+ALONE = 0.5
+"""Share of the runs that are of one row, as most users' are."""
+FIRST_LOOK, LOOKS = 16, 1.5
+"""Runs after which the limits are looked at first, and by how much more each time: a wrong artifact ends the asking."""
+
+
+class FreshRequest(BaseModel):
+    """What a worker needs: the names and folders of an artifact, its place, its reference and its model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: str
+    folder: Path
+    place: str
+    reference: Path
+    model: Path
+    seconds: float
+    seed: int
+
+
+def judge_fresh_inputs(
+    context: RunContext, manifest: Manifest, place: Place, verdict: Verdict, fresh: FreshInputs
+) -> Verdict:
+    """Ask a verified artifact fresh inputs in one of its target's places; return the verdict on these too.
+
+    Raises:
+        EdgekitError: If the runtime cannot be opened, or dies.
+    """
+
+    def progress(done: float, text: str) -> None:
+        context.listener.progress(manifest.target, done, text)
+
+    request = FreshRequest(
+        target=manifest.target,
+        folder=context.folder(manifest.target),
+        place=place.name,
+        reference=context.folder(REFERENCE),
+        model=context.folder(MODEL),
+        seconds=fresh.seconds,
+        seed=fresh.seed,
+    )
+    limits = replace(context.limits, seconds=context.limits.seconds + fresh.seconds)
+    arguments = {"request": request.model_dump(mode="json")}
+    found = Verdict.model_validate(process.call(ask_fresh_inputs, arguments, progress, limits, worker.RUN_MODULES))
+    changes: dict[str, object] = {"notes": (*verdict.notes, *found.notes)}
+    if found.status == "rejected":
+        changes |= {"status": found.status, "reasons": found.reasons, "proof": ()}
+    return verdict.model_copy(update=changes)
+
+
+def ask_fresh_inputs(request: Mapping[str, Any], progress: Progress) -> dict[str, object]:
+    """Ask an artifact and the model itself the same fresh inputs, as a `FreshRequest` says; return a `Verdict`."""
+    asked = FreshRequest.model_validate(request)
+    recorded, manifest = read_reference(asked.reference), read_artifact(asked.folder)
+    target = registry.find(asked.target)
+    place = target.place(asked.place)
+    spec = load_model(asked.model)
+    tolerance = place.tolerance_of(manifest)
+    units = units_of(spec, recorded, tolerance)
+    noise, axes = recorded.noise, recorded.info.row_axes
+    comparisons: dict[str, list[Comparison]] = {}
+    real = any(batch.name.startswith(f"{RESIZED}-") for batch in recorded.batches)
+    rows, look, began = 0, FIRST_LOOK, time.monotonic()
+    with closing(target.load(asked.folder, place)) as runtime, closing(EagerRuntime(spec)) as module:
+        for batch in fresh_batches(spec, manifest, asked.seed):
+            batches, _ = answerable(answered(module, spec.outputs, (batch,), axes)[0])
+            for whole in batches:  # none where the model itself answers with NaN
+                comparisons[whole.name] = _compared(spec, runtime, whole, axes, units, real)
+                rows += len(whole.names)
+            done = (time.monotonic() - began) / asked.seconds
+            progress(min(done, 1.0), f"{rows} fresh inputs so far, seed {asked.seed}")
+            due = len(comparisons) >= look
+            if done >= 1 or (due and judge(tolerance, noise, more=comparisons).status == "rejected"):
+                break
+            look = int(look * LOOKS) if due else look
+    seconds = round(time.monotonic() - began, 1)
+    note = fact(Code.FRESH_INPUTS, rows=rows, runs=len(comparisons), seconds=seconds, seed=asked.seed)
+    verdict = judge(tolerance, noise, more=comparisons)
+    return verdict.model_copy(update={"notes": (note,)}).model_dump(mode="json")
+
+
+def fresh_batches(spec: ModelSpec, manifest: Manifest, seed: int) -> Iterator[Batch]:
+    """Yield batches without end: half of them of one row, each open axis at a size by chance."""
+    source = BatchSource(spec, evaluation_of(spec))
+    for number in itertools.count():
+        draw = np.random.Generator(np.random.PCG64((seed, number)))
+        if manifest.sizes:
+            sizes = dict(manifest.sizes[draw.integers(len(manifest.sizes))])
+        else:
+            sizes = {
+                name: int(draw.choice(list(every))) for name, every in manifest.open_sizes.items() if name != BATCH
+            }
+        batches = manifest.open_sizes.get(BATCH, range(1, 2))
+        sizes |= {BATCH: 1 if draw.random() < ALONE else int(draw.choice(list(batches)))} if BATCH in spec.axes else {}
+        fixed = {name: axis.default for name, axis in spec.axes.items() if name not in sizes}
+        sizes = {name: (sizes | fixed)[name] for name in spec.axes}
+        told = ", ".join(f"{axis} {size}" for axis, size in sizes.items())
+        yield source.fresh(f"fresh {number}: {told}", sizes, draw)
+
+
+def _compared(
+    spec: ModelSpec, runtime: Runtime, batch: Batch, axes: Axes | None, units: Units, real: bool
+) -> list[Comparison]:
+    try:
+        runs = [(batch.rows_a_run, runtime.run(inputs)) for inputs in batch.rows()]
+        answers = rows_of(runs, axes or row_axes(spec.outputs, runs))
+    except Exception as error:  # whatever a runtime raises is its answer
+        return [metrics.failed(batch.names, fact(Code.NO_ANSWER, error_text=first_line(error)))]
+    return [replace(one, real=real) for one in compared(spec.outputs, batch, answers, units, None)]
