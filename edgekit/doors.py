@@ -149,7 +149,7 @@ class Door(Generic[T]):
         self.group, self.noun, self.kind = group, noun, kind
 
     def entries(self) -> dict[str, Entry]:
-        """Return each record's entry point by name, sorted; nothing is imported. The first of two with one name is kept."""
+        """Return each entry point by name, sorted; nothing is imported. The first of two with one name is kept."""
         return self._read()[0]
 
     def find(self, name: str) -> T:

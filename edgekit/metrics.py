@@ -176,7 +176,12 @@ def _image_precision(boxes: Array, scores: Array, truth: Array, iou: float) -> f
 def _precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:
     """Area under precision over recall of one class: `boxes` [b, 4], `scores` [b], `truth` [m, 4]."""
     order = np.argsort(-scores, kind="stable")
-    overlaps = _overlaps(boxes[order], truth)
+    # Intersection over union of boxes [p, 4] and [q, 4]: [p, q].
+    a = boxes[order]
+    low, high = np.maximum(a[:, None, :2], truth[None, :, :2]), np.minimum(a[:, None, 2:], truth[None, :, 2:])
+    shared = np.maximum(high - low, 0.0).prod(2)
+    areas = [np.maximum(x[:, 2:] - x[:, :2], 0.0).prod(1) for x in (a, truth)]
+    overlaps = np.asarray(shared / np.maximum(areas[0][:, None] + areas[1][None] - shared, np.finfo(np.float64).tiny))
     free, right = np.ones(len(truth), bool), np.zeros(len(order), bool)
     for row, found in enumerate(overlaps):
         best = int(np.where(free, found, -1.0).argmax())
@@ -185,11 +190,3 @@ def _precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:
     precision = right.cumsum() / np.arange(1, len(right) + 1)
     highest = np.maximum.accumulate(precision[::-1])[::-1]
     return float(highest[right].sum() / len(truth))
-
-
-def _overlaps(a: Array, b: Array) -> Array:
-    """Intersection over union of boxes [p, 4] and [q, 4]: [p, q]."""
-    low, high = np.maximum(a[:, None, :2], b[None, :, :2]), np.minimum(a[:, None, 2:], b[None, :, 2:])
-    shared = np.maximum(high - low, 0.0).prod(2)
-    areas = [np.maximum(x[:, 2:] - x[:, :2], 0.0).prod(1) for x in (a, b)]
-    return np.asarray(shared / np.maximum(areas[0][:, None] + areas[1][None] - shared, np.finfo(np.float64).tiny))

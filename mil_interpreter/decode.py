@@ -132,15 +132,16 @@ class Decoder:
             kind=message.type,
             name=name if isinstance(name, str) else "",
             inputs={
-                key: tuple(self._binding(b) for b in argument.arguments) for key, argument in message.inputs.items()
+                key: tuple(
+                    (str(b.name) if b.WhichOneof("binding") == "name" else Constant(self.value(b.value)))
+                    for b in argument.arguments
+                )
+                for key, argument in message.inputs.items()
             },
             attributes=attributes,
             outputs=tuple(self.result(o) for o in message.outputs),
             blocks=tuple(self.block(b) for b in message.blocks),
         )
-
-    def _binding(self, message: Message) -> str | Constant:
-        return str(message.name) if message.WhichOneof("binding") == "name" else Constant(self.value(message.value))
 
     def value(self, message: Message) -> Value:
         """A constant, from the program itself or from its weight file.
@@ -150,17 +151,22 @@ class Decoder:
             UnsupportedError: If the interpreter has no such kind of value.
         """
         if message.type.WhichOneof("type") != "tensorType":
-            return self._collection(message)
+            kind = message.immediateValue.WhichOneof("value")
+            if kind not in ("tuple", "list"):
+                raise UnsupportedError(f"the Core ML interpreter has no values of the kind '{kind or 'state'}'")
+            return tuple(self.value(v) for v in getattr(message.immediateValue, kind).values)
         declared = self._type(message.type)
         if message.WhichOneof("value") == "blobFileValue":
-            return self._file(message.blobFileValue.fileName).read(message.blobFileValue.offset, declared)
+            if message.blobFileValue.fileName not in self._files:
+                path = (self._folder / message.blobFileValue.fileName.removeprefix(MODEL_PATH)).resolve()
+                if not message.blobFileValue.fileName.startswith(MODEL_PATH) or not path.is_relative_to(self._folder):
+                    raise PackageError(
+                        f"the program names a weight file outside its package, {message.blobFileValue.fileName!r}"
+                    )
+                self._files[message.blobFileValue.fileName] = WeightFile(path)
+            file = self._files[message.blobFileValue.fileName]
+            return file.read(message.blobFileValue.offset, declared)
         return _immediate(message.immediateValue.tensor, declared)
-
-    def _collection(self, message: Message) -> Value:
-        kind = message.immediateValue.WhichOneof("value")
-        if kind not in ("tuple", "list"):
-            raise UnsupportedError(f"the Core ML interpreter has no values of the kind '{kind or 'state'}'")
-        return tuple(self.value(v) for v in getattr(message.immediateValue, kind).values)
 
     def _type(self, message: Message) -> TensorType:
         kind = message.WhichOneof("type")
@@ -176,14 +182,6 @@ class Decoder:
         if np.prod([n for n in shape if n is not None], dtype=object) > LARGEST_TENSOR:
             raise PackageError(f"a tensor of the sizes {shape} has more than {LARGEST_TENSOR} elements")
         return TensorType(dtype, shape)
-
-    def _file(self, name: str) -> WeightFile:
-        if name not in self._files:
-            path = (self._folder / name.removeprefix(MODEL_PATH)).resolve()
-            if not name.startswith(MODEL_PATH) or not path.is_relative_to(self._folder):
-                raise PackageError(f"the program names a weight file outside its package, {name!r}")
-            self._files[name] = WeightFile(path)
-        return self._files[name]
 
 
 def _immediate(message: Message, declared: TensorType) -> Value:

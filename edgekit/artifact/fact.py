@@ -102,16 +102,13 @@ class Fact(BaseModel):
         return self
 
     def __str__(self) -> str:
-        return _SENTENCES[self.code].format_map(_Words(self)) + self._where
+        shown = self.code in _BY_BATCH and self.batch not in ("", EVALUATION)
+        where = f" ({self.batch})" if shown else ""
+        return _SENTENCES[self.code].format_map(_Words(self)) + where
 
     def as_record(self) -> dict[str, Any]:
         """For machines: the fields and the sentence."""
         return {**self.model_dump(mode="json"), "sentence": str(self)}
-
-    @property
-    def _where(self) -> str:
-        shown = self.code in _BY_BATCH and self.batch not in ("", EVALUATION)
-        return f" ({self.batch})" if shown else ""
 
 
 def fact(code: Code, **details: str | int | float) -> Fact:

@@ -49,7 +49,14 @@ def read_artifact(folder: Path) -> Manifest:
     """
     manifest = _read_manifest(folder)
     for file in (*manifest.files, *manifest.results):
-        _check(folder, file)
+        try:
+            door.check_file(folder, file.path, file.size, file.sha256, alone=True)
+        except door.MissingError as error:
+            raise ArtifactError(
+                f"'{folder / file.path}' {error} although the manifest names it: export again"
+            ) from error
+        except door.RefusedError as error:
+            raise ArtifactError(f"'{folder / file.path}' {error}; export again") from error
     _check_entry(folder, manifest)
     _check_external_data(folder, manifest)
     return manifest
@@ -179,15 +186,6 @@ def _read_manifest(folder: Path) -> Manifest:
         raise ArtifactError(f"the manifest '{path}' {error}; export again") from error
     except ValidationError as error:
         raise ArtifactError(f"the manifest '{path}' is damaged ({str(error).splitlines()[0]}): export again") from error
-
-
-def _check(folder: Path, file: File) -> None:
-    try:
-        door.check_file(folder, file.path, file.size, file.sha256, alone=True)
-    except door.MissingError as error:
-        raise ArtifactError(f"'{folder / file.path}' {error} although the manifest names it: export again") from error
-    except door.RefusedError as error:
-        raise ArtifactError(f"'{folder / file.path}' {error}; export again") from error
 
 
 def _check_entry(folder: Path, manifest: Manifest) -> None:

@@ -56,7 +56,13 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
     if quiet and not outcomes:
         return
     heads = ("target", "verdict", "size", "times as fast as", "decided by (limit)")
-    print_table(heads, [(o.target, _state(o), _size(o), _speed(o), _decided(o)) for o in outcomes])
+    print_table(
+        heads,
+        [
+            (o.target, (f"{o.told}, unchanged" if o.reused else o.told), _size(o), _speed(o), _decided(o))
+            for o in outcomes
+        ],
+    )
     for outcome in outcomes:
         if outcome.part_of and not outcome.left_out:
             _print_wrapped(f"{outcome.target}: made since '{outcome.part_of}' holds it")
@@ -86,10 +92,6 @@ def _show_next(build: Build) -> None:
         _print_wrapped(f"{one.audience}: {one.sentence}")
     for command in next_commands(build.path, study, advice):
         print(f"next: {command}")
-
-
-def _state(outcome: TargetOutcome) -> str:
-    return f"{outcome.told}, unchanged" if outcome.reused else outcome.told
 
 
 def _size(outcome: TargetOutcome) -> str:

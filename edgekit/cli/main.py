@@ -51,14 +51,13 @@ def main() -> None:
 
 def _foreign(ended: SystemExit) -> str:
     """`file:line` where code that is neither edgekit's nor its server's or its command line's asked for the end."""
-    frames = [(f"{f.f_code.co_filename}:{n}", _package(f)) for f, n in traceback.walk_tb(ended.__traceback__)]
+    frames = [
+        (f"{f.f_code.co_filename}:{n}", str(f.f_globals.get("__name__", "")).partition(".")[0])
+        for f, n in traceback.walk_tb(ended.__traceback__)
+    ]
     if not frames or frames[-1][1] in ("edgekit", "typer", "click", "uvicorn"):
         return ""
     return next((where for where, package in reversed(frames) if package not in sys.stdlib_module_names), frames[-1][0])
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _require_working_directory() -> None:

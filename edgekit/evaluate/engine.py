@@ -133,9 +133,16 @@ def evaluate(
     if timing is not None and not recorded.failures:
         why = f"measuring latency: at least {RUNS} runs and {timing.seconds:g} s of it and of each baseline, in turn"
         progress(0.8, why)
-        said["load"] = _load()
+        said["load"] = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
         tell = _every(TELL_SECONDS, lambda count: progress(0.8, f"{why}; {count} runs so far"))
-        times, more = _timed(runtime, _one_row(questions), timing, recorded, _first_row(questions), tell)
+        times, more = _timed(
+            runtime,
+            next(next((q for q in questions if q.name == EVALUATION), questions[0]).runs()),
+            timing,
+            recorded,
+            _first_row(questions),
+            tell,
+        )
         said["facts"] |= more.pop("facts", {})
         said |= more
     return recorded.arrays, {
@@ -307,15 +314,7 @@ def _every(seconds: float, tell: Callable[[int], None]) -> Callable[[], None]:
     return counted
 
 
-def _one_row(questions: Sequence[Questions]) -> dict[str, Array]:
-    return next(next((q for q in questions if q.name == EVALUATION), questions[0]).runs())
-
-
 def _first_row(questions: Sequence[Questions]) -> str:
     """The batch whose first row is timed, where it is a single row; else empty."""
     asked = next((q for q in questions if q.name == EVALUATION), questions[0])
     return asked.name if asked.repeated else ""
-
-
-def _load() -> float | None:
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None

@@ -124,7 +124,9 @@ def further_place(name: str) -> FurtherPlace:
     """
     device, colon, serial = name.partition(":")
     if colon and device in doors.places.entries() and doors.places.find(device).answer_pack:
-        return _by_serial(name, device, serial)
+        if not _SERIAL.fullmatch(serial):
+            raise UsageError(f"no device '{serial}': name it by its serial number, for example {device}:emulator-5554")
+        return FurtherPlace(name, device, serial)
     hosted = name.startswith((SSH, PYTHON))
     runtime, at, host = (DEFAULT_RUNTIME, "@", name) if hosted else name.partition("@")
     if runtime not in doors.places.entries():
@@ -147,12 +149,6 @@ def further_place(name: str) -> FurtherPlace:
             f"no host '{host}': a host is {SSH}USER@HOST, {SSH}USER@HOST:/path/of/python, or {PYTHON}COMMAND"
         )
     return FurtherPlace(f"{runtime}@{SSH}{parts['host']}", runtime, parts["host"], (parts["python"] or "python3",))
-
-
-def _by_serial(name: str, runtime: str, serial: str) -> FurtherPlace:
-    if not _SERIAL.fullmatch(serial):
-        raise UsageError(f"no device '{serial}': name it by its serial number, for example {runtime}:emulator-5554")
-    return FurtherPlace(name, runtime, serial)
 
 
 def _by_command(runtime: str, host: str) -> FurtherPlace:

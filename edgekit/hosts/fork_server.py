@@ -162,7 +162,10 @@ def serve(requests: socket.socket) -> NoReturn:
     signal.setitimer(signal.ITIMER_REAL, keeper.WATCHED, keeper.WATCHED)  # it may be importing for seconds
     while True:
         message, streams, _, _ = socket.recv_fds(requests, LONGEST_REQUEST, 4)
-        _reap()
+        # Take note of keepers that have ended, so that the time of their workers counts as this process's.
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         if not message:
             os._exit(0)
         request = json.loads(message)
@@ -177,13 +180,6 @@ def serve(requests: socket.socket) -> NoReturn:
                 _keep(streams, request["memory"])
         for stream in streams:
             os.close(stream)
-
-
-def _reap() -> None:
-    """Take note of keepers that have ended, so that the time of their workers counts as this process's."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
 
 
 def _keep(streams: list[int], memory: int) -> NoReturn:

@@ -75,7 +75,13 @@ def call(
         finally:
             timed_out = not alarm.is_alive()
             alarm.cancel()
-            _end(worker)
+            if worker.returncode is None:  # an error or an interruption: it still runs
+                _stop(worker.pid)
+                worker.wait()
+            for pipe in (worker.stdin, worker.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
         said.seek(0)
         return _outcome(answer, code, said.read(), limits, timed_out)
 
@@ -166,16 +172,6 @@ def _outcome(answer: dict[str, object], code: int, said: str, limits: Limits, ti
     raise ExportError(
         f"the worker process died ({child.ending(code)})" + (f"; its last output was: {tail}" if tail else "")
     )
-
-
-def _end(worker: Worker) -> None:
-    if worker.returncode is None:  # an error or an interruption: it still runs
-        _stop(worker.pid)
-        worker.wait()
-    for pipe in (worker.stdin, worker.stdout):
-        if pipe is not None:
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
 
 
 def _stop(process: int) -> None:

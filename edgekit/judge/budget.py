@@ -109,7 +109,10 @@ def _held(budget: Budget, place: Verdict, result: Result) -> Iterator[Fact]:
     if value is None:
         yield Fact(code=Code.BUDGET_UNKNOWN, limit=budget.limit, details=details)
     elif value > budget.limit:
-        details["measured"] = _told(value, budget)
+        # A value in the unit that the user chose.
+        unit = re.sub(r"^[0-9.e-]+", "", budget.told)
+        number = value / NAMES[budget.name][unit]
+        details["measured"] = f"{number:.0f}{unit}" if number >= 1000 else f"{number:.4g}{unit}"
         yield Fact(code=Code.OVER_BUDGET, value=value, limit=budget.limit, details=details)
 
 
@@ -132,10 +135,3 @@ def _value(name: str, place: Verdict, result: Result) -> float | None:
         "memory": place.start_up.peak_memory,
     }
     return start[name]
-
-
-def _told(value: float, budget: Budget) -> str:
-    """A value in the unit that the user chose."""
-    unit = re.sub(r"^[0-9.e-]+", "", budget.told)
-    number = value / NAMES[budget.name][unit]
-    return f"{number:.0f}{unit}" if number >= 1000 else f"{number:.4g}{unit}"

@@ -20,7 +20,9 @@ def row_axes(outputs: Iterable[Output], runs: Sequence[Run]) -> dict[str, int | 
     Where several axes fit (a table [batch, batch]), or none, the output is one thing; where only single rows were
     asked, a first axis of size 1 is the batch.
     """
-    return {o.name: _declared(o) if o.axes else _seen(o.name, runs) for o in outputs}
+    return {
+        o.name: (o.axes.index(BATCH) if BATCH in o.axes else None) if o.axes else _seen(o.name, runs) for o in outputs
+    }
 
 
 def row_names(names: Sequence[str], count: int) -> tuple[str, ...]:
@@ -32,10 +34,6 @@ def shape_of(rows: Array, axis: int | None) -> tuple[int | str, ...]:
     """The shape that a runtime gives an output, with the name of the batch axis in it."""
     shape: list[int | str] = list(rows.shape[1:])
     return tuple(shape if axis is None else [*shape[:axis], BATCH, *shape[axis:]])
-
-
-def _declared(output: Output) -> int | None:
-    return output.axes.index(BATCH) if BATCH in output.axes else None
 
 
 def _seen(name: str, runs: Sequence[Run]) -> int | None:

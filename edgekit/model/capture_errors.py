@@ -86,7 +86,12 @@ def capture_error(name: str, error: Exception, guards: list[Guard]) -> str:
     if "specialized it to be a constant" in str(error):
         fixed = _FIXED.findall(str(error))
         return f"'{name}' fixes a dynamic axis at size {', '.join(dict.fromkeys(fixed))}{at(guards)}"
-    if _packs(error):
+    # Whether a function of PyTorch was at sequences that are packed by their lengths.
+    from torch.nn.utils.rnn import PackedSequence
+
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _is_users(frame.f_code.co_filename))
+    packs = any(isinstance(value, PackedSequence) for frame in frames for value in frame.f_locals.values())
+    if packs:
         return (
             f"'{name}' packs sequences by their lengths{where}, which no graph can: give the LSTM, GRU or RNN the "
             "padded sequences, and mask its answers by the lengths"
@@ -97,14 +102,6 @@ def capture_error(name: str, error: Exception, guards: list[Guard]) -> str:
             "vocabulary; set Input(low=0, high=size of the table - 1)"
         )
     return f"'{name}' cannot be captured{where}: {sentence(error)}"
-
-
-def _packs(error: BaseException) -> bool:
-    """Whether a function of PyTorch was at sequences that are packed by their lengths."""
-    from torch.nn.utils.rnn import PackedSequence
-
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _is_users(frame.f_code.co_filename))
-    return any(isinstance(value, PackedSequence) for frame in frames for value in frame.f_locals.values())
 
 
 def line_of(error: BaseException) -> str:

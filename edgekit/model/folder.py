@@ -26,7 +26,7 @@ from edgekit.storage.door import SEAL, sealed
 from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging, write_text
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
 CHANGED = (
@@ -49,7 +49,14 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
         model, config = place / "model", _config(spec)
         model.mkdir()  # the temporary folder itself is its owner's alone
         try:
-            checkpoint.write_checkpoint(model / WEIGHTS, spec.module.state_dict(), infinite=_buffers(spec.module))
+            checkpoint.write_checkpoint(
+                model / WEIGHTS,
+                spec.module.state_dict(),
+                infinite=(
+                    frozenset(spec.module.state_dict())
+                    - {name for name, _ in spec.module.named_parameters(remove_duplicate=False)}
+                ),
+            )
         except CheckpointError as error:
             raise ModelError(f"'{spec.name}' {error}") from error
         for file, path in spec.files.items():
@@ -137,11 +144,6 @@ def load_model(folder: Path) -> ModelSpec:
     facts = {name: config[name] for name in ("name", "licence", "author", "description")}
     spec = replace(spec, files=here, trained_on=config.get("trained_on", ""), **facts)
     return with_sets(spec, folder, config["sets"])
-
-
-def _buffers(module: torch.nn.Module) -> frozenset[str]:
-    """Names of what is not trained: a mask may hold infinities."""
-    return frozenset(module.state_dict()) - {name for name, _ in module.named_parameters(remove_duplicate=False)}
 
 
 def _config(spec: ModelSpec) -> dict[str, object]:

@@ -139,7 +139,10 @@ class Words:
     def as_record(self) -> dict[str, Any]:
         """For config.json: what `from_record` takes."""
         axes = {
-            name: [[d, axis, _sizes(span)] for d, (axis, span) in said.items()]
+            name: [
+                [d, axis, ([] if span is None else [span.minimum, span.maximum, span.multiple_of, span.default])]
+                for d, (axis, span) in said.items()
+            ]
             for name, said in (self.axes or {}).items()
         }
         facts = {"inputs": self.inputs, "outputs": self.outputs}
@@ -218,10 +221,6 @@ def range_of(axis: str, said: Axis | Span | None, size: int, known: Axis | None)
     return found
 
 
-def _sizes(span: Axis | Span | None) -> list[int]:
-    return [] if span is None else [span.minimum, span.maximum, span.multiple_of, span.default]
-
-
 def _by_name(what: str, given: Given) -> list[tuple[str, Entry]]:
     """Entries by name; texts for the same name are joined."""
     if isinstance(given, Mapping):
@@ -257,7 +256,18 @@ def _dimensions(name: str, said: Entry) -> dict[int, tuple[str, Axis | Span | No
     found: dict[int, tuple[str, Axis | Span | None]] = {}
     for dimension, entry in _pairs("axes", name, said):
         place = int(dimension) if isinstance(dimension, str) and dimension.isdecimal() else dimension
-        axis, span = _axis(entry) if isinstance(entry, str) else entry if _is_pair(entry) else ("", None)
+        axis, span = (
+            _axis(entry)
+            if isinstance(entry, str)
+            else entry
+            if (
+                isinstance(entry, tuple)
+                and len(entry) == 2
+                and isinstance(entry[0], str)
+                and (entry[1] is None or isinstance(entry[1], Axis | Span))
+            )
+            else ("", None)
+        )
         if not axis or not isinstance(place, int) or isinstance(place, bool):
             raise UsageError(
                 f"axes of '{name}' are {said!r}: write a dimension and its axis, for example {AXES}, in Python "
@@ -265,15 +275,6 @@ def _dimensions(name: str, said: Entry) -> dict[int, tuple[str, Axis | Span | No
             )
         found[place] = (axis, span)
     return found
-
-
-def _is_pair(entry: object) -> bool:
-    return (
-        isinstance(entry, tuple)
-        and len(entry) == 2
-        and isinstance(entry[0], str)
-        and (entry[1] is None or isinstance(entry[1], Axis | Span))
-    )
 
 
 def _axis(text: str) -> tuple[str, Span | None]:
@@ -393,7 +394,9 @@ def _facts(what: str, name: str, said: Entry, known: Mapping[str, Fact]) -> dict
         if fact not in known:
             meant = suggestion(str(fact), known)
             raise UsageError(f"{what} of '{name}' have no '{fact}': {meant}possible are {', '.join(known)}")
-        values = value.split(",") if isinstance(value, str) else list(value) if _listed(value) else [value]
+        values = (
+            value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
+        )
         try:
             made = known[fact](values)
         except (ValueError, TypeError) as error:
@@ -401,10 +404,6 @@ def _facts(what: str, name: str, said: Entry, known: Mapping[str, Fact]) -> dict
             raise UsageError(f"{fact} '{value}' of '{name}' is not possible: {why}") from error
         found |= dict(zip(("low", "high"), made, strict=True)) if fact == "range" else {fact: made}
     return found
-
-
-def _listed(value: object) -> bool:
-    return isinstance(value, list | tuple)
 
 
 def _described(there: tuple[Named, ...], said: Mapping[str, Mapping[str, Any]], what: str) -> tuple[Named, ...]:

@@ -37,7 +37,12 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     """
     target, folder = context.targets[name], context.folder(name)
     _refuse_sizes(context, name, target)
-    _refuse_rounding_twice(context, name, target)
+    # A target that rounds to INT8 says that the model does that itself.
+    if rounds(context.spec.module) and all(place.tolerance is INT8 for place in target.places):
+        raise UsageError(
+            f"'{context.spec.name}' rounds to INT8 itself, with ranges of its own, and '{name}' would round it again: "
+            f"leave '{name}' out, and export to targets of fp32, which keep the model's INT8"
+        )
     artifacts = {n: context.folder(n) for n in target.bundle.sources if _good(context, n)}
     source = _source(context, target.source)
     code, tools = registry.code_digest(target), registry.versions(target)
@@ -106,15 +111,6 @@ def _refuse_sizes(context: RunContext, name: str, target: Target) -> None:
         f"'{name}' cannot be made of '{target.source}' at {size_text(sizes[0])}: export it in a build where "
         f"'{target.source}' keeps its sizes open, or leave it out"
     )
-
-
-def _refuse_rounding_twice(context: RunContext, name: str, target: Target) -> None:
-    """A target that rounds to INT8 says that the model does that itself."""
-    if rounds(context.spec.module) and all(place.tolerance is INT8 for place in target.places):
-        raise UsageError(
-            f"'{context.spec.name}' rounds to INT8 itself, with ranges of its own, and '{name}' would round it again: "
-            f"leave '{name}' out, and export to targets of fp32, which keep the model's INT8"
-        )
 
 
 def _recorded(options: Mapping[str, OptionValue]) -> dict[str, str]:

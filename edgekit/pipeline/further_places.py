@@ -269,7 +269,10 @@ def _finding(context: RunContext, made: Manifest, place: FurtherPlace, run: Answ
         return missing_runtime(where, run.run.missing)
     if run.run.error:
         return failed_runtime(where, run.run.error)
-    _check_again(context, run)
+    rows = {f"{batch.name} {AGAIN}": len(batch.names) for batch in context.recorded.batches}
+    for name, numbers in run.run.again.items():
+        if name not in rows or any(not 0 <= number < rows[name] for number in numbers):
+            raise ArtifactError(f"the result of {run.run.target} in {run.run.place} names rows that were never asked")
     unlike: dict[str, object] = {} if place.timed else {"start_up": None}
     if place.beside:
         unlike["device"] = f"{run.run.device}, started by {place.python[0]}"
@@ -293,13 +296,6 @@ def _place(context: RunContext, made: Manifest, place: FurtherPlace, images: int
     """The place as the judge knows places."""
     tolerance = place.tolerance(made, context.targets[made.target])
     return Place(name=place.name, tolerance=tolerance, settings=place.settings, sample=images or 0)
-
-
-def _check_again(context: RunContext, run: Answered) -> None:
-    rows = {f"{batch.name} {AGAIN}": len(batch.names) for batch in context.recorded.batches}
-    for name, numbers in run.run.again.items():
-        if name not in rows or any(not 0 <= number < rows[name] for number in numbers):
-            raise ArtifactError(f"the result of {run.run.target} in {run.run.place} names rows that were never asked")
 
 
 def _of_this_build(context: RunContext, run: Answered, path: Path) -> Manifest:

@@ -90,7 +90,12 @@ def judged(
             "device": measured.device,
             "variant": place.variant,
             "notes": notes,
-            "timings": {CANDIDATE if n == own else n: _timing(t, measured.load) for n, t in times.items()},
+            "timings": {
+                CANDIDATE if n == own else n: Timing.model_validate(
+                    {**t.as_record(), "warm_ups": timing.WARM_UP, "load": measured.load}
+                )
+                for n, t in times.items()
+            },
             "ratios": ratios,
             "evidence": evidence,
             "start_up": measured.start_up,
@@ -104,10 +109,6 @@ def _speeds(ratios: Sequence[Ratio]) -> Iterator[Fact]:
     unknown = [(Code.SPEED_UNKNOWN, ratio) for ratio in ratios if ratio.noisy and not ratio.slower]
     for code, ratio in (*slower, *unknown):
         yield fact(code, baseline=ratio.baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)
-
-
-def _timing(times: Latency, load: float | None) -> Timing:
-    return Timing.model_validate({**times.as_record(), "warm_ups": timing.WARM_UP, "load": load})
 
 
 def _compared_and_judged(

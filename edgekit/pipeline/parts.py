@@ -228,7 +228,18 @@ def _judged(parts: Parts, found: Driven, each: Mapping[str, TargetOutcome], plac
     except (NotVerifiedHere, HostError) as error:
         return verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(error)))
     except EdgekitError as error:
-        fixed = next((o.target for o in each.values() if _fixes(o)), "") if isinstance(error, UsageError) else ""
+        fixed = (
+            next(
+                (
+                    o.target
+                    for o in each.values()
+                    if (o.manifest is not None and not all(axis.dynamic for axis in o.manifest.axes.values()))
+                ),
+                "",
+            )
+            if isinstance(error, UsageError)
+            else ""
+        )
         hint = (
             f" (an option of '{fixed}' may keep sizes open that it fixed: `edgekit targets {fixed}`)" if fixed else ""
         )
@@ -239,11 +250,6 @@ def _judged(parts: Parts, found: Driven, each: Mapping[str, TargetOutcome], plac
     asked = fact(Code.ASKED, text=f"the whole driven from end to end, {evidence}")
     more = {"device": device, "evidence": evidence, "notes": (asked, *passed.notes)}
     return passed.model_copy(update=more)
-
-
-def _fixes(outcome: TargetOutcome) -> bool:
-    """Whether a part's artifact has fixed an axis."""
-    return outcome.manifest is not None and not all(axis.dynamic for axis in outcome.manifest.axes.values())
 
 
 def _deciding(made: Iterable[Manifest | None]) -> Manifest:

@@ -351,15 +351,15 @@ def _found(context: RunContext, name: str, made: Manifest, before: Sequence[Find
         elif target in ("", known.variant_target):
             findings.append(known)
         else:
-            findings.append(_replaced(evaluate_in_place(context, name, made, place), known))
+            # A finding that says which variant was rejected here before.
+            finding = evaluate_in_place(context, name, made, place)
+            why = "; ".join(str(reason) for reason in known.verdict.reasons[:1])
+            note = fact(Code.VARIANT_REPLACED, variant=known.variant_target, why=why)
+            replaced = replace(
+                finding, verdict=finding.verdict.model_copy(update={"notes": (note, *finding.verdict.notes)})
+            )
+            findings.append(replaced)
     return findings
-
-
-def _replaced(finding: Finding, before: Finding) -> Finding:
-    """A finding that says which variant was rejected here before."""
-    why = "; ".join(str(reason) for reason in before.verdict.reasons[:1])
-    note = fact(Code.VARIANT_REPLACED, variant=before.variant_target, why=why)
-    return replace(finding, verdict=finding.verdict.model_copy(update={"notes": (note, *finding.verdict.notes)}))
 
 
 def _rejected(made: Manifest, findings: Sequence[Finding]) -> list[str]:

@@ -144,7 +144,9 @@ def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict
     fresh = timed and (further is not None or (not own_clock and timed_seconds() >= SHORT))
     if fresh and not record["failures"]:
         progress(0.95, "starting it in a fresh process")
-        record["start_up"] = _start_up(asked, next(batches[0].rows()))
+        row = next(batches[0].rows())
+        np.savez(asked.out / "row.npz", **row)  # type: ignore[arg-type]  # likewise
+        record["start_up"] = process.call(start_artifact, {"request": asked.model_dump(mode="json")})
     return record
 
 
@@ -196,8 +198,3 @@ def _baselines(asked: RunRequest) -> dict[str, Runtime]:
     if asked.model is not None:
         runtimes[PYTORCH] = EagerRuntime(load_model(asked.model))
     return runtimes
-
-
-def _start_up(asked: RunRequest, row: Mapping[str, Array]) -> dict[str, object]:
-    np.savez(asked.out / "row.npz", **row)  # type: ignore[arg-type]  # likewise
-    return process.call(start_artifact, {"request": asked.model_dump(mode="json")})

@@ -148,12 +148,13 @@ def aligned(outputs: Sequence[Output], one: Mapping[str, Array], other: Mapping[
     found = dict(other)
     for output in outputs:
         if output.role == "features" and output.of in one:
-            found[output.name] = _reordered(other[output.name], other[output.of], one[output.of])
+            rows = other[output.name]
+            chosen = other[output.of]
+            wanted = one[output.of]
+            places, there = matched(wanted, chosen)
+            found[output.name] = np.where(
+                there.reshape(*there.shape, *[1] * (rows.ndim - 2)), reordered(rows, places), np.nan
+            )
         if output.role == "detections":
             found[output.name] = paired(one[output.name], other[output.name])
     return found
-
-
-def _reordered(rows: Array, chosen: Array, wanted: Array) -> Array:
-    places, there = matched(wanted, chosen)
-    return np.where(there.reshape(*there.shape, *[1] * (rows.ndim - 2)), reordered(rows, places), np.nan)

@@ -243,7 +243,10 @@ def read_info(folder: Path) -> ReferenceInfo:
     values = next((value for value in metric.values() if isinstance(value, list)), [])
     facts = {"driver": str(found["driver"])} if found.get("driver") else {}
     for group in ("versions", "flags"):
-        facts |= {str(name): _shown(value) for name, value in sorted(_table(found, group).items())}
+        facts |= {
+            str(name): ({True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value))
+            for name, value in sorted(_table(found, group).items())
+        }
     return ReferenceInfo(
         folder,
         sha256=digest_text(sealed(found)),
@@ -251,7 +254,8 @@ def read_info(folder: Path) -> ReferenceInfo:
         noise=tuple(Noise(*row) for row in _leaves(_table(found, "noise"))),
         speeds=tuple(_speeds(_table(found, "latency"))),
         evaluation=RecordedEvaluation(
-            names=_texts(found.get("names")) or _names(found.get("batches")),
+            names=_texts(found.get("names"))
+            or next((batch.names for batch in _batches(found.get("batches")) if batch.name == _PREFIX[:-1]), ()),
             captions=_texts(found.get("captions")),
             metric=str(metric.get("name") or ""),
             mean=float(mean) if _is_number(mean) else None,
@@ -322,14 +326,6 @@ def _batches(batches: object) -> Iterator[BatchInfo]:
             told = {key: str(batch.get(key) or "") for key in ("inputs_sha256", "answered_by")}
             shapes = {name: tuple(shape) for name, shape in _table(batch, "shapes").items() if isinstance(shape, list)}
             yield BatchInfo(str(batch.get("name")), sizes, _texts(batch.get("names")), **told, shapes=shapes)
-
-
-def _names(batches: object) -> tuple[str, ...]:
-    return next((batch.names for batch in _batches(batches) if batch.name == _PREFIX[:-1]), ())
-
-
-def _shown(value: object) -> str:
-    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

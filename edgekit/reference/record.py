@@ -77,13 +77,15 @@ def record(
     real = next((b for b in batches if b.name == EVALUATION), batches[0])
     noise, double = measured_noise(subject, real, device, axes)
     progress(0.7, "measuring the model's own latency, which the report shows")
+    import torch
+
     info: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
         "name": subject.spec.name,
         "device": _describe(device),
         "device_kind": device,
         "driver": _driver(device),
-        "versions": {"torch": _torch_version(), "python": platform.python_version(), "numpy": np.__version__},
+        "versions": {"torch": torch.__version__, "python": platform.python_version(), "numpy": np.__version__},
         "flags": {"tf32": False, "deterministic": True, "dtype": "float32", "double": double},
         "weights_sha256": subject.weights_sha256,
         "row_axes": dict(axes),
@@ -229,12 +231,6 @@ def _driver(device: str) -> str:
     text = version.read_text().splitlines()[0].split() if version.is_file() else []
     number = next((word for word in text if word[:1].isdigit() and "." in word), "unknown")
     return f"NVIDIA {number}, CUDA {torch.version.cuda}"
-
-
-def _torch_version() -> str:
-    import torch
-
-    return torch.__version__
 
 
 WARM_UPS = 10

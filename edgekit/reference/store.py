@@ -82,7 +82,7 @@ def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str,
         whole = {**info, "batches": [_described(b) for b in batches], "outputs_sha256": digest_file(staged / OUTPUTS)}
         for key in ("inputs_sha256", "stored"):
             whole.pop(key, None)
-        every = not _derivable(info, batches)
+        every = not (_declared(info) and _size(info, batches) <= LARGEST)
         stored = [b for b in batches if with_inputs and (every or b.kept or b.name == EVALUATION)]
         if stored:
             forms = {f"{b.name}/{name}": StoredForm.of(array) for b in stored for name, array in b.inputs.items()}
@@ -184,10 +184,6 @@ def _regenerate(source: BatchSource, recorded: BatchInfo, made: Batch | None) ->
     if batch.names != recorded.names:  # rows that the model itself answers with NaN are left out
         batch = batch.chosen([batch.names.index(name) for name in recorded.names], recorded.name)
     return batch.inputs
-
-
-def _derivable(info: Mapping[str, Any], batches: Iterable[Batch]) -> bool:
-    return _declared(info) and _size(info, batches) <= LARGEST
 
 
 def _declared(info: Mapping[str, Any]) -> bool:

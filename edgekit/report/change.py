@@ -94,7 +94,12 @@ def changes(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
     worse = STATUSES[new.status].rank > STATUSES[old.status].rank
     if worse or (new.status == "verified" and old.status != "verified"):
         yield Change(new.label, "verdict", not worse, "", old.status, new.status)
-    yield from _asked(old, new)
+    # A verdict that rests on fewer inputs says less.
+    evidence = [row.verdict.evidence for row in (old, new)]
+    counts = [{**e.inputs, "shapes": e.shapes, "inputs twice": e.repeated} for e in evidence if e is not None]
+    for kind, was in counts[0].items() if len(counts) == 2 else ():
+        if (now := counts[1].get(kind, 0)) < was:
+            yield Change(new.label, "asked", False, kind, str(was), str(now))
     if new.verdict.measures:
         yield from _accuracy(old, new, allowed)
         yield from _images(before, after, allowed)
@@ -102,15 +107,6 @@ def changes(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
     if old.size and new.size and abs(moved := new.size / old.size - 1) > allowed.size:
         words = formats.size(old.size), formats.size(new.size), f"{allowed.size:+.0%}"
         yield Change(new.label, "size", moved < 0, "", *words, extent=_over(moved, allowed.size))
-
-
-def _asked(old: ReportRow, new: ReportRow) -> Iterator[Change]:
-    """A verdict that rests on fewer inputs says less."""
-    evidence = [row.verdict.evidence for row in (old, new)]
-    counts = [{**e.inputs, "shapes": e.shapes, "inputs twice": e.repeated} for e in evidence if e is not None]
-    for kind, was in counts[0].items() if len(counts) == 2 else ():
-        if (now := counts[1].get(kind, 0)) < was:
-            yield Change(new.label, "asked", False, kind, str(was), str(now))
 
 
 def _accuracy(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Change]:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from edgekit.artifact.result import RESULT, Result, Verdict
+from edgekit.artifact.result import RESULT, Result
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage import door
 from edgekit.storage.door import visible
@@ -115,22 +115,18 @@ def _checked(data: bytes, path: Path) -> Result:
         _check_plain(load_json(data, parse_constant=_no_number, object_pairs_hook=_once))
         result = Result.model_validate_json(data)
         for verdict in result.places:
-            _check_status(verdict)
+            # See that a status follows from what was measured.
+            wrong = [*verdict.reasons, *(measure.metric for measure in verdict.measures if not measure.passed)]
+            if verdict.status == "verified" and wrong:
+                raise ValueError(f"it says verified in '{verdict.place}', and what does not hold there ({wrong[0]})")
+            if verdict.status == "rejected" and not wrong:
+                raise ValueError(f"it says rejected in '{verdict.place}', where everything holds")
         return result
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         _refuse(path, f"is damaged at '{'.'.join(map(str, first['loc']))}': {first['msg']}")
     except ValueError as error:
         _refuse(path, f"is damaged: {error}")
-
-
-def _check_status(verdict: Verdict) -> None:
-    """See that a status follows from what was measured."""
-    wrong = [*verdict.reasons, *(measure.metric for measure in verdict.measures if not measure.passed)]
-    if verdict.status == "verified" and wrong:
-        raise ValueError(f"it says verified in '{verdict.place}', and what does not hold there ({wrong[0]})")
-    if verdict.status == "rejected" and not wrong:
-        raise ValueError(f"it says rejected in '{verdict.place}', where everything holds")
 
 
 def _check_plain(record: object) -> None:

@@ -145,10 +145,16 @@ def _tile(
     peak = 0.0 if lost.all() else float(np.abs(off[~lost]).max())
     width, height = size[0] // right.shape[1], size[1] // right.shape[0]
     box = (patch % right.shape[1] * width, patch // right.shape[1] * height, width, height)
+    # Blue where the artifact is lower, orange where it is higher, clear where both agree. RGBA uint8.
+    share = np.clip(np.where(np.isfinite(off), off, 0.0) / (peak or 1.0), -1, 1)
+    pixels = np.where((share < 0)[..., None], np.array([*LOWER, 0.0]), np.array([*HIGHER, 0.0]))
+    pixels[..., 3] = 255 * np.abs(share)
+    pixels[~np.isfinite(off)] = LOST
+    signed = np.asarray((pixels + 0.5).astype(np.uint8))
     return Tile(
         row=row,
         overlay=_png(_heat(mine, *scale)),
-        difference=_png(_signed(off, peak)),
+        difference=_png(signed),
         peak=f"{int(lost.sum())} patches are not finite" if lost.any() else plain(peak),
         lost=bool(lost.any()),
         box=box if peak or lost.any() else None,
@@ -170,15 +176,6 @@ def _heat(values: Array, low: float, high: float) -> Array:
 def veil(share: Any) -> Any:
     """Opacity of a map over its picture: where little is relevant the picture shows through."""
     return np.round(0.18 + 0.74 * share**0.6, 3)
-
-
-def _signed(off: Array, peak: float) -> Array:
-    """Blue where the artifact is lower, orange where it is higher, clear where both agree. RGBA uint8."""
-    share = np.clip(np.where(np.isfinite(off), off, 0.0) / (peak or 1.0), -1, 1)
-    pixels = np.where((share < 0)[..., None], np.array([*LOWER, 0.0]), np.array([*HIGHER, 0.0]))
-    pixels[..., 3] = 255 * np.abs(share)
-    pixels[~np.isfinite(off)] = LOST
-    return np.asarray((pixels + 0.5).astype(np.uint8))
 
 
 def _png(pixels: Array) -> str:

@@ -65,12 +65,13 @@ def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[R
         elif asked.over:
             shown = [_held(each, asked) if each in same else each for each in shown]
     latest = run.began in {asked.began for asked in run.targets.values()} - {""}
-    shown = [replace(each, earlier=latest and _began(each, run) != run.began) for each in shown]
+    shown = [
+        replace(
+            each, earlier=latest and (run.targets[each.target].began if each.target in run.targets else "") != run.began
+        )
+        for each in shown
+    ]
     return sorted(shown, key=lambda each: (_not_installed(each), each.earlier, each.target))
-
-
-def _began(artifact: ReportedArtifact, run: RunRecord) -> str:
-    return run.targets[artifact.target].began if artifact.target in run.targets else ""
 
 
 def _not_installed(artifact: ReportedArtifact) -> bool:

@@ -16,7 +16,7 @@ from edgekit.report import formats
 from edgekit.report.decision import told
 from edgekit.report.page import environment
 from edgekit.report.recommendation import Recommendation, recommend
-from edgekit.report.study import FAILURES, STATUSES, ReportedArtifact, ReportRow, Study
+from edgekit.report.study import FAILURES, STATUSES, ReportRow, Study
 from edgekit.storage.door import visible
 from edgekit.storage.files import dump_json, finite
 
@@ -47,7 +47,16 @@ def to_json(study: Study) -> str:
         "run": study.run.model_dump(mode="json"),
         "recommendations": [_advice(one) for one in recommend(study)],
         "reference": facts,
-        "artifacts": [_described(study, artifact) for artifact in study.artifacts],
+        "artifacts": [
+            {
+                "target": artifact.target,
+                "manifest": artifact.manifest.model_dump(mode="json") if artifact.manifest else None,
+                "results": [result.model_dump(mode="json") for result in artifact.results],
+                "trials": [finite(trial) for trial in artifact.trials],
+                "rows": [{**_row(row), "beside_reference": study.beside_reference(row)} for row in artifact.rows],
+            }
+            for artifact in study.artifacts
+        ],
     }
     return dump_json(report)
 
@@ -119,16 +128,6 @@ def _advice(one: Recommendation) -> dict[str, Any]:
         "sentence": one.sentence,
         "nearest_limit": one.limit,
         "others": list(one.others),
-    }
-
-
-def _described(study: Study, artifact: ReportedArtifact) -> dict[str, Any]:
-    return {
-        "target": artifact.target,
-        "manifest": artifact.manifest.model_dump(mode="json") if artifact.manifest else None,
-        "results": [result.model_dump(mode="json") for result in artifact.results],
-        "trials": [finite(trial) for trial in artifact.trials],
-        "rows": [{**_row(row), "beside_reference": study.beside_reference(row)} for row in artifact.rows],
     }
 
 

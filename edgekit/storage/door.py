@@ -212,11 +212,10 @@ def visible(text: str, kept: str = "") -> str:
     r"""Escape non-printable characters as `\x1b` or `\u202e`, but for those in `kept`."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(letter if letter in kept or _shown(letter) else _escaped(letter) for letter in text)
-
-
-def _shown(letter: str) -> bool:
-    return unicodedata.category(letter) not in _UNSHOWN
+    return "".join(
+        letter if letter in kept or (unicodedata.category(letter) not in _UNSHOWN) else _escaped(letter)
+        for letter in text
+    )
 
 
 def _escaped(letter: str) -> str:

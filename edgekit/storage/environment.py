@@ -86,7 +86,10 @@ def install(name: str, progress: Callable[[str], None]) -> Path:
             f"fetching PyTorch {version}: about 200 MB where pip finds its CPU build, several GB where it does not"
         )
         _pip(home, name, f"torch=={version}")
-        packages = {_normal(d.name): d.version for d in metadata.distributions(path=[str(_site(home))])}
+        packages = {
+            _normal(d.name): d.version
+            for d in metadata.distributions(path=[str(next(home.glob("lib/python*/site-packages")))])
+        }
         record = {"name": name, "lock": digest_file(lock(name)), "packages": packages}
         (home / RECORD).write_text(dump_json(record))
     return folder(name)
@@ -118,10 +121,6 @@ def _pip(home: Path, name: str, *arguments: str) -> None:
         lines = [line for line in ended.stderr.splitlines() if line.strip()] or [f"code {ended.returncode}"]
         first = next((line for line in lines if line.startswith("ERROR")), lines[-1]).strip()
         raise UsageError(f"the environment '{name}' could not be made: {first[:300]}")
-
-
-def _site(home: Path) -> Path:
-    return next(home.glob("lib/python*/site-packages"))
 
 
 def _normal(name: str) -> str:

@@ -134,7 +134,9 @@ def staging(final: Path, known: Callable[[Path], Collection[str]] = no_files) ->
         raise UsageError(why) from error
     try:
         yield temporary
-        _fsync_tree(temporary)
+        for path in temporary.rglob("*"):
+            _fsync(path)
+        _fsync(temporary)
         require_own(final, known)
         _swap(temporary, final)
     finally:
@@ -257,7 +259,10 @@ def _swap(temporary: Path, final: Path) -> None:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 _put_back(asides, final)
                 raise
-        if _exchanged(temporary, final):
+        call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+        here = ctypes.c_int(_AT_FDCWD)
+        exchanged = call is not None and call(here, os.fsencode(temporary), here, os.fsencode(final), _EXCHANGE) == 0
+        if exchanged:
             break
         asides.append(final.parent / _temporary(final.name, "old"))
         with contextlib.suppress(FileNotFoundError):  # another writer moved it
@@ -274,13 +279,6 @@ def _put_back(asides: list[Path], final: Path) -> None:
         with contextlib.suppress(OSError):  # another writer was quicker
             if not final.exists():
                 aside.replace(final)
-
-
-def _exchanged(one: Path, other: Path) -> bool:
-    """Exchange two names at once; False where the system or the file system cannot (renameat2(2) of Linux)."""
-    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    here = ctypes.c_int(_AT_FDCWD)
-    return call is not None and call(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE) == 0
 
 
 def _temporary(name: str, kind: str) -> str:
@@ -304,15 +302,12 @@ def _left_behind(path: Path, forgotten: float) -> bool:
     if where == _where() and not _alive(process):
         return True
     try:
-        return _age(path) > forgotten
+        # Seconds since anything in a file or folder changed.
+        stats = [one.lstat() for one in (path, *path.rglob("*"))]
+        age = time.time() - max(max(status.st_mtime, status.st_ctime) for status in stats)
+        return age > forgotten
     except OSError:  # it has gone meanwhile
         return False
-
-
-def _age(path: Path) -> float:
-    """Seconds since anything in a file or folder changed."""
-    stats = [one.lstat() for one in (path, *path.rglob("*"))]
-    return time.time() - max(max(status.st_mtime, status.st_ctime) for status in stats)
 
 
 @functools.cache
@@ -329,12 +324,6 @@ def _holds(path: Path, text: str) -> bool:
     with contextlib.suppress(OSError):
         return path.read_bytes() == text.encode()
     return False
-
-
-def _fsync_tree(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        _fsync(path)
-    _fsync(folder)
 
 
 def _fsync(path: Path) -> None:

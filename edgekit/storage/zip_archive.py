@@ -36,7 +36,9 @@ def rewrite(archive: bytes, code: bool) -> bytes:
             if record.endswith(DEBUG) or record == IDENTITY or (record.startswith(CODE) and not code):
                 continue
             entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            entry.extra = _padding(out.tell() + _LOCAL_HEADER + len(name.encode()))
+            start = out.tell() + _LOCAL_HEADER + len(name.encode())
+            length = -(start + 4) % ALIGNMENT
+            entry.extra = b"FB" + length.to_bytes(2, "little") + b"Z" * length
             new.writestr(entry, data)
     return out.getvalue()
 
@@ -69,9 +71,3 @@ def require_whole(path: Path, kind: str = "a TorchScript archive") -> None:
         raise ArtifactError(f"'{path}' is not {kind} or damaged ({error}): export again") from error
     if bad is not None:
         raise ArtifactError(f"'{path}' is damaged in its record '{bad}': export again")
-
-
-def _padding(start: int) -> bytes:
-    """A zip extra field of PyTorch's kind ("FB") that moves the data, after `start` and itself, to a boundary."""
-    length = -(start + 4) % ALIGNMENT
-    return b"FB" + length.to_bytes(2, "little") + b"Z" * length

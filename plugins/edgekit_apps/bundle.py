@@ -110,7 +110,9 @@ def _chosen(
 
 def _refusal(manifest: Manifest) -> str:
     """Why an artifact may not enter an app; empty where it may: no place rejected it, and one at least verified it."""
-    if manifest.sizes and not _takes_usual(manifest):
+    if manifest.sizes and not (
+        len(manifest.sizes) > 1 and manifest.takes({name: axis.default for name, axis in manifest.axes.items()})
+    ):
         return f"takes {size_text(manifest.sizes[0])}, and a device checks itself with pictures of the default size"
     for verdict in manifest.verdicts:
         if verdict.status == "rejected":
@@ -118,12 +120,6 @@ def _refusal(manifest: Manifest) -> str:
     if not any(verdict.status == "verified" for verdict in manifest.verdicts):
         return "was not verified" if manifest.verdicts else "was never judged"
     return ""
-
-
-def _takes_usual(manifest: Manifest) -> bool:
-    """Whether the model's default size is one of several that it takes; one that is fixed elsewhere has no other."""
-    usual = {name: axis.default for name, axis in manifest.axes.items()}
-    return len(manifest.sizes) > 1 and manifest.takes(usual)
 
 
 def _entry_files(manifest: Manifest, folder: Path) -> dict[str, Content]:

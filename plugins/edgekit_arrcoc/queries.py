@@ -87,13 +87,13 @@ SCALE, OFFSET = 2 / 256, 1 / 256
 
 def vocabulary() -> Vocabulary:
     """The vocabulary of the family, made from its definition."""
-    means = {word: MEANINGS.index(concept) for concept in CONCEPTS for word in _words(concept)}
+    means = {
+        word: MEANINGS.index(concept)
+        for concept in CONCEPTS
+        for word in ((concept, *SYNONYMS.get(concept, ())) if concept in DRAWN else nouns.words(concept))
+    }
     near = {known: tuple(words.split()) for known, words in NEAR.items()}
     return Vocabulary(tuple(means), concept_table().numpy()[list(means.values())], near)
-
-
-def _words(concept: str) -> tuple[str, ...]:
-    return (concept, *SYNONYMS.get(concept, ())) if concept in DRAWN else nouns.words(concept)
 
 
 def concept_table() -> torch.Tensor:

@@ -113,7 +113,13 @@ def texture_array(images: Tensor) -> Tensor:
         [B, 13, 32, 32].
     """
     large = F.interpolate(images, size=[ARRAY_SIZE, ARRAY_SIZE], mode="bilinear", align_corners=False)
-    lightness, green_red = _lab(large)
+    # L* in [0, 100] and a* of sRGB images under D65 (IEC 61966-2-1 and CIE 15), each [B, 1, h, w].
+    linear = torch.where(large > 0.04045, ((large.clamp(min=0.04045) + 0.055) / 1.055) ** 2.4, large / 12.92)
+    weights = [[0.412453 / 0.95047, 0.357580 / 0.95047, 0.180423 / 0.95047], [0.212671, 0.715160, 0.072169]]
+    matrix = torch.tensor(weights, dtype=large.dtype, device=large.device)
+    xy = (matrix.view(1, 2, 3, 1, 1) * linear.unsqueeze(1)).sum(2)
+    f = torch.where(xy > 0.008856, xy.clamp(min=0.008856) ** (1.0 / 3.0), 7.787 * xy + 4.0 / 29.0)
+    lightness, green_red = 116.0 * f[:, 1:] - 16.0, 500.0 * (f[:, :1] - f[:, 1:])
     luma = torch.tensor([0.299, 0.587, 0.114], dtype=images.dtype, device=images.device)
     gx, gy = sobel((large * luma.view(1, 3, 1, 1)).sum(1, keepdim=True))
     edges = torch.cat([gx, gy, torch.sqrt(gx * gx + gy * gy + 1e-8)], 1)
@@ -147,13 +153,3 @@ def sobel(maps: Tensor) -> tuple[Tensor, Tensor]:
     down = padded[..., :-2, :] + 2.0 * padded[..., 1:-1, :] + padded[..., 2:, :]
     across = padded[..., :-2] + 2.0 * padded[..., 1:-1] + padded[..., 2:]
     return (down[..., 2:] - down[..., :-2]) / 8.0, (across[..., 2:, :] - across[..., :-2, :]) / 8.0
-
-
-def _lab(images: Tensor) -> tuple[Tensor, Tensor]:
-    """L* in [0, 100] and a* of sRGB images under D65 (IEC 61966-2-1 and CIE 15), each [B, 1, h, w]."""
-    linear = torch.where(images > 0.04045, ((images.clamp(min=0.04045) + 0.055) / 1.055) ** 2.4, images / 12.92)
-    weights = [[0.412453 / 0.95047, 0.357580 / 0.95047, 0.180423 / 0.95047], [0.212671, 0.715160, 0.072169]]
-    matrix = torch.tensor(weights, dtype=images.dtype, device=images.device)
-    xy = (matrix.view(1, 2, 3, 1, 1) * linear.unsqueeze(1)).sum(2)
-    f = torch.where(xy > 0.008856, xy.clamp(min=0.008856) ** (1.0 / 3.0), 7.787 * xy + 4.0 / 29.0)
-    return 116.0 * f[:, 1:] - 16.0, 500.0 * (f[:, :1] - f[:, 1:])

@@ -141,14 +141,13 @@ def parts_of(folder: Path, module: Any) -> Parts:
     }
     greedy = Greedy(count)
     itself = {name: Itself(checked(spec)) for name, spec in specs.items()}
-    asked = [_followed(greedy, itself, source) for source in _sources(folder, module, inputs)]
+    asked = [
+        Source(source.inputs, source.beginning, greedy(itself, source)["tokens"])
+        for source in _sources(folder, module, inputs)
+    ]
     outputs = (Output("tokens", "labels"), Output("first_logits", "logits"))
     name = slug(folder.resolve().name) or "model"
     return Parts(name, specs, greedy, asked, outputs, files=files_of(folder), joined=JOINED)
-
-
-def _followed(greedy: Greedy, itself: Mapping[str, Session], source: Source) -> Source:
-    return Source(source.inputs, source.beginning, greedy(itself, source)["tokens"])
 
 
 def _sources(folder: Path, module: Any, inputs: Sequence[Input]) -> list[Source]:

@@ -139,7 +139,13 @@ def write_attribution(attribution: Attribution, folder: Path) -> tuple[Path, Pat
     folder.mkdir(parents=True, exist_ok=True)
     data, plot = (folder / f"explain-{attribution.target}.{suffix}" for suffix in ("json", "svg"))
     write_text(data, json.dumps(attribution.as_record(), indent=2) + "\n")
-    write_text(plot, _drawn(attribution))
+    # One bar per module: its output noise, split into propagated and introduced power.
+    from jinja2 import Environment, FileSystemLoader
+
+    jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
+    top = max((part.noise_out for part in attribution.parts), default=0.0) or 1.0
+    drawn = jinja.get_template("explain.svg.jinja").render(attribution=attribution, top=top) + "\n"
+    write_text(plot, drawn)
     return data, plot
 
 
@@ -148,15 +154,6 @@ def _parts(modules: Iterable[Module], whole: Noise, apart: Noise) -> Iterable[Pa
         introduced, out = apart.largest(module.gives), whole.largest(module.gives)
         if introduced is not None and out is not None:
             yield Part(module.path, whole.largest(module.reads) or 0.0, out, introduced)
-
-
-def _drawn(attribution: Attribution) -> str:
-    """One bar per module: its output noise, split into propagated and introduced power."""
-    from jinja2 import Environment, FileSystemLoader
-
-    jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
-    top = max((part.noise_out for part in attribution.parts), default=0.0) or 1.0
-    return jinja.get_template("explain.svg.jinja").render(attribution=attribution, top=top) + "\n"
 
 
 @dataclass(frozen=True)

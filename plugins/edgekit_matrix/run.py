@@ -66,7 +66,9 @@ def run(
     Raises:
         UsageError: If the folder holds something else.
     """
-    _require_own(root)
+    own = {RECORD, PAGE, "cells"}
+    if root.exists() and (other := next((p for p in root.iterdir() if p.name not in own and p.name[0] != "."), None)):
+        raise UsageError(f"'{other}' is no part of a matrix: choose another folder with -o")
     with locked(root, lambda: tell(f"waiting for another run in '{root}'")):
         state = _State(root, cells, settings, tell)
         workers = crew() if state.waiting else None  # where there are none, nothing is written
@@ -77,12 +79,6 @@ def run(
         finally:
             matrix = write_matrix(root, [state.records[cell.name] for cell in cells if cell.name in state.records])
     return matrix
-
-
-def _require_own(root: Path) -> None:
-    own = {RECORD, PAGE, "cells"}
-    if root.exists() and (other := next((p for p in root.iterdir() if p.name not in own and p.name[0] != "."), None)):
-        raise UsageError(f"'{other}' is no part of a matrix: choose another folder with -o")
 
 
 @dataclass

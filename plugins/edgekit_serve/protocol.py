@@ -76,7 +76,14 @@ def parse(body: bytes, header_length: str | None) -> Question:
         elif not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(body) - at:
             raise RefusedError(f"the input '{name}' has 'binary_data_size' {size!r}: {len(body) - at} bytes are left")
         else:
-            inputs[name] = _from_bytes(name, tensor, memoryview(body)[at : at + size])
+            data = memoryview(body)[at : at + size]
+            shape, dtype = _form(name, tensor)
+            if len(data) != math.prod(shape) * dtype.itemsize:
+                raise RefusedError(
+                    f"the input '{name}' has {len(data)} bytes: {tensor['datatype']} {list(shape)} has "
+                    f"{math.prod(shape) * dtype.itemsize}"
+                )
+            inputs[name] = np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
             at += size
     if at != len(body):
         raise RefusedError(f"{len(body) - at} bytes follow the last tensor")
@@ -187,16 +194,6 @@ def _leaves(data: object, count: int) -> list[bool | int | float]:
     if len(leaves) != count:
         raise ValueError(f"{len(leaves)} values")
     return leaves
-
-
-def _from_bytes(name: str, tensor: Mapping[str, Any], data: memoryview) -> Array:
-    shape, dtype = _form(name, tensor)
-    if len(data) != math.prod(shape) * dtype.itemsize:
-        raise RefusedError(
-            f"the input '{name}' has {len(data)} bytes: {tensor['datatype']} {list(shape)} has "
-            f"{math.prod(shape) * dtype.itemsize}"
-        )
-    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
 def _form(name: str, tensor: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -235,7 +235,9 @@ def pull(build: Transfer, into: Path, tell: Tell) -> Transfer:
             if there.version == build.index.version:
                 return replace(build, path=final)
             own = {file.path for file in there.files}
-        with staging(final, lambda folder: own | _cached(folder)) as staged:
+        with staging(
+            final, lambda folder: own | {path for path in every_path(folder) if CACHE in path.split("/")[:2]}
+        ) as staged:
             _place(build.index, lambda file: build.path / file.path, staged)
     return replace(build, path=final)
 
@@ -390,11 +392,6 @@ def _held(tell: Tell) -> Iterator[None]:
     """Hold the cache: one process at a time changes it."""
     with locked(cache(), lambda: tell(0.0, "waiting for another process that uses the cache")):
         yield
-
-
-def _cached(folder: Path) -> set[str]:
-    """Files of a build's cache, and of its parts' caches where it has parts."""
-    return {path for path in every_path(folder) if CACHE in path.split("/")[:2]}
 
 
 class _Moved:

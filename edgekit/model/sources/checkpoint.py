@@ -26,7 +26,7 @@ import pickletools
 import re
 import stat
 import zipfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -161,7 +161,15 @@ def _content(path: Path) -> bytes:
     try:
         state = path.stat()
         if stat.S_ISDIR(state.st_mode):
-            inside = next((f"'{path / file}'" for file in _usual(path)), "the file of weights in it")
+            inside = next(
+                (
+                    f"'{path / file}'"
+                    for file in sorted(
+                        p.name for p in path.iterdir() if p.suffix in (".safetensors", ".pt", ".pth", ".bin")
+                    )
+                ),
+                "the file of weights in it",
+            )
             raise CheckpointError(f"{name} is a folder: name {inside}")
         if not stat.S_ISREG(state.st_mode):
             raise CheckpointError(f"{name} is not a regular file: copy it into one")
@@ -175,10 +183,6 @@ def _content(path: Path) -> bytes:
     if not data:
         raise CheckpointError(f"{name} is empty: get it again")
     return data
-
-
-def _usual(folder: Path) -> Iterable[str]:
-    return sorted(p.name for p in folder.iterdir() if p.suffix in (".safetensors", ".pt", ".pth", ".bin"))
 
 
 def _read_torch(data: bytes) -> object:
@@ -232,18 +236,15 @@ def _check_pickle(code: bytes) -> None:
         if opcode.name == "PROTO" and argument != 2:
             _refuse(f"is of pickle protocol {argument}: {_ADVICE}")
         if opcode.name == "GLOBAL":
-            _check_global(str(argument))
+            name = str(argument)
+            if name.startswith("torch ") and name.endswith("Storage") and name not in _GLOBALS:
+                _refuse(f"has tensors of a kind that edgekit does not read ('{name}'): convert them to float32")
+            if name not in _GLOBALS:
+                _refuse(f"wants to run code (global '{name.replace(' ', '.')}'): {_ADVICE}")
         _step(opcode, argument, depths, memo)
         end = (position or 0) + 1
     if end != len(code):  # the last opcode is always STOP, one byte
         _refuse("has bytes behind the end of its pickle: get it again")
-
-
-def _check_global(name: str) -> None:
-    if name.startswith("torch ") and name.endswith("Storage") and name not in _GLOBALS:
-        _refuse(f"has tensors of a kind that edgekit does not read ('{name}'): convert them to float32")
-    if name not in _GLOBALS:
-        _refuse(f"wants to run code (global '{name.replace(' ', '.')}'): {_ADVICE}")
 
 
 def _step(opcode: pickletools.OpcodeInfo, argument: Any, depths: list[int | None], memo: dict[int, int | None]) -> None:
@@ -318,18 +319,14 @@ def _plain(content: object, size: int) -> dict[str, torch.Tensor]:
     while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in state)), ""):
         state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     for name, tensor in state.items():
-        _check_plain(name, tensor)
+        # See that a tensor is nothing but its values.
+        if str(tensor.dtype).removeprefix("torch.") not in _DTYPES:
+            _refuse(f"has tensor {name!r} of {tensor.dtype}, which edgekit does not read: convert it to float32")
+        if tensor.dim() > MOST_DIMENSIONS or tensor._backward_hooks or tensor.is_neg() or tensor.is_conj():
+            _refuse(f"describes a tensor in a way that plain weights do not need ({name!r}): {_ADVICE}")
         _finite(name, tensor)
     taken: set[int] = set()
     return {name: _own(tensor.detach(), taken) for name, tensor in state.items()}
-
-
-def _check_plain(name: str, tensor: torch.Tensor) -> None:
-    """See that a tensor is nothing but its values."""
-    if str(tensor.dtype).removeprefix("torch.") not in _DTYPES:
-        _refuse(f"has tensor {name!r} of {tensor.dtype}, which edgekit does not read: convert it to float32")
-    if tensor.dim() > MOST_DIMENSIONS or tensor._backward_hooks or tensor.is_neg() or tensor.is_conj():
-        _refuse(f"describes a tensor in a way that plain weights do not need ({name!r}): {_ADVICE}")
 
 
 def _own(tensor: torch.Tensor, taken: set[int]) -> torch.Tensor:

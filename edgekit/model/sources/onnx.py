@@ -307,18 +307,16 @@ class _Work:
         return count
 
     def _inside(self, node: onnx.NodeProto, known: Known) -> float:
-        count = self._called((node.domain, node.op_type))
+        name = (node.domain, node.op_type)
+        if name in self.functions and name not in self.counted:
+            body = self.functions[name]
+            self.counted[name] = self.of(body.node, _with_values(body.node, ChainMap()))
+        count = self.counted.get(name, 0)
         for graph in bodies(node):
             loop = node.op_type == "Loop" and len(graph.input) > 1 and bool(graph.output)
             inside = _seen(graph, known, graph.input[1].name if loop else "")
             count += self.of(graph.node, inside) * (_times(node, graph.output[0].name, known, inside) if loop else 1)
         return count
-
-    def _called(self, name: tuple[str, str]) -> float:
-        if name in self.functions and name not in self.counted:
-            body = self.functions[name]
-            self.counted[name] = self.of(body.node, _with_values(body.node, ChainMap()))
-        return self.counted.get(name, 0)
 
 
 def _times(node: onnx.NodeProto, result: str, outer: Known, inside: Known) -> float:

@@ -49,7 +49,12 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     whole = load_model(job.model)
     spec, derived = _scores_only(whole) if job.get(TOPK) == "cut" else (whole, ())
     job.progress(0.1, "capturing the graph")
-    wishes = _wishes(job)
+    batch = job.get(BATCHES)
+    wishes = Wishes(
+        half=job.get(PRECISION) == "fp16",
+        image=job.get(IMAGE_INPUT) == "image",
+        batch="dynamic" if batch == "dynamic" else "enumerated" if batch == "enumerated" else "fixed",
+    )
     flexible = wishes.batch != "fixed"
     with decomposed(spec):
         captured = capture(_only_batch(spec) if flexible else spec, dynamic=flexible)
@@ -66,15 +71,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         entry=entry,
         dynamic=(BATCH,) if flexible else (),
         notes=tuple(_notes(spec, description, job)),
-    )
-
-
-def _wishes(job: Job) -> Wishes:
-    batch = job.get(BATCHES)
-    return Wishes(
-        half=job.get(PRECISION) == "fp16",
-        image=job.get(IMAGE_INPUT) == "image",
-        batch="dynamic" if batch == "dynamic" else "enumerated" if batch == "enumerated" else "fixed",
     )
 
 

@@ -71,13 +71,11 @@ def identified(data: bytes) -> bytes:
     """
     settled = PACKAGE.sub(_by_path, data)
     digest = hashlib.sha256(DRAWN.sub(b"", settled)).hexdigest()
-    own = {name: str(uuid.uuid5(uuid.NAMESPACE_OID, f"{digest}{n}")) for n, name in enumerate(_drawn(settled))}
+    own = {
+        name: str(uuid.uuid5(uuid.NAMESPACE_OID, f"{digest}{n}"))
+        for n, name in enumerate(list(dict.fromkeys(DRAWN.findall(settled))))
+    }
     return DRAWN.sub(lambda found: own[found[0]].encode(), settled)
-
-
-def _drawn(data: bytes) -> list[bytes]:
-    """Each identifier once, in the order of their places."""
-    return list(dict.fromkeys(DRAWN.findall(data)))
 
 
 def _by_path(found: re.Match[bytes]) -> bytes:

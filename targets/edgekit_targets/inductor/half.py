@@ -51,7 +51,7 @@ def to_half(exported: torch.export.ExportedProgram, precision: str) -> None:
     graph = exported.graph
     halves = _Halves(graph, dtype)
     for node in list(graph.nodes):
-        if _writes(node):
+        if bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False)):
             halves.forget()
         elif operator_name(node) in PRODUCTS and _is_float32(node):
             halves.compute(node)
@@ -191,8 +191,3 @@ def operator_name(node: Node) -> str:
     schema: Callable[..., Any] | str = node.target
     library, _, name = schema._schema.name.partition("::") if hasattr(schema, "_schema") else ("", "", "")
     return name if library == "aten" else ""
-
-
-def _writes(node: Node) -> bool:
-    """Whether an operator changes one of its inputs."""
-    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))

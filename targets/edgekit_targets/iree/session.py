@@ -67,7 +67,13 @@ class IreeSession:
         facts = json.loads(function.reflection[KEY])
         self.inputs: dict[str, str] = facts["inputs"]
         self.outputs: dict[str, str] = facts["outputs"]
-        _require_processor(content)
+        # See that this processor has what the code was compiled for.
+        found = FORMAT.search(content)
+        machine = found[1].decode() if found else "a processor that it does not name"
+        if platform.machine() not in MACHINES.get(machine, ()):
+            raise NotVerifiedHere(f"it is machine code for {machine}, and this host has {platform.machine()}")
+        if machine == "x86_64" and (missing := _missing()):
+            raise NotVerifiedHere(f"it is machine code for x86-64-v3, and this processor has no {', '.join(missing)}")
         try:
             self._device = self._opened()
             hal = self._iree.create_hal_module(instance, self._device)
@@ -110,16 +116,6 @@ class IreeSession:
             return self._iree.get_driver("local-sync").create_default_device()
         self._iree.flags.parse_flags(f"--task_topology_group_count={self._threads}")
         return self._iree.get_driver("local-task").create_default_device()
-
-
-def _require_processor(content: bytes) -> None:
-    """See that this processor has what the code was compiled for."""
-    found = FORMAT.search(content)
-    machine = found[1].decode() if found else "a processor that it does not name"
-    if platform.machine() not in MACHINES.get(machine, ()):
-        raise NotVerifiedHere(f"it is machine code for {machine}, and this host has {platform.machine()}")
-    if machine == "x86_64" and (missing := _missing()):
-        raise NotVerifiedHere(f"it is machine code for x86-64-v3, and this processor has no {', '.join(missing)}")
 
 
 def _missing() -> list[str]:

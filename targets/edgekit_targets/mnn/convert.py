@@ -67,7 +67,14 @@ def write(out: Path, job: Job, options: Sequence[str]) -> tuple[str, ...]:
     if not (out / ENTRY).is_file():
         raise ExportError(f"MNN cannot convert '{load_model(job.model).name}': {reason(said)}")
     job.progress(0.9, "naming it by its content")
-    _rename(out / ENTRY, said[-1])
+    file = out / ENTRY
+    drawn = said[-1]
+    content = file.read_bytes()
+    if not IDENTIFIER.fullmatch(drawn) or content.count(drawn.encode()) != 1:
+        raise ExportError(f"MNN's converter drew the identifier '{drawn}', which '{file.name}' does not hold once")
+    rest = content.replace(drawn.encode(), b"")
+    own = uuid.uuid5(uuid.NAMESPACE_OID, hashlib.sha256(rest).hexdigest())
+    file.write_bytes(content.replace(drawn.encode(), str(own).encode()))
     if not alone:
         return ()
     return (f"it has {', '.join(alone)}: MNN's modules run it, and its sessions, as in its Java classes, do not",)
@@ -104,13 +111,3 @@ def reason(said: list[str]) -> str:
             names = sorted(set(re.findall(r"\w+::(\w+)", lacking[1])))
             return f"it has no operator {', '.join(names)}"
     return said[-1] if said else "its process died"
-
-
-def _rename(file: Path, drawn: str) -> None:
-    """Put an identifier that follows from the content in the place of the one that the converter drew by chance."""
-    content = file.read_bytes()
-    if not IDENTIFIER.fullmatch(drawn) or content.count(drawn.encode()) != 1:
-        raise ExportError(f"MNN's converter drew the identifier '{drawn}', which '{file.name}' does not hold once")
-    rest = content.replace(drawn.encode(), b"")
-    own = uuid.uuid5(uuid.NAMESPACE_OID, hashlib.sha256(rest).hexdigest())
-    file.write_bytes(content.replace(drawn.encode(), str(own).encode()))

@@ -46,7 +46,12 @@ class MnnRuntime:
     def __init__(self, folder: Path, entry: str) -> None:
         self._manifest = read_artifact(folder)
         self._threads = threads()
-        self._mnn = _imported()
+        try:
+            with printed():
+                import MNN
+        except ImportError as error:
+            raise RuntimeMissingError(f"MNN is not installed ({error})") from error
+        self._mnn = MNN
         self._module = self._opened(folder / entry)
         facts = self._module.get_info()
         self._outputs: list[str] = facts["outputNames"]
@@ -127,12 +132,3 @@ def printed() -> Iterator[list[str]]:
 def _flush() -> None:
     """Write what C's streams hold: `printf` keeps lines back where nobody watches."""
     ctypes.CDLL(None).fflush(None)
-
-
-def _imported() -> Any:
-    try:
-        with printed():
-            import MNN
-    except ImportError as error:
-        raise RuntimeMissingError(f"MNN is not installed ({error})") from error
-    return MNN

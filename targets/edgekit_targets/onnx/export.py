@@ -68,7 +68,13 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         captured = capture(_at(spec, sizes), dynamic=False) if static else load_program(source)
         graph = _translate(spec, captured, max(job.get(OPSET), LOWEST))
         _name_axes(graph, spec)
-        _name_nodes(graph)
+        # module.path/OpType, numbered where a module has several: what error attribution and Netron show.
+        seen: Counter[str] = Counter()
+        for node in graph.graph.node:
+            path = module_path({prop.key: prop.value for prop in node.metadata_props})
+            base = f"{path}/{node.op_type}" if path else node.op_type
+            seen[base] += 1
+            node.name = base if seen[base] == 1 else f"{base}_{seen[base]}"
     elif static or job.get(OPSET) != OPSET.default:
         raise UsageError(f"'{spec.name}' is an ONNX file, which keeps its shapes and its opset: leave out -O onnx.*")
     else:
@@ -80,7 +86,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     if job.get(SIGMOID) == "exponentials":
         graph = sigmoid.by_exponentials(graph)
     _strip(graph)
-    _describe(graph, spec)
+    graph.graph.name = spec.name
+    for key, value in spec.facts.items():
+        entry = graph.metadata_props.add()
+        entry.key, entry.value = key, value
     if job.get(OPSET) < LOWEST:
         graph = _lowered(graph, spec, job.get(OPSET))
     save_graph(graph, out / ENTRY)
@@ -203,12 +212,12 @@ def _lowered(graph: onnx.ModelProto, spec: ModelSpec, opset: int) -> onnx.ModelP
 def _multiples(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """What each input's sizes are multiples of: the size itself where it is fixed."""
     return {
-        i.name: tuple(size if isinstance(size, int) else _multiple(spec, size) for size in i.shape) for i in spec.inputs
+        i.name: tuple(
+            size if isinstance(size, int) else (spec.axes[size].multiple_of if size in spec.axes else 1)
+            for size in i.shape
+        )
+        for i in spec.inputs
     }
-
-
-def _multiple(spec: ModelSpec, size: str) -> int:
-    return spec.axes[size].multiple_of if size in spec.axes else 1
 
 
 def _name_axes(graph: onnx.ModelProto, spec: ModelSpec) -> None:
@@ -225,16 +234,6 @@ def _name_axes(graph: onnx.ModelProto, spec: ModelSpec) -> None:
                 dimension.dim_param = renamed.replace("((", "(").replace("))", ")")
 
 
-def _name_nodes(graph: onnx.ModelProto) -> None:
-    """module.path/OpType, numbered where a module has several: what error attribution and Netron show."""
-    seen: Counter[str] = Counter()
-    for node in graph.graph.node:
-        path = module_path({prop.key: prop.value for prop in node.metadata_props})
-        base = f"{path}/{node.op_type}" if path else node.op_type
-        seen[base] += 1
-        node.name = base if seen[base] == 1 else f"{base}_{seen[base]}"
-
-
 def _strip(graph: onnx.ModelProto) -> None:
     """Drop absolute paths and source lines, and the shapes of inner values, which later passes make stale."""
     strip_properties(graph)
@@ -244,13 +243,6 @@ def _strip(graph: onnx.ModelProto) -> None:
     for item in (*graph.graph.node, *graph.graph.initializer, *graph.graph.input, *graph.graph.output):
         item.doc_string = ""
         del item.metadata_props[:]
-
-
-def _describe(graph: onnx.ModelProto, spec: ModelSpec) -> None:
-    graph.graph.name = spec.name
-    for key, value in spec.facts.items():
-        entry = graph.metadata_props.add()
-        entry.key, entry.value = key, value
 
 
 TARGET = Target(

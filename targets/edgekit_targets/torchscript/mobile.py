@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from edgekit.model.folder import load_model
 from edgekit.storage import zip_archive as archive
 from edgekit.target import FP32, About, Exported, Job, Place, Runtime, Target
-from edgekit_targets.torchscript.compile import Compiled, compiled, quiet
+from edgekit_targets.torchscript.compile import compiled, quiet
 from edgekit_targets.torchscript.runtime import TorchScriptRuntime
 
 if TYPE_CHECKING:
@@ -33,7 +33,14 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     module = _packed(made.module) if _xnnpack() else made.module
     with quiet():
         (out / ENTRY).write_bytes(archive.rewrite(module._save_to_buffer_for_lite_interpreter(), code=False))
-    version = _prove(made, out / ENTRY)
+    # Prove a file in the lite interpreter; returns its bytecode version.
+    path = out / ENTRY
+    from torch.jit.mobile import _get_model_bytecode_version, _load_for_lite_interpreter
+
+    with quiet():
+        loaded = _load_for_lite_interpreter(str(path))  # type: ignore[no-untyped-call]
+    made.proof.check(loaded, made.dynamic)
+    version = int(_get_model_bytecode_version(str(path)))
     operators = _operators(out / ENTRY)
     (out / OPERATORS).write_text("".join(f"- {name}\n" for name in operators))
     notes = (
@@ -79,16 +86,6 @@ def _passes() -> str:
     if _xnnpack():
         return "optimize_for_mobile was run: weights are packed for XNNPACK"
     return "this PyTorch has no XNNPACK, so batch norms were folded and dropout removed without optimize_for_mobile"
-
-
-def _prove(made: Compiled, path: Path) -> int:
-    """Prove a file in the lite interpreter; returns its bytecode version."""
-    from torch.jit.mobile import _get_model_bytecode_version, _load_for_lite_interpreter
-
-    with quiet():
-        loaded = _load_for_lite_interpreter(str(path))  # type: ignore[no-untyped-call]
-    made.proof.check(loaded, made.dynamic)
-    return int(_get_model_bytecode_version(str(path)))
 
 
 def _operators(path: Path) -> list[str]:

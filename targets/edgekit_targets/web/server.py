@@ -258,7 +258,13 @@ class _Handler(BaseHTTPRequestHandler):
         if served is None:
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such file in this bundle", body)
             return
-        encoding = self._encoding(served)
+        accepted = {
+            part.partition(";")[0].strip()
+            for part in self.headers.get("Accept-Encoding", "").split(",")
+            if part.replace(" ", "").partition(";q=")[2] not in ("0", "0.0")
+        }
+        there = {*served.encoded, *(("gzip",) if served.packed else ())}
+        encoding = next((e for e in ENCODINGS if e in accepted and e in there), "")
         tag = f'"{served.file.sha256[:20]}{"-" + encoding if encoding else ""}"'
         if self.headers.get("If-None-Match") == tag:
             self._start(HTTPStatus.NOT_MODIFIED, name, tag, encoding, 0)
@@ -290,15 +296,6 @@ class _Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(ValueError):
             return bool(ipaddress.ip_address(host.strip("[]")))
         return False
-
-    def _encoding(self, served: Served) -> str:
-        accepted = {
-            part.partition(";")[0].strip()
-            for part in self.headers.get("Accept-Encoding", "").split(",")
-            if part.replace(" ", "").partition(";q=")[2] not in ("0", "0.0")
-        }
-        there = {*served.encoded, *(("gzip",) if served.packed else ())}
-        return next((e for e in ENCODINGS if e in accepted and e in there), "")
 
     def _start(self, status: HTTPStatus, name: str, tag: str, encoding: str, size: int) -> None:
         file = "index.html" if name == "/" else name.removeprefix("/")

@@ -182,7 +182,13 @@ def _compress(path: Path) -> None:
     most = int(os.environ.get(QUALITY_VARIABLE, QUALITY))
     large = path.suffix == ".onnx" and len(data) > SMALL_MODEL
     quality = min(MODEL_QUALITY, most) if large else most
-    for suffix, made in ((".br", _brotli(data, quality)), (".gz", _gzip(data))):
+    for suffix, made in (
+        (".br", _brotli(data, quality)),
+        (
+            ".gz",
+            _kept(data, f"gzip-{zlib.ZLIB_RUNTIME_VERSION}", lambda: gzip.compress(data, 9, mtime=0), gzip.decompress),
+        ),
+    ):
         if len(made) < WORTH * len(data):
             path.with_name(path.name + suffix).write_bytes(made)
 
@@ -192,10 +198,6 @@ def _brotli(data: bytes, quality: int) -> bytes:
 
     compress = functools.partial(brotli.compress, data, quality=quality, lgwin=WINDOW)
     return _kept(data, f"brotli-{quality}-{brotli.__version__}", compress, brotli.decompress)
-
-
-def _gzip(data: bytes) -> bytes:
-    return _kept(data, f"gzip-{zlib.ZLIB_RUNTIME_VERSION}", lambda: gzip.compress(data, 9, mtime=0), gzip.decompress)
 
 
 def _kept(data: bytes, how: str, compress: Callable[[], bytes], expand: Callable[[bytes], bytes]) -> bytes:

@@ -75,7 +75,12 @@ def layer_norm(
     """Layer norm over the last axes, which have as many values as `mean`: [1, n], all 1 / n."""
     import torch
 
-    flat = x.flatten(_first(x, mean.shape[1]))
+    # The first of the last axes that hold so many values.
+    count = mean.shape[1]
+    axis = x.dim() - 1
+    while math.prod(x.shape[axis:]) < count:
+        axis -= 1
+    flat = x.flatten(axis)
     centred = flat - torch.nn.functional.linear(flat, mean)
     scale = torch.rsqrt(torch.nn.functional.linear(centred * centred, mean) + eps)
     normal = (centred * scale).reshape(x.shape)
@@ -134,14 +139,6 @@ def _row(module: torch.fx.GraphModule, sizes: Sequence[int], *, mean: bool) -> t
     count = math.prod(sizes)
     name, each = ("mean", 1.0 / count) if mean else ("sum", 1.0)
     return constants.add(module, f"{constants.OWN}{name}_{count}", torch.full((1, count), each))
-
-
-def _first(x: torch.Tensor, count: int) -> int:
-    """The first of the last axes that hold so many values."""
-    axis = x.dim() - 1
-    while math.prod(x.shape[axis:]) < count:
-        axis -= 1
-    return axis
 
 
 def _is_last(axes: object, read: torch.Tensor) -> bool:

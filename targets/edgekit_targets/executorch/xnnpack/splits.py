@@ -108,18 +108,14 @@ def _moved(node: torch.fx.Node, layout: _Layout) -> _Layout | None:
         del axes[place]
         return _Layout(tuple(axes), layout.features)
     if node.target in (aten.view.default, aten.reshape.default, aten.unflatten.int):
-        return _split(node, layout)
+        # The layout behind a view that only splits the last axis.
+        before, after = node.all_input_nodes[0].meta["val"].shape, node.meta["val"].shape
+        outer = len(before) - 1
+        if layout.axes != (*range(outer), -1) or len(after) <= outer or tuple(after[:outer]) != tuple(before[:outer]):
+            return None
+        features = tuple(int(size) for size in after[outer:])
+        return _Layout((*range(outer), *(-1 - n for n in range(len(features)))), features)
     return None
-
-
-def _split(node: torch.fx.Node, layout: _Layout) -> _Layout | None:
-    """The layout behind a view that only splits the last axis."""
-    before, after = node.all_input_nodes[0].meta["val"].shape, node.meta["val"].shape
-    outer = len(before) - 1
-    if layout.axes != (*range(outer), -1) or len(after) <= outer or tuple(after[:outer]) != tuple(before[:outer]):
-        return None
-    features = tuple(int(size) for size in after[outer:])
-    return _Layout((*range(outer), *(-1 - n for n in range(len(features)))), features)
 
 
 def _replace(module: torch.fx.GraphModule, layer: torch.fx.Node, selection: _Selection, number: int) -> None:

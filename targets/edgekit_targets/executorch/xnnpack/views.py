@@ -18,7 +18,9 @@ def simplify_views(module: torch.fx.GraphModule) -> PassResult:
     aten = ops.edge.aten
     squeezes = (aten.squeeze_copy.dims, aten.squeeze_copy.dim, aten.unsqueeze_copy.default)
     for node in list(module.graph.nodes):
-        if node.target is aten.expand_copy.default and _same(node, node.args[0]):
+        if node.target is aten.expand_copy.default and (
+            tuple(node.meta["val"].shape) == tuple(node.args[0].meta["val"].shape)
+        ):
             node.replace_all_uses_with(node.args[0])
         elif node.target is aten.permute_copy.default and node.args[0].target is aten.permute_copy.default:
             first = node.args[0]
@@ -36,7 +38,3 @@ def _sizes(shape: Sequence[object]) -> list[int] | None:
     """-1 for the size that grows; None where several do."""
     sizes = [size if isinstance(size, int) else -1 for size in shape]
     return sizes if sizes.count(-1) <= 1 else None
-
-
-def _same(one: torch.fx.Node, other: torch.fx.Node) -> bool:
-    return tuple(one.meta["val"].shape) == tuple(other.meta["val"].shape)

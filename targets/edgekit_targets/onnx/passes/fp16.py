@@ -86,7 +86,13 @@ def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(graph)
     passes.NameFixPass()(graph)
     kept = nodes_in_fp32(graph.graph)
-    clamped = _clamped(graph.graph, kept)
+    # How many elements of the weights that become fp16 are finite and beyond its range.
+    count = 0
+    for value in graph.graph.initializers.values():
+        if _is_float(value) and value.const_value is not None and any(use.node not in kept for use in value.uses()):
+            magnitudes = np.abs(value.const_value.numpy())
+            count += int(((magnitudes > LARGEST) & np.isfinite(magnitudes)).sum())
+    clamped = count
     return _run_converter(graph, kept), clamped
 
 
@@ -136,16 +142,6 @@ def _refuse_control_flow(model: onnx.ModelProto) -> None:
                 f"the graph has control flow ('{node.op_type}'), which fp16 conversion does not take: export it "
                 "without branches and loops, or use onnx or onnx-int8-dynamic"
             )
-
-
-def _clamped(graph: ir.Graph, kept: frozenset[ir.Node]) -> int:
-    """How many elements of the weights that become fp16 are finite and beyond its range."""
-    count = 0
-    for value in graph.initializers.values():
-        if _is_float(value) and value.const_value is not None and any(use.node not in kept for use in value.uses()):
-            magnitudes = np.abs(value.const_value.numpy())
-            count += int(((magnitudes > LARGEST) & np.isfinite(magnitudes)).sum())
-    return count
 
 
 def _run_converter(graph: ir.Model, kept: frozenset[ir.Node]) -> onnx.ModelProto:

@@ -42,18 +42,15 @@ class SharedWeights:
             raw = tensor.raw_data or numpy_helper.to_array(tensor).tobytes()
             if len(raw) < LEAST:
                 continue
-            place = self._place(raw)
+            digest = hashlib.sha256(raw).digest()
+            if digest not in self._places:
+                self.data.extend(b"\0" * (-len(self.data) % ALIGNED))
+                self._places[digest] = len(self.data)
+                self.data.extend(raw)
+            place = self._places[digest]
             kept = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
             kept.data_location = TensorProto.EXTERNAL
             for key, value in (("location", self.name), ("offset", str(place)), ("length", str(len(raw)))):
                 entry = kept.external_data.add()
                 entry.key, entry.value = key, value
             tensor.CopyFrom(kept)
-
-    def _place(self, raw: bytes) -> int:
-        digest = hashlib.sha256(raw).digest()
-        if digest not in self._places:
-            self.data.extend(b"\0" * (-len(self.data) % ALIGNED))
-            self._places[digest] = len(self.data)
-            self.data.extend(raw)
-        return self._places[digest]

@@ -22,21 +22,17 @@ ZERO, ONE = "sigmoid/zero", "sigmoid/one"
 @graph_pass
 def by_exponentials(graph: onnx.ModelProto) -> onnx.ModelProto:
     """A graph whose fp32 sigmoids are quotients of exponentials; those in branches and loops stay."""
-    floats = _floats(graph)
+    # The fp32 tensors that nodes give.
+    from onnx import TensorProto, shape_inference
+
+    inferred = shape_inference.infer_shapes(graph).graph
+    values = (*inferred.value_info, *inferred.output)
+    floats = frozenset(one.name for one in values if one.type.tensor_type.elem_type == TensorProto.FLOAT)
 
     def is_float(node: onnx.NodeProto) -> bool:
         return node.op_type == "Sigmoid" and node.output[0] in floats
 
     return unfolded(graph, is_float, _quotient, "exponentials", {ZERO: 0.0, ONE: 1.0})
-
-
-def _floats(graph: onnx.ModelProto) -> frozenset[str]:
-    """The fp32 tensors that nodes give."""
-    from onnx import TensorProto, shape_inference
-
-    inferred = shape_inference.infer_shapes(graph).graph
-    values = (*inferred.value_info, *inferred.output)
-    return frozenset(one.name for one in values if one.type.tensor_type.elem_type == TensorProto.FLOAT)
 
 
 def _quotient(step: Step, x: str, result: str) -> None:

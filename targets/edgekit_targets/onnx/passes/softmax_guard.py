@@ -28,7 +28,17 @@ def dropped(graph: onnx.ModelProto) -> onnx.ModelProto:
             asked, softmax = producers.get(node.input[0]), producers.get(node.input[2])
             if _guards(asked, softmax) and softmax is not None:
                 instead[softmax.output[0]] = node.output[0]
-    set_nodes(made.graph, (node for node in made.graph.node if not _belongs(node, instead)))
+    set_nodes(
+        made.graph,
+        (
+            node
+            for node in made.graph.node
+            if not (
+                (node.op_type == "IsNaN" and node.input[0] in instead)
+                or (node.op_type == "Where" and instead.get(node.input[2]) == node.output[0])
+            )
+        ),
+    )
     for node in made.graph.node:
         if node.op_type == "Softmax" and node.output[0] in instead:
             node.output[0] = instead[node.output[0]]
@@ -41,13 +51,6 @@ def _guards(asked: onnx.NodeProto | None, softmax: onnx.NodeProto | None) -> boo
     if asked is None or softmax is None:
         return False
     return (asked.op_type, softmax.op_type, *asked.input) == ("IsNaN", "Softmax", *softmax.output)
-
-
-def _belongs(node: onnx.NodeProto, instead: dict[str, str]) -> bool:
-    """Whether a node is one of a guard's: the question, or the choice."""
-    return (node.op_type == "IsNaN" and node.input[0] in instead) or (
-        node.op_type == "Where" and instead.get(node.input[2]) == node.output[0]
-    )
 
 
 def _zeros(graph: onnx.ModelProto) -> set[str]:

@@ -67,11 +67,14 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
         values = numpy_helper.to_array(weight)
         if values.size < LEAST or name not in users:  # or read in a branch or a loop only
             continue
-        weighs = all(_is_weight(node, name) for node in users[name])
+        weighs = all((node.op_type in CHANNEL and [*node.input].index(name) == 1) for node in users[name])
         if weighs and (convolutions or users[name][0].op_type not in CONVOLUTIONS):
             arrays, unpacking = _in_int8(name, values, channel_axis(users[name][0]))
         elif values.ndim == 2 and values.size >= LARGE_TABLE and _looked_up(graph, name):
-            arrays, unpacking = _by_row(name, values), []
+            # A table in INT8 and a scale for each row.
+            rounded, scale = _in_steps(values, 0)
+            by_row = {f"{name}_int8": rounded, f"{name}_scale": scale}
+            arrays, unpacking = by_row, []
             lookups |= {node.output[0]: _lookup(node) for node in users[name]}
         elif _fits_fp16(values, weighs):
             arrays, unpacking = _in_fp16(name, values)
@@ -92,12 +95,6 @@ def _looked_up(graph: onnx.ModelProto, name: str) -> bool:
         node.op_type == "Gather" and name not in node.input[1:] and not any(axis.i for axis in node.attribute)
         for node in nodes
     )
-
-
-def _by_row(name: str, values: Array) -> dict[str, Array]:
-    """A table in INT8 and a scale for each row."""
-    rounded, scale = _in_steps(values, 0)
-    return {f"{name}_int8": rounded, f"{name}_scale": scale}
 
 
 def _lookup(node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -166,10 +163,6 @@ def _fits_fp16(values: Array, weighs: bool) -> bool:
 def stored(graph: onnx.ModelProto) -> int:
     """How many weights `quantize_weights` stored in INT8 in a graph."""
     return sum(node.name.endswith(STORED) for node in graph.graph.node)
-
-
-def _is_weight(node: onnx.NodeProto, name: str) -> bool:
-    return node.op_type in CHANNEL and [*node.input].index(name) == 1
 
 
 def channel_axis(node: onnx.NodeProto) -> int:

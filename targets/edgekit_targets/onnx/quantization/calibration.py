@@ -184,17 +184,14 @@ def extra_inputs(
 
     The first samples are changed (dark, bright, grey, flat ...), the last are resized, along the axes of `dynamic`.
     """
-    return (_extremes(spec, samples), *at_shapes(spec, samples, dynamic, (*grid(spec.axes), *more)))
-
-
-def _extremes(spec: ModelSpec, samples: Samples) -> Batch:
     odd = stress_batch(spec)
     first = samples.part(0, CONDITIONED)
     own = dict(zip(first.names, first.batches(1), strict=True))
     changed = changed_rows(spec, own, photograph_rows(spec, list(own.values())))
     rows = [*odd.rows(), *changed.values()]
     inputs = {i.name: stacked(row[i.name] for row in rows) for i in spec.inputs}
-    return replace(odd, inputs=inputs, names=(*odd.names, *changed))
+    extremes = replace(odd, inputs=inputs, names=(*odd.names, *changed))
+    return (extremes, *at_shapes(spec, samples, dynamic, (*grid(spec.axes), *more)))
 
 
 def at_shapes(

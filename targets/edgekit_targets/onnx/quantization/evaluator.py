@@ -6,7 +6,7 @@ One INT8 file answers differently where sums are exact and where pairs of produc
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from edgekit.judge import metrics, verdict
 from edgekit.judge.deviation import spreads
 from edgekit.judge.limits import INT8, TASK_DROP, TASK_DROP_WORST, Tolerance
 from edgekit.judge.verdict import score_tolerance
-from edgekit.model.spec import Array, ModelSpec, Output
+from edgekit.model.spec import Array, ModelSpec
 from edgekit.reference.answers import answered
 from edgekit.reference.batches import EVALUATION, Batch
 from edgekit.runtime import ort
@@ -121,7 +121,11 @@ class Evaluator:
         gate = verdict.judge(without_task(INT8), {}, evaluation=[comparison])
         return Quality(
             passed=passed.status != "rejected" and all(r.code is not Code.TOO_FEW_ROWS for r in passed.reasons),
-            snr_db=_snr(self._truth[0], answers[0], _first_float(self._spec.outputs)),
+            snr_db=_snr(
+                self._truth[0],
+                answers[0],
+                next((o.name for o in self._spec.outputs if np.dtype(o.dtype).kind == "f"), self._spec.outputs[0].name),
+            ),
             worst=_worst(comparison),
             reasons=tuple(str(reason) for reason in passed.reasons),
             broken=tuple(str(reason) for reason in gate.reasons if gate.status == "rejected"),
@@ -170,10 +174,6 @@ def strictest(tolerance: Tolerance) -> Tolerance:
     for metric in ("error", "channel error", "gain", "channel gain", "offset", "channel offset"):
         tolerance = tolerance.changed(metric, "tensor", lambda limit: STRICTER * limit)
     return tolerance
-
-
-def _first_float(outputs: Sequence[Output]) -> str:
-    return next((o.name for o in outputs if np.dtype(o.dtype).kind == "f"), outputs[0].name)
 
 
 def _snr(truth: Mapping[str, Array], answers: Mapping[str, Array], output: str) -> float:

@@ -203,13 +203,11 @@ class _Trials:
         done = min(0.2 + 0.7 * len(self.log.rows) / self.expected, 0.9)
         self.progress(done, f"recipe {len(self.log.rows) + 1}: {display_name(recipe, self.parts)}")
         graph = self.quantized(recipe)
-        return self.log.add(Trial(recipe, self.evaluator.judge(graph), graph.ByteSize(), self._float_work(recipe)))
-
-    def _float_work(self, recipe: QuantConfig) -> float:
-        """Share of the multiplications of linear layers and convolutions that stays in float."""
+        # Share of the multiplications of linear layers and convolutions that stays in float.
         quantized = set(nodes_of(self.parts, recipe.floats))
         floats = sum(cost for name, cost in self.work.items() if name not in quantized)
-        return float(floats / max(sum(self.work.values()), 1))
+        float_work = float(floats / max(sum(self.work.values()), 1))
+        return self.log.add(Trial(recipe, self.evaluator.judge(graph), graph.ByteSize(), float_work))
 
     def latencies(self, chosen: Trial, trials: Sequence[Trial]) -> dict[str, float]:
         """Median latency of the best trials, measured together, by key."""

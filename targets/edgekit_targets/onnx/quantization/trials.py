@@ -98,7 +98,9 @@ def write_table(
             "pareto": row.recipe.key in best,
             "size": row.size,
             "measures": {**row.quality.worst, "snr": row.quality.snr_db},
-            "float_groups": _floats(row.recipe, parts),
+            "float_groups": (
+                "all others" if _sensitivity(row.recipe, parts) else ", ".join(row.recipe.floats) or "none"
+            ),
             "float_work": f"{row.work:.1%}",
             **({"rank": ranked.index(key)} if key in ranked else {}),
             **({"p50_ms": milliseconds[key]} if key in milliseconds else {}),
@@ -112,10 +114,6 @@ def display_name(recipe: QuantConfig, parts: Collection[str]) -> str:
     """What people are told of a recipe; a pass that measured the sensitivity of one group is called by that group."""
     alone = set(parts) - set(recipe.floats)
     return f"{recipe.method}, only {alone.pop()}" if _sensitivity(recipe, parts) else recipe.name
-
-
-def _floats(recipe: QuantConfig, parts: Collection[str]) -> str:
-    return "all others" if _sensitivity(recipe, parts) else ", ".join(recipe.floats) or "none"
 
 
 def _sensitivity(recipe: QuantConfig, parts: Collection[str]) -> bool:
