@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ class Cached(nn.Module):
         return torch.cat([cache, tokens], 1) * mask
 
 
-def save(path: Path, axes: Mapping[str, Any] | None, module: nn.Module | None = None, *example: torch.Tensor) -> Path:
+def save(path: Path, axes: dict[str, Any] | None, module: nn.Module | None = None, *example: torch.Tensor) -> Path:
     """Write a program, as a user does where edgekit is not installed."""
     torch.manual_seed(0)
     if module is None:
