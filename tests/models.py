@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.testing import small_model
 
 AXES = {"batch": Axis(1, 1, 4), "height": Axis(96, 64, 128, 32), "width": Axis(96, 64, 128, 32)}
@@ -70,45 +68,8 @@ class Dropped(nn.Module):
         return torch.as_tensor(self.drop(images).mean((2, 3)))
 
 
-def branching() -> ModelSpec:
-    return spec("branching", Function(branch_on_values))
-
-
 def raising() -> ModelSpec:
     raise ValueError("the weights are on another machine")
-
-
-PICTURES = np.random.default_rng(0).random((3, 3, 96, 96), dtype=np.float32)
-
-
-class Said(nn.Module):
-    """Pictures and a number a row, whose names no parameter has."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 2)
-
-    def forward(self, pictures: Tensor, more: Tensor) -> dict[str, Tensor]:
-        seen = self.layer(pictures.mean((2, 3)))
-        return {"class": seen * more, "seen": seen}
-
-
-def declared() -> ModelSpec:
-    """All that a spec may say, an input and an output named as no parameter may be."""
-    torch.manual_seed(0)
-    inputs = (replace(IMAGES[0], mean=(0.5, 0.4, 0.3), channels="BGR"), Input("more.0", ("batch", 1), low=-2.0))
-    outputs = (Output("class", "logits", classes=("cat", "dog")), Output("seen", "embedding"))
-    rows = {"images": PICTURES, "more.0": np.ones((3, 1), np.float32)}
-    samples = Evaluation(rows, ("first", "second", "third"))
-    judged = replace(samples, truth=np.array([0, 1, 0]))
-    return replace(
-        spec("declared", Said()),
-        inputs=inputs,
-        outputs=outputs,
-        licence="MIT",
-        evaluation=lambda: judged,
-        calibration=samples,
-    )
 
 
 def no_spec() -> object:
