@@ -60,8 +60,9 @@ class Runner:
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="runs the steps of the action: install bash")
-def test_it_exports_shows_the_table_and_compares(tmp_path: Path) -> None:
+def test_it_exports_shows_the_table_and_compares(small_build: Path, tmp_path: Path) -> None:
     runner = Runner(tmp_path)
+    shutil.copytree(small_build, tmp_path / "build" / "small", ignore=shutil.ignore_patterns("onnx-fp16"))
     runner.values["inputs.model"] = "edgekit.testing:small_model"
     assert runner.run("Export and prove") == 0
     assert runner.read("github_output") == "build=build/small\n"

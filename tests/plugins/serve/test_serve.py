@@ -1,4 +1,4 @@
-"""The server as clients meet it: in a process of its own, over HTTP."""
+"""The server as clients meet it: over HTTP in a process of its own where that matters, else in this process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -23,12 +26,15 @@ from PIL import Image
 
 import edgekit
 from edgekit.reference.vocabulary import read_vocabulary
+from edgekit_serve.application import Limits
 from tests.command import exit_code
+from tests.manifests import resealed
 from tests.plugins.apps import toy
-from tests.plugins.serve.conftest import SECONDS, Serving
+from tests.plugins.serve.conftest import SECONDS, LocalServing, ProcessServing, Serving
 from tests.processes import running, soon
 
-Start = Callable[..., Serving]
+Start = Callable[..., ProcessServing]
+StartHere = Callable[..., LocalServing]
 INFER = "/v2/models/toy/infer"
 SLOW = bool(os.environ.get("EDGEKIT_SLOW"))
 SHAPES = {"images": (1, 3, 16, 16), "queries": (1, 24)}
@@ -41,10 +47,12 @@ def picture(seed: int = 0, size: tuple[int, int] = (16, 16), kind: str = "PNG") 
     return file.getvalue()
 
 
-def blank(width: int, height: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (width, height)).save(file, "PNG")
-    return file.getvalue()
+def huge(width: int, height: int) -> bytes:
+    """A PNG whose header names a size that its data do not fill."""
+    data = bytearray(picture())
+    data[16:24] = struct.pack(">II", width, height)
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    return bytes(data)
 
 
 def inputs(seed: int = 0, batch: int = 1) -> dict[str, np.ndarray]:
@@ -69,7 +77,7 @@ def question(arrays: dict[str, np.ndarray], binary: bool) -> tuple[bytes, dict[s
 
 def test_a_picture_and_words_get_the_patches_that_the_artifact_finds(exported: Path, shared: Serving) -> None:
     sent = picture(3, (40, 20))
-    status, record, response = shared.form(image=sent, query=b"Red circle")
+    status, record, reply = shared.form(image=sent, query=b"Red circle")
     assert status == 200
     words = read_vocabulary(exported / "model")
     assert words is not None
@@ -81,7 +89,7 @@ def test_a_picture_and_words_get_the_patches_that_the_artifact_finds(exported: P
     assert best["score"] == pytest.approx(right["relevance"].max())
     row, column = divmod(int(right["relevance"].argmax()), 4)
     assert best["box"] == [10 * column, 5 * row, 10 * column + 10, 5 * row + 5]
-    assert response.headers["Edgekit-Verdict"] == "verified"
+    assert reply.headers["Edgekit-Verdict"] == "verified"
     assert (record["model"], record["target"]) == ("toy", "onnx")
     status, record, _ = shared.form(image=sent, query=b"rad circle")
     assert (status, record) == (
@@ -91,10 +99,10 @@ def test_a_picture_and_words_get_the_patches_that_the_artifact_finds(exported: P
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
-def test_the_protocol_gives_what_the_artifact_gives(exported: Path, shared: Serving, binary: bool) -> None:
+def test_the_protocol_gives_what_the_artifact_gives(exported: Path, process: ProcessServing, binary: bool) -> None:
     from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 
-    client = InferenceServerClient(f"127.0.0.1:{shared.port}")
+    client = InferenceServerClient(f"127.0.0.1:{process.port}")
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready("toy", "onnx")
@@ -137,13 +145,13 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_kserves_client_gets_what_the_artifact_gives(exported: Path, shared: Serving, tmp_path: Path) -> None:
+def test_kserves_client_gets_what_the_artifact_gives(exported: Path, process: ProcessServing, tmp_path: Path) -> None:
     python = os.environ.get("EDGEKIT_KSERVE")
     if python is None:
         pytest.skip("needs kserve: pip install kserve in an environment of its own; EDGEKIT_KSERVE names its Python")
     arrays = inputs(5, 2)
     np.savez(tmp_path / "inputs.npz", **arrays)  # type: ignore[arg-type]
-    url = f"http://127.0.0.1:{shared.port}"
+    url = f"http://127.0.0.1:{process.port}"
     subprocess.run([python, "-c", KSERVE, url, str(tmp_path)], check=True, timeout=120)
     with edgekit.load(exported / "onnx") as artifact:
         right = artifact.run(arrays)
@@ -153,15 +161,16 @@ def test_kserves_client_gets_what_the_artifact_gives(exported: Path, shared: Ser
                 assert np.array_equal(answers[name].reshape(values.shape), values)
 
 
-def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Start) -> None:
-    server = serve(exported, "--max-body", "1", "--max-pixels", "1", "--timeout", "5")
+def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve_here: StartHere) -> None:
+    server = serve_here(exported, limits=Limits(body=1 << 20, pixels=1_000_000))
+    before = server.refused("large")
     large = b"x" * (2 << 20)
     assert server.ask("POST", INFER, large)[0].status == 413
-    assert server.form(image=blank(1200, 900), query=b"red")[:2] == (
+    assert server.form(image=huge(1200, 900), query=b"red")[:2] == (
         413,
         {"error": "the picture has 1200 x 900 pixels: at most 1000000 are taken"},
     )
-    assert server.form(image=blank(14_000, 14_000), query=b"red")[:2] == (
+    assert server.form(image=huge(14_000, 14_000), query=b"red")[:2] == (
         413,
         {"error": "the field 'image' is a picture of too many pixels: at most 1000000 are taken"},
     )
@@ -187,6 +196,13 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Sta
     for length in ("²", "-1", "9" * 5000):
         assert server.ask("POST", INFER, body, Inference_Header_Content_Length=length)[0].status == 400
     assert not server.events("fault")
+    assert server.refused("large") == before + 3
+    assert server.form(image=picture(), query=b"red")[0] == 200
+
+
+def test_a_slow_client_and_a_large_body_are_refused(process: ProcessServing) -> None:
+    slow_before, large_before = process.refused("slow"), process.refused("large")
+    assert process.ask("POST", INFER, b"x" * (2 << 20))[0].status == 413
     begun = {
         f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{".encode(): b"408",
         b"": b"headers did not arrive",
@@ -195,7 +211,7 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Sta
     with ExitStack() as stack:  # all at once: each takes the server's five seconds
         connections = []
         for sent in begun:
-            connection = socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS)
+            connection = socket.create_connection(("127.0.0.1", process.port), timeout=SECONDS)
             connections.append(stack.enter_context(connection))
             connection.sendall(sent)
         for slow, said in zip(connections, begun.values(), strict=True):
@@ -203,10 +219,8 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Sta
             while said not in told:
                 told += (part := slow.recv(1000))
                 assert part, told
-    counted = server.ask("GET", "/metrics")[1].decode()
-    assert 'edgekit_refused_total{reason="large"} 3.0' in counted
-    assert 'edgekit_refused_total{reason="slow"} 3.0' in counted
-    assert server.form(image=picture(), query=b"red")[0] == 200
+    assert (process.refused("slow"), process.refused("large")) == (slow_before + 3, large_before + 1)
+    assert process.form(image=picture(), query=b"red")[0] == 200
 
 
 def test_hostile_bodies_are_refused_and_nothing_falls(exported: Path, shared: Serving) -> None:
@@ -254,8 +268,8 @@ def test_a_crash_starts_it_again_new_requests_wait_and_it_ends_when_told(exporte
     assert statuses == [200] * 4
 
 
-def test_a_newer_build_takes_over_without_a_lost_request(build: Path, serve: Start, tmp_path: Path) -> None:
-    server = serve(build, "--reload", "0.2")
+def test_a_newer_build_takes_over_without_a_lost_request(build: Path, serve_here: StartHere) -> None:
+    server = serve_here(build, reload=0.2)
     body, headers = question(inputs(1), True)
     asked = [server.ask("POST", INFER, body, **headers)]
     made = threading.Thread(target=_export_another, args=(build.parent,))
@@ -277,7 +291,7 @@ def _export_another(output: Path) -> None:
     edgekit.export(lambda: toy.spec(2.0), targets=["onnx"], output=output, progress="none").raise_for_verdict()
 
 
-def _has_reloaded(server: Serving, times: int) -> bool:
+def _has_reloaded(server: ProcessServing, times: int) -> bool:
     return len(server.events("reload")) >= times
 
 
@@ -316,46 +330,68 @@ def test_a_hundred_reloads_under_load_lose_no_request(build: Path, serve: Start,
     print(f"{sum(map(len, codes))} requests, 100 reloads")
 
 
-def test_a_newer_build_that_is_not_verified_is_refused_and_the_older_one_goes_on(build: Path, serve: Start) -> None:
-    server = serve(build, "--reload", "0.2")
+def test_a_newer_build_that_is_not_verified_is_refused_and_the_older_one_goes_on(
+    build: Path, serve_here: StartHere
+) -> None:
+    server = serve_here(build)
     toy.judge(build / "onnx", "rejected", "max abs 0.3")
-    assert soon(lambda: bool(server.events("reload")))
+    server.renew()
     assert server.events("reload")[0]["outcome"] == "refused"
     assert "is rejected in 'cpu'" in server.events("reload")[0]["error"]
     assert server.form(image=picture(), query=b"red")[0] == 200
 
 
 def test_what_is_not_verified_is_served_on_request_only_and_says_so(
-    build: Path, serve: Start, capfd: pytest.CaptureFixture[str]
+    build: Path, serve_here: StartHere, answering: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     toy.judge(build / "onnx", "rejected", "max abs 0.3")
     assert exit_code("serve", build, "--port", "0", "-t", "onnx", "--trust-build") == 2
     assert "only verified artifacts are served (--allow-unverified serves it)" in capfd.readouterr().err
-    server = serve(build, "-t", "onnx", "--allow-unverified")
-    response = server.form(image=picture(), query=b"red")[2]
-    assert response.headers["Edgekit-Verdict"] == "rejected; allowed by --allow-unverified"
+    server = serve_here(build, ("onnx",), unverified=True)
+    reply = server.form(image=picture(), query=b"red")[2]
+    assert reply.headers["Edgekit-Verdict"] == "rejected; allowed by --allow-unverified"
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the command be the process that answers, which a supervisor starts otherwise."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setattr("edgekit_serve.process.inherited", lambda: listener)
+        yield
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("nowhere",), "nowhere"),
-        (("{build}", "-t", "web"), "web"),
-        (("{build}", "--device", "tpu"), "no device 'tpu': possible are cpu, cuda"),
-        (("{build}", "--device", "cuda"), "nothing that is verified and runs in this process on cuda"),
-        (("{build}", "{build}"), "two builds hold a 'onnx' of 'toy'"),
-        (("{build}", "--host", "nowhere.invalid"), "cannot listen on nowhere.invalid:0"),
+        (("--device", "tpu"), "no device 'tpu': possible are cpu, cuda"),
+        (("--host", "nowhere.invalid"), "cannot listen on nowhere.invalid:0"),
     ],
 )
-def test_what_a_user_can_mend_is_one_sentence(
-    build: Path, arguments: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
+def test_a_mistake_ends_the_command_with_a_sentence(
+    arguments: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    filled = [word.format(build=build) for word in arguments]
+    assert exit_code("serve", *arguments, "--port", "0", "--trust-build") == 2
+    assert sentence in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("{build}", "-t", "web"), "web"),
+        (("{build}", "--device", "cuda"), "nothing that is verified and runs in this process on cuda"),
+        (("{build}", "{build}"), "two builds hold a 'onnx' of 'toy'"),
+    ],
+)
+def test_what_cannot_be_served_ends_the_process_that_answers_with_a_sentence(
+    exported: Path, answering: None, arguments: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    filled = [word.format(build=exported) for word in arguments]
     assert exit_code("serve", *filled, "--port", "0", "--trust-build") == 2
     assert sentence in capfd.readouterr().err
 
 
-def test_a_damaged_file_is_not_served(build: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_is_not_served(build: Path, answering: None, capfd: pytest.CaptureFixture[str]) -> None:
     file = build / "onnx" / "model.onnx"
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
@@ -364,16 +400,18 @@ def test_a_damaged_file_is_not_served(build: Path, capfd: pytest.CaptureFixture[
     assert "model.onnx" in capfd.readouterr().err
 
 
-def test_a_build_of_another_model_in_its_place_is_refused(build: Path, serve: Start, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    edgekit.export(toy.spec, targets=["onnx"], output=other, name="other", progress="none").raise_for_verdict()
-    server = serve(build, "--reload", "0.2")
+def test_a_build_of_another_model_in_its_place_is_refused(build: Path, serve_here: StartHere, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(build, tmp_path / "other"))
+    resealed(other / "onnx", name="other")
+    server = serve_here(build)
     build.rename(tmp_path / "before")
-    (other / "other").rename(build)
-    assert soon(lambda: any("'other' now" in str(event.get("error")) for event in server.events("reload")))
+    other.rename(build)
+    server.renew()
+    assert ["'other' now" in event["error"] for event in server.events("reload")] == [True]
     assert server.form(image=picture(), query=b"red")[1]["model"] == "toy"
     build.rename(tmp_path / "after")
     (tmp_path / "before").rename(build)
+    server.renew()
     assert server.form(image=picture(), query=b"red")[0] == 200
 
 
@@ -421,8 +459,8 @@ def test_a_form_of_another_encoding_holds_up_nobody(shared: Serving) -> None:
     assert time.monotonic() - start < 20  # a minute and more, decoded as punycode
 
 
-def test_a_client_that_leaves_is_no_fault(shared: Serving) -> None:
-    with socket.create_connection(("127.0.0.1", shared.port), timeout=SECONDS) as client:
+def test_a_client_that_leaves_is_no_fault(process: ProcessServing) -> None:
+    with socket.create_connection(("127.0.0.1", process.port), timeout=SECONDS) as client:
         client.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{".encode())
-    assert soon(lambda: any(event["code"] == 499 for event in shared.events("request")))
-    assert not shared.events("fault")
+    assert soon(lambda: any(event["code"] == 499 for event in process.events("request")))
+    assert not process.events("fault")
