@@ -34,7 +34,7 @@ from edgekit.progress import Style, shown
 from edgekit.reference.dataset import check_folder
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
-from edgekit.storage.address import require_folder, url_of
+from edgekit.storage.files import require_folder, url_of
 from edgekit.storage.host_errors import as_sentences
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from edgekit.errors import UsageError
-from edgekit.pipeline.listener import Listener, remaining, words
+from edgekit.pipeline.context import Listener, remaining, words
 from edgekit.pipeline.outcome import TargetOutcome
 
 if TYPE_CHECKING:

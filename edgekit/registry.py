@@ -16,7 +16,7 @@ from edgekit.artifact.option import OptionValue
 from edgekit.doors import EDGEKIT, Door, Entry
 from edgekit.errors import DISTRIBUTION, DependencyError, UsageError, suggestion
 from edgekit.storage import environment
-from edgekit.storage.packages import package_digest
+from edgekit.storage.environment import package_digest
 from edgekit.target import Need, Target
 
 TARGETS: Door[Target] = Door("edgekit.targets", "target", "edgekit.target:Target")

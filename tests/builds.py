@@ -18,7 +18,7 @@ from edgekit.pipeline import plan
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.export_step import make
 from edgekit.reference.adopt import obtain
-from edgekit.testing.listener import QuietListener
+from edgekit.testing.contract import QuietListener
 
 
 def unjudged(

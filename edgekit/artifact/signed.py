@@ -8,9 +8,8 @@ from pathlib import Path
 
 from edgekit import doors
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.parts_record import read_parts
 from edgekit.artifact.result import RESULT
-from edgekit.artifact.run_record import MODEL, PARTS
+from edgekit.artifact.run_record import MODEL, PARTS, read_parts
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError
 from edgekit.storage import door

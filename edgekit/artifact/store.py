@@ -17,8 +17,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from edgekit.artifact.manifest import File, Manifest, VerdictInfo
-from edgekit.artifact.parts_record import refuse_parts
 from edgekit.artifact.result import RESULT, Result, parsed_result
+from edgekit.artifact.run_record import refuse_parts
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.onnx_check import BYTES, RefusalError, Walk
 from edgekit.storage import door

@@ -82,8 +82,7 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
 
 def _show_next(build: Build) -> None:
     """Print what to ship to whom, and the commands that do it."""
-    from edgekit.report.next_step import next_commands
-    from edgekit.report.recommendation import recommend
+    from edgekit.report.recommendation import next_commands, recommend
     from edgekit.report.rows import read_study
 
     study = read_study(build.path)
@@ -110,7 +109,7 @@ def _speed(outcome: TargetOutcome) -> str:
 
 def _decided(outcome: TargetOutcome) -> str:
     """The number that decided, with its limit: of several places in the one that came nearest to it."""
-    from edgekit.report.decision import decisive, share_of_limit, told
+    from edgekit.report.recommendation import decisive, share_of_limit, told
 
     places = [(place, measure) for place in outcome.places if (measure := decisive(place)) is not None]
     place, _ = max(places, key=lambda pair: share_of_limit(pair[1]), default=(None, None))

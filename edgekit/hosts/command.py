@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import subprocess
+import sys
+import tarfile
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from edgekit.errors import NotVerifiedHere
+from edgekit.evaluate.__main__ import ARCHIVE, COMMAND_VARIABLE
+from edgekit.hosts.catalogue import FurtherPlace
 
 LONGEST = 300  # characters of what another host says
 LOOK = 2.0  # seconds
@@ -63,3 +73,59 @@ def _why(said: bytes) -> str:
 def plain(text: str) -> str:
     """Another host's words in one line, without what cannot be printed."""
     return "".join(c if c.isprintable() else "?" for c in text.strip())[:LONGEST]
+
+
+ENGINE = "edgekit.evaluate"
+CONNECT, STEP, RUN = 20, 600, 14_400
+"""Seconds: to reach a host, to copy there or back, to answer everything."""
+
+
+def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
+    """Answer an unpacked pack in a place; returns the result archive, inside the pack's folder.
+
+    Raises:
+        NotVerifiedHere: If the host cannot be reached, has no Python, or breaks off.
+    """
+    if place.host:
+        return _over_ssh(place, pack, progress)
+    progress("answering")
+    variables = {COMMAND_VARIABLE: shlex.join(place.python)}
+    ran([sys.executable, "-m", ENGINE], place.name, RUN, cwd=pack, env={**os.environ, **variables})
+    return pack / ARCHIVE
+
+
+def _over_ssh(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
+    if shutil.which("ssh") is None:
+        raise NotVerifiedHere("there is no ssh on this host: install OpenSSH's client")
+    progress(f"connecting to {place.host}")
+    with _folder(place) as folder:
+        progress(f"copying to {place.host}")
+        with tempfile.TemporaryFile() as packed:
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                archive.add(pack, ".")
+            packed.seek(0)
+            ran(_ssh(place, f"tar -C {folder} -xf -"), f"{place.host}: the copy broke off", STEP, stdin=packed)
+        progress(f"answering on {place.host}")
+        ran(_ssh(place, f"cd {folder} && {shlex.join(place.python)} -m {ENGINE}"), place.host, RUN)
+        progress(f"copying back from {place.host}")
+        data = ran(_ssh(place, f"cat {folder}/{ARCHIVE}"), place.host, STEP)
+    (pack / ARCHIVE).write_bytes(data)
+    return pack / ARCHIVE
+
+
+@contextmanager
+def _folder(place: FurtherPlace) -> Iterator[str]:
+    """A new folder there, removed in the end."""
+    said = ran(_ssh(place, "mktemp -d"), place.host, 3 * CONNECT).decode(errors="replace").strip()
+    if not said.startswith("/") or "\n" in said:
+        raise NotVerifiedHere(f"{place.host} gave no folder to work in: its answer was '{said[:100]}'")
+    folder = shlex.quote(said)
+    try:
+        yield folder
+    finally:
+        subprocess.run(_ssh(place, f"rm -rf {folder}"), capture_output=True, timeout=3 * CONNECT, check=False)
+
+
+def _ssh(place: FurtherPlace, command: str) -> list[str]:
+    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT}", "-o", "ServerAliveInterval=15"]
+    return ["ssh", *options, "--", place.host, command]

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from edgekit.hosts import keeper
-from edgekit.storage import child
+from edgekit.storage import limits as child
 
 VARIABLE = "EDGEKIT_FORK_WORKERS"  # 0: start each worker as a process of its own
 LONGEST_REQUEST = 1 << 16  # bytes

@@ -26,7 +26,7 @@ from edgekit import errors
 from edgekit.errors import DependencyError, EdgekitError, ExportError, HostError, out_of_memory
 from edgekit.hosts import fork_server, keeper
 from edgekit.hosts.fork_server import ForkedWorker
-from edgekit.storage import child
+from edgekit.storage import limits as child
 from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.limits import Limits, confine, limits_for
 from edgekit.target import silent

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from edgekit.evaluate.rows import Run
+from edgekit.judge.deviation import arranged
 from edgekit.model.spec import Array, Output
 
 BATCH = "batch"
@@ -43,3 +46,39 @@ def _seen(name: str, runs: Sequence[Run]) -> int | None:
     if any(rows > 1 for rows, _ in seen):
         return fits[0] if len(fits) == 1 else None
     return 0 if 0 in fits else None
+
+
+PROJECTIONS = 16
+"""P above: 17 numbers stand for a row, whatever its length."""
+SUFFIX = ".sketch"
+"""Of an array's name: it holds sketches of the rows of the output of that name."""
+
+
+PLACES = ".places"
+"""Of an array's name: it holds some places of the rows of the output of that name."""
+PLACED = {"boxes", "logits", "probabilities", "mask", "image"}
+"""Roles whose places each mean something."""
+LEAST_PLACES, PLACE_BYTES = 256, 64 << 10
+"""Places that are kept of each row at least, and bytes that these may take if they are more."""
+
+
+def placed(output: Output, rows: Array) -> Array:
+    """Seeded places of an output's rows [n, ...], the same ones of every row: [n, places, channels]."""
+    values = arranged(output, rows)
+    count, channels = values.shape[1:]
+    some = max(LEAST_PLACES, PLACE_BYTES // (4 * channels))
+    places = np.random.Generator(np.random.PCG64(count)).permutation(count)[:some]
+    return values[:, np.sort(places)].astype(rows.dtype)
+
+
+def sketch(rows: Array) -> Array:
+    """Sketches of rows along the last axis: [..., D] of any dtype to float32 [..., 1 + PROJECTIONS].
+
+    NaN and Inf stay what they are: a row that has one has a norm that is not finite.
+    """
+    values = rows.astype(np.float64)
+    length = values.shape[-1]
+    signs = 2.0 * np.random.Generator(np.random.PCG64(length)).integers(0, 2, (length, PROJECTIONS)) - 1.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        norms = np.sqrt((values * values).mean(-1, keepdims=True))
+        return np.concatenate([norms, values @ (signs / np.sqrt(length))], axis=-1).astype(np.float32)

@@ -10,9 +10,11 @@ keyword-only inputs, and hold their weights in bfloat16. A module that needs non
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
+import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +22,11 @@ import numpy as np
 
 from edgekit.errors import ModelError
 from edgekit.model.capture_errors import line_of, sentence
-from edgekit.model.nested import leaves
 from edgekit.model.spec import Array, ModelSpec
 
 if TYPE_CHECKING:
     import torch
+
 
 PLAIN = "output"
 """Name of an answer that is one tensor, and the first word of those of a tuple."""
@@ -269,3 +271,88 @@ def signature(inputs: Sequence[str]) -> inspect.Signature:
     names = [name if name.isidentifier() else f"input_{number}" for number, name in enumerate(inputs)]
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Signature([inspect.Parameter(name, kind) for name in ("self", *names)])
+
+
+Children = tuple[list[str], list[Any], Callable[[list[Any]], Any]]
+"""Keys, what they hold, and what puts other things under the same keys."""
+
+
+def leaves(value: Any, name: str = "", plain: str = "output") -> Iterator[tuple[str, Any]]:
+    """What a structure holds by name: keys and fields joined by `_`, numbers for the places of a tuple.
+
+    Args:
+        value: A tensor, or a structure.
+        name: Of the whole.
+        plain: The first word where the whole has no name and its parts have numbers only.
+    """
+    children = _children(value)
+    if children is None:
+        yield name or plain, value
+        return
+    for key, child in zip(*children[:2], strict=True):
+        first = name or (plain if key.isdigit() else "")
+        yield from leaves(child, f"{first}_{key}" if first else key, plain)
+
+
+def rebuilt(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """The structure with other tensors in place of its own, in the order of `leaves`."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return next(tensors)
+    children = _children(value)
+    return value if children is None else children[2]([rebuilt(child, tensors) for child in children[1]])
+
+
+def _children(value: Any) -> Children | None:
+    """One level of a structure; None for a leaf."""
+    from torch.utils import _pytree as pytree
+
+    def inside(other: Any) -> bool:
+        return other is not value
+
+    pairs, layout = pytree.tree_flatten_with_path(value, is_leaf=inside)
+    if not layout.is_leaf():
+        return (
+            [_key(path[0]) for path, _ in pairs],
+            [child for _, child in pairs],
+            lambda made: pytree.tree_unflatten(made, layout),
+        )
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return (
+            names,
+            [getattr(value, n) for n in names],
+            lambda made: _record(value, dict(zip(names, made, strict=True))),
+        )
+    if isinstance(value, Mapping):
+        kind: Any = type(value)
+        return [str(k) for k in value], list(value.values()), lambda made: kind(dict(zip(value, made, strict=True)))
+    return None
+
+
+def _key(entry: Any) -> str:
+    return str(next(getattr(entry, name) for name in ("key", "idx", "name") if hasattr(entry, name)))
+
+
+def _record(like: Any, fields: Mapping[str, Any]) -> Any:
+    """A dataclass of the same kind, without its `__init__`, which may take other arguments."""
+    made = object.__new__(type(like))
+    for name, value in {**vars(like), **fields}.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def unique(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
+    """Names that every target takes: letters, digits and underscores, each once, and none that is taken."""
+    found: list[str] = []
+    for name in names:
+        word = re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("_.")
+        word = word if word[:1].isalpha() else f"tensor_{word}"
+        if word in taken:
+            word = f"{word}_out"
+        number = 2
+        while word in found or word in taken:
+            word, number = f"{word}_{number}", number + 1
+        found.append(word)
+    return found

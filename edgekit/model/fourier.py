@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.model.complex_blocks import Block, Blocks, Run, as_blocks, narrowed, part, spread
+from edgekit.model.complex_numbers import Block, Blocks, Run, as_blocks, narrowed, part, spread
 
 if TYPE_CHECKING:
     import torch

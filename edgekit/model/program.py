@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model.declared import declared_spec
 from edgekit.model.graph import Program, capture, quiet
 from edgekit.model.own_operators import register, registered_by
-from edgekit.model.records import GRAPH, INFO, PROGRAM, WEIGHTS, program_files, read_info
+from edgekit.model.records import GRAPH, INFO, PROGRAM, WEIGHTS, declared_spec, program_files, read_info
 from edgekit.model.sources import onnx, script
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.door import sealed

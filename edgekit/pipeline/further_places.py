@@ -19,7 +19,7 @@ from edgekit.artifact.run_record import REFERENCE
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere, RuntimeMissingError, UsageError
 from edgekit.evaluate.engine import AGAIN
-from edgekit.hosts import ssh
+from edgekit.hosts import command
 from edgekit.hosts.catalogue import FurtherPlace, further_place
 from edgekit.hosts.pack import archive, write_pack
 from edgekit.hosts.run_record import Answered, Measured, read_returned
@@ -228,7 +228,7 @@ def _by_pack(
         folders = {name: context.folder(name) for name in manifests}
         identity = write_pack(folder, context.recorded, folders, (place,), images, timed_seconds())
         try:
-            answered = doors.resolve(place.record.answer_pack) if place.record and place.is_device else ssh.answered
+            answered = doors.resolve(place.record.answer_pack) if place.record and place.is_device else command.answered
             returned = read_returned(answered(place, folder, progress))
             if returned.pack_id != identity:
                 raise ArtifactError(f"the result from {place.name} is of another pack than the one that was sent")

@@ -14,13 +14,11 @@ from edgekit.evaluate import timing
 from edgekit.evaluate.engine import AGAIN, RUN
 from edgekit.evaluate.timing import Latency
 from edgekit.hosts.run_record import Measured
-from edgekit.judge import latency, metrics, verdict
+from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.deviation import Spreads, spreads
-from edgekit.judge.faults import BASES
 from edgekit.judge.limits import Tolerance
-from edgekit.judge.metrics import Comparison
-from edgekit.judge.rows import row_names
-from edgekit.judge.sketch import PLACES, SUFFIX, placed, sketch
+from edgekit.judge.metrics import BASES, Comparison
+from edgekit.judge.rows import PLACES, SUFFIX, placed, row_names, sketch
 from edgekit.judge.verdict import score_tolerance, too_noisy
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.shapes import size_text
@@ -73,7 +71,7 @@ def judged(
     passed = _compared_and_judged(spec, recorded, made, place, answers, measured)
     times = {n: Latency(measured.devices.get(n, measured.device), t) for n, t in measured.milliseconds.items()}
     own = next((way for way in WAYS if way in times), RUN)
-    ratios = tuple(latency.ratio(times, name, own) for name in times if name not in (*WAYS, GRAPH))
+    ratios = tuple(budget.ratio(times, name, own) for name in times if name not in (*WAYS, GRAPH))
     evidence = _evidence(recorded, made, place, measured)
     texts = [*measured.notes, "; ".join(f"{name}: {value}" for name, value in measured.facts.items())]
     texts += [f"latency is that of {own}"] if own != RUN else []

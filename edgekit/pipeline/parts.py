@@ -17,9 +17,17 @@ import numpy as np
 from edgekit import doors, registry
 from edgekit.artifact.fact import EVALUATION, Code, fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.parts_record import HUB, PartRecord, PartsRecord, WholeRecord, check_hub, read_parts, write_parts
 from edgekit.artifact.result import Evidence, Result, Verdict
-from edgekit.artifact.run_record import PARTS
+from edgekit.artifact.run_record import (
+    HUB,
+    PARTS,
+    PartRecord,
+    PartsRecord,
+    WholeRecord,
+    check_hub,
+    read_parts,
+    write_parts,
+)
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, HostError, NotVerifiedHere, UsageError
 from edgekit.judge import metrics, verdict

@@ -21,9 +21,8 @@ from edgekit import doors, registry, report
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
-from edgekit.artifact.parts_record import refuse_parts
 from edgekit.artifact.result import Result
-from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlier_run
+from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlier_run, refuse_parts
 from edgekit.artifact.store import MANIFEST, read_artifact, require_build
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
@@ -33,7 +32,7 @@ from edgekit.model.records import WEIGHTS, model_digest, recorded_weights, requi
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import asked, further_places
-from edgekit.pipeline.context import FreshInputs, RunContext
+from edgekit.pipeline.context import FreshInputs, Listener, RunContext, read_durations, write_duration
 from edgekit.pipeline.evaluate_step import (
     Finding,
     conclude,
@@ -45,7 +44,6 @@ from edgekit.pipeline.evaluate_step import (
     variant_target,
 )
 from edgekit.pipeline.export_step import make
-from edgekit.pipeline.listener import Listener, read_durations, write_duration
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, allowed_budgets, held_to_budgets
 from edgekit.pipeline.plan import Options, made_from_onnx, planned, reserves_of
 from edgekit.pipeline.worker import EXPORT_MODULES

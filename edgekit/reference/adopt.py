@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.errors import RecordError
 from edgekit.evaluate.rows import Axes
-from edgekit.judge.sketch import PLACES, SUFFIX
+from edgekit.judge.rows import PLACES, SUFFIX
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.reference.answers import aligned, answered, kept, without

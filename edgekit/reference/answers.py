@@ -11,15 +11,14 @@ from edgekit.errors import RecordError
 from edgekit.evaluate.rows import Axes, Run, rows_of
 from edgekit.judge.detections import paired
 from edgekit.judge.metrics import matched, reordered
-from edgekit.judge.rows import row_axes
-from edgekit.judge.sketch import PLACED, PLACES, PROJECTIONS, SUFFIX, placed, sketch
+from edgekit.judge.rows import PLACED, PLACES, PROJECTIONS, SUFFIX, placed, row_axes, sketch
 from edgekit.model.capture_errors import FIXED_LENGTH
 from edgekit.model.spec import Array, Output
 from edgekit.reference.batches import BETWEEN, REAL, RESIZED, Batch
 from edgekit.runtime.protocol import Runtime
 
 KEPT_BYTES = 4 << 20
-"""Of one output over one batch: what is larger is kept as sketches (`edgekit.judge.sketch`)."""
+"""Of one output over one batch: what is larger is kept as sketches (`edgekit.judge.rows`)."""
 WHOLE_ROWS = 4
 """Rows that are kept whole beside the sketches: what a role asks for (the largest, overlaps) is judged on these."""
 

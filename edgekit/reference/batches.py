@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgekit.artifact.manifest import Manifest
-from edgekit.judge.sketch import SUFFIX
+from edgekit.judge.rows import SUFFIX
 from edgekit.model.input_rows import BATCH, FIRST, Shape, rows_in, run_of, runs_of, stacked, unusual_shapes, usual_sizes
 from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Array, Evaluation, ModelSpec

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from edgekit.errors import RecordError
-from edgekit.model import declared
+from edgekit.model import records
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch, BatchSource, arrays_of, inputs_digest
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, StoredForm, read_info
@@ -95,7 +95,7 @@ def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str,
 
 def declaration(spec: ModelSpec) -> dict[str, object]:
     """What reference.json says of a model, so that its inputs can be made again."""
-    whole = declared.declaration(spec)
+    whole = records.declaration(spec)
     return {name: whole[name] for name in ("inputs", "axes")}
 
 
@@ -193,7 +193,7 @@ def _declared(info: Mapping[str, Any]) -> bool:
 def _spec(info: Mapping[str, Any]) -> ModelSpec:
     """A model's inputs and axes, without the model."""
     said = info["declared"]
-    inputs, axes = declared.declared_inputs(said["inputs"]), declared.declared_axes(said["axes"])
+    inputs, axes = records.declared_inputs(said["inputs"]), records.declared_axes(said["axes"])
     return ModelSpec("", cast("torch.nn.Module", None), inputs, (), axes)
 
 

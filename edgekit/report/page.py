@@ -17,8 +17,7 @@ from edgekit.artifact.fact import EVALUATION
 from edgekit.artifact.metric import metric_info, task_meaning
 from edgekit.artifact.result import Measure
 from edgekit.report import formats, pictures, plots
-from edgekit.report.decision import decisive, share_of_limit
-from edgekit.report.recommendation import recommend
+from edgekit.report.recommendation import decisive, recommend, share_of_limit
 from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
 from edgekit.storage.door import visible
 

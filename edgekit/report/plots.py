@@ -24,9 +24,17 @@ from edgekit.artifact.result import CANDIDATE, Timing
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
 from edgekit.report import formats
-from edgekit.report.decision import decisive, share_of_limit, tightest
-from edgekit.report.recommendation import Recommendation, base_of, by_audience, size_of
-from edgekit.report.speed import Speed, beside
+from edgekit.report.recommendation import (
+    Recommendation,
+    Speed,
+    base_of,
+    beside,
+    by_audience,
+    decisive,
+    share_of_limit,
+    size_of,
+    tightest,
+)
 from edgekit.report.study import ReportRow, Study
 
 MOST_DOTS = 160  # a row; more images are thinned out, the worst always stays

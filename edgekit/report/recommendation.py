@@ -10,14 +10,17 @@ have a successor is recommended to nobody.
 from __future__ import annotations
 
 import math
+import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgekit import registry
+from edgekit.artifact.fact import EVALUATION
+from edgekit.artifact.result import WIDEST, Measure, Ratio, Verdict
 from edgekit.report import formats
-from edgekit.report.decision import told
-from edgekit.report.speed import Speed, beside
+from edgekit.report.change import badness
 from edgekit.report.study import FAILURES, ReportRow, Study
 from edgekit.target import About, Audience
 
@@ -225,3 +228,128 @@ def _ratio(value: float, more: str, less: str, equal: str) -> str:
     if abs(value - 1) < EQUAL:
         return equal
     return f"{1 / value:.2g}x {less}" if value < 1 and less else f"{value:.2g}x {more}"
+
+
+def share_of_limit(measure: Measure) -> float:
+    """The share of its limit that a number uses: 1 at the limit, infinite where it is not finite or has no limit."""
+    room = badness(measure.metric, measure.limit)
+    if not measure.passed and (measure.value is None or measure.limit is None or room <= 0):
+        return math.inf
+    return badness(measure.metric, measure.value) / room if 0 < room < math.inf else 0.0
+
+
+def decisive(verdict: Verdict) -> Measure | None:
+    """The number that decided: None where none did, as where an artifact gave no answer."""
+    failed = [measure for measure in verdict.measures if not measure.passed]
+    if failed:
+        return _nearest(failed)
+    return tightest(verdict) if verdict.status == "verified" else None
+
+
+def tightest(verdict: Verdict) -> Measure | None:
+    """The number that is nearest to its limit: of the evaluation set, and without one of all that was asked."""
+    held = [m for m in verdict.measures if m.limit is not None and 0 < badness(m.metric, m.limit) < math.inf]
+    return _nearest([m for m in held if m.batch == EVALUATION] or held)
+
+
+def _nearest(measures: Iterable[Measure]) -> Measure | None:
+    return max(measures, key=lambda m: (share_of_limit(m), m.batch == EVALUATION), default=None)
+
+
+def told(verdict: Verdict) -> str:
+    """The number that decided with its limit, in words; empty where there is none."""
+    measure = decisive(verdict)
+    if measure is None:
+        return ""
+    where = f", {measure.batch}" if measure.batch != EVALUATION else ""
+    return f"{formats.beside_limit(measure)}{where}"
+
+
+SURE = 1.1
+"""Times: what a ratio of two medians that did not run interleaved may be off by, either way, on a quiet host."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Times as fast as another artifact, with its interval, and how that is known."""
+
+    value: float
+    low: float
+    high: float
+    how: str
+
+
+def beside(row: ReportRow, base: ReportRow) -> Speed | None:
+    """How many times as fast as `base` a row is; None where that was not measured or is too noisy to say.
+
+    In this order: the two ran interleaved; both ran interleaved with the same third; their medians, where one runtime
+    of one host ran both.
+    """
+    if row.timing is None or base.timing is None:
+        return None
+    p50 = f"p50 {formats.milliseconds(row.timing.p50)}"
+    if row is base:
+        return Speed(1.0, 1.0, 1.0, f"{p50}; all speeds are ratios to this")
+    direct = next((ratio for ratio in row.verdict.ratios if ratio.baseline == base.target), None)
+    if direct is not None:
+        text = f"{p50}; 95 % interval {formats.interval(direct)}"
+        return None if direct.noisy else Speed(direct.value, direct.low, direct.high, text)
+    for own in row.verdict.ratios:
+        for other in (ratio for ratio in base.verdict.ratios if ratio.baseline == own.baseline):
+            return _through(own, other, p50)
+    if _ran_in(row) != _ran_in(base):
+        return None
+    value = base.timing.p50 / row.timing.p50
+    return Speed(value, value / SURE, value * SURE, f"{p50}; not run interleaved with {base.label}")
+
+
+def _ran_in(row: ReportRow) -> tuple[str, str, str]:
+    return row.origin, row.processor, formats.runtime(row)
+
+
+def _through(own: Ratio, other: Ratio, p50: str) -> Speed | None:
+    if own.noisy or other.noisy or own.high / other.low > WIDEST * own.low / other.high:
+        return None
+    text = f"{p50}; both ran interleaved with {own.baseline}"
+    return Speed(own.value / other.value, own.low / other.high, own.high / other.low, text)
+
+
+PLATFORMS = {ANDROID: "android", IOS: "ios"}
+SIGNATURE = "signature"  # a signed build's folder
+EXPLAINED = ("fp16", "int8", "int4")
+"""Precisions whose errors `edgekit explain` attributes to modules."""
+
+
+def next_commands(folder: Path, study: Study, advice: Sequence[Recommendation]) -> tuple[str, ...]:
+    """The commands, one a purpose; where none applies to what was verified, the one that judges again elsewhere.
+
+    A signed build is not to be judged again in its place: its results would be others than were signed.
+    """
+    commands = (*_shipped(folder, advice), *_explained(folder, study))
+    proved = {row.target for row in study.rows if row.status == "verified"}
+    if commands or not proved or (folder / SIGNATURE).is_dir():
+        return commands
+    targets, _ = registry.loadable()
+    code = any(targets[name].runs_code for name in proved & targets.keys())
+    trust = " --trust-build" if code else ""
+    return (f"edgekit verify {shlex.quote(str(folder))}{trust}  # on the host that will run it",)
+
+
+def _shipped(folder: Path, advice: Sequence[Recommendation]) -> Iterator[str]:
+    for one in advice:
+        if one.best is None:
+            continue
+        bundle = folder / one.best.row.target
+        if one.audience == BROWSER and (bundle / "index.html").is_file():
+            yield f"edgekit demo {shlex.quote(str(bundle))}"
+        if one.audience in PLATFORMS:
+            yield f"edgekit assets {PLATFORMS[one.audience]} {shlex.quote(str(folder))} --into APP"
+
+
+def _explained(folder: Path, study: Study) -> Iterator[str]:
+    rejected = [row for row in study.rows if row.status == "rejected" and not row.origin and row.precision in EXPLAINED]
+    for target in dict.fromkeys(row.target for row in rejected):
+        manifest = next(each.manifest for each in study.artifacts if each.target == target)
+        if manifest is not None and manifest.entry.endswith(".onnx"):
+            yield f"edgekit explain {shlex.quote(str(folder / target))}"
+            return

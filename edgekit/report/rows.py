@@ -14,10 +14,9 @@ from typing import Any
 
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.parts_record import refuse_parts
 from edgekit.artifact.profile import read_profile
 from edgekit.artifact.result import RESULT, Result, Verdict
-from edgekit.artifact.run_record import CACHE, NOT_MADE, AskedTarget, RunRecord, read_run
+from edgekit.artifact.run_record import CACHE, NOT_MADE, AskedTarget, RunRecord, read_run, refuse_parts
 from edgekit.artifact.store import MANIFEST, read_artifact, require_build, result_of
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.spec import Array

@@ -13,9 +13,8 @@ from edgekit.artifact.fact import EVALUATION
 from edgekit.artifact.metric import NOT_FINITE
 from edgekit.artifact.result import Measure
 from edgekit.report import formats
-from edgekit.report.decision import told
 from edgekit.report.page import environment
-from edgekit.report.recommendation import Recommendation, recommend
+from edgekit.report.recommendation import Recommendation, recommend, told
 from edgekit.report.study import FAILURES, STATUSES, ReportRow, Study
 from edgekit.storage.door import visible
 from edgekit.storage.files import dump_json, finite

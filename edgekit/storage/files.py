@@ -16,20 +16,24 @@ import ctypes
 import errno
 import functools
 import hashlib
+import io
 import json
 import math
 import os
 import platform
+import re
 import secrets
 import shutil
 import stat
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-from edgekit.errors import UsageError
+from edgekit.errors import ArtifactError, UsageError
 
 _CHUNK = 1 << 20
 _FORGOTTEN = 24 * 3600.0  # seconds without a change, after which a writer that cannot be looked for is gone
@@ -375,3 +379,83 @@ def locked(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
         except (OSError, NotImplementedError):
             pass  # a file system without locks, or a folder that is not ours
         yield
+
+
+ALIGNMENT = 64  # bytes, as PyTorch's own writer aligns
+DEBUG = ".debug_pkl"
+IDENTITY = ".data/serialization_id"
+CODE = "code/"
+_LOCAL_HEADER = 30  # bytes of a zip entry before its name
+
+
+def rewrite(archive: bytes, code: bool) -> bytes:
+    """Write a TorchScript archive again without debug records.
+
+    Args:
+        archive: The file as PyTorch saved it.
+        code: Whether to keep the source form of the program; the lite interpreter reads bytecode only.
+    """
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            record, data = name.partition("/")[2], old.read(name)
+            if record.endswith(DEBUG) or record == IDENTITY or (record.startswith(CODE) and not code):
+                continue
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            start = out.tell() + _LOCAL_HEADER + len(name.encode())
+            length = -(start + 4) % ALIGNMENT
+            entry.extra = b"FB" + length.to_bytes(2, "little") + b"Z" * length
+            new.writestr(entry, data)
+    return out.getvalue()
+
+
+def without(archive: bytes, endings: tuple[str, ...]) -> bytes:
+    """Write a package of PyTorch's again: its records in the order of their names, without those that end so.
+
+    Args:
+        archive: A `.pt2` file as PyTorch saved it.
+        endings: Of the names of records that say where or when it was made, or that nothing needs.
+    """
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in sorted(old.namelist()):
+            if not name.endswith(endings):
+                new.writestr(zipfile.ZipInfo(name), old.read(name))  # of 1980
+    return out.getvalue()
+
+
+def require_whole(path: Path, kind: str = "a TorchScript archive") -> None:
+    """See that every record of a zip that PyTorch wrote has its checksum; PyTorch's own reader does not look.
+
+    Raises:
+        ArtifactError: If the file is no archive or damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            bad = archive.testzip()
+    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
+        raise ArtifactError(f"'{path}' is not {kind} or damaged ({error}): export again") from error
+    if bad is not None:
+        raise ArtifactError(f"'{path}' is damaged in its record '{bad}': export again")
+
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.DOTALL)
+
+
+def url_of(place: str | Path) -> str:
+    """The URL that a text or a path is; empty for a path. `Path("s3://a/b")` is `s3:/a/b`, which counts too."""
+    match = _URL.fullmatch(str(place))
+    return f"{match[1]}://{'/' if match[1] in ('file', 'memory') else ''}{match[2]}" if match else ""
+
+
+def require_folder(place: str | Path, doing: str) -> None:
+    """See that an output is a folder of this host.
+
+    Raises:
+        UsageError: If it is a URL.
+    """
+    if url := url_of(place):
+        raise UsageError(
+            f"'{url}' is no folder: {doing} locally; send them there afterwards with "
+            f"`edgekit push BUILD {url.rstrip('/')}/NAME`"
+        )

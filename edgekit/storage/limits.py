@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgekit.errors import UsageError
 
@@ -106,3 +109,13 @@ def confine(memory: int) -> None:
 def is_confined() -> bool:
     """Whether this process is a worker, which has limits."""
     return _confined
+
+
+def environment() -> dict[str, str]:
+    """The environment of a child, which finds modules where this process does."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path)}
+
+
+def ending(code: int) -> str:
+    """How a child ended, by its return code: `SIGSEGV`, or `exit code 1`."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

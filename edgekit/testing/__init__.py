@@ -5,7 +5,7 @@ The suite is imported when it is asked for: the small model is exported where th
 
 from typing import TYPE_CHECKING, Any
 
-from edgekit.testing.listener import QuietListener
+from edgekit.testing.contract import QuietListener
 from edgekit.testing.models import SMALL, small_model
 
 if TYPE_CHECKING:

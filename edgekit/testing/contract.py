@@ -34,15 +34,14 @@ from edgekit.model.records import WEIGHTS, model_digest, recorded_weights
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import plan, run
-from edgekit.pipeline.context import RunContext
+from edgekit.pipeline.context import Listener, RunContext
 from edgekit.pipeline.export_step import make
 from edgekit.pipeline.loaded import load
-from edgekit.pipeline.outcome import Build
+from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import locked
 from edgekit.target import Need
-from edgekit.testing.listener import QuietListener
 from edgekit.testing.models import SMALL
 
 HEAVY = (
@@ -248,3 +247,14 @@ def write_small_model(root: Path) -> ModelSpec:
     save_model(captured.spec, root / MODEL, captured)
     save_program(captured.program(), root / PROGRAM, model_digest(root / MODEL), root / MODEL / WEIGHTS)
     return captured.spec
+
+
+class QuietListener(Listener):
+    """Remembers outcomes."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[TargetOutcome] = []
+
+    def finished(self, outcome: TargetOutcome) -> None:
+        """Remembered."""
+        self.outcomes.append(outcome)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import ArtifactError, UsageError, reason
 from edgekit.hosts import process
-from edgekit.model.onnx_bodies import every_node
+from edgekit.model.onnx_check import every_node
 from edgekit_apps.records import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
 from edgekit_apps.sync import HOME
 

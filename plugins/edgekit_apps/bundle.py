@@ -8,8 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from edgekit import doors
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.parts_record import refuse_parts
-from edgekit.artifact.run_record import MODEL, REFERENCE
+from edgekit.artifact.run_record import MODEL, REFERENCE, refuse_parts
 from edgekit.artifact.signed import Signed
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, require_build
 from edgekit.errors import ArtifactError, UsageError, suggestion

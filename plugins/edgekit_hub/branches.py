@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from edgekit.model.onnx_bodies import bodies
+from edgekit.model.onnx_check import bodies
 from edgekit_targets.onnx.passes.graph import copied
 
 if TYPE_CHECKING:

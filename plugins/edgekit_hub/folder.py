@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.artifact.parts_record import HUB
+from edgekit.artifact.run_record import HUB
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
 from edgekit.model.parts import Parts, Session

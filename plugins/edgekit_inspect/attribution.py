@@ -31,7 +31,7 @@ from pydantic import TypeAdapter
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.hosts import process
-from edgekit.model.onnx_bodies import names_read
+from edgekit.model.onnx_check import names_read
 from edgekit.model.records import recorded_weights
 from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches

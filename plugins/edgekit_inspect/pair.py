@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.model.onnx_bodies import rename
+from edgekit.model.onnx_check import rename
 from edgekit.model.spec import Array
 from edgekit.runtime import ort
 from edgekit_targets.onnx.passes.graph import copied, set_nodes

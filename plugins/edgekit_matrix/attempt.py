@@ -19,7 +19,7 @@ from platform import node
 from typing import NoReturn
 
 from edgekit.hosts import keeper
-from edgekit.storage import child
+from edgekit.storage import limits
 from edgekit_matrix.report import LOG
 
 PASSED_ON = ("EDGEKIT_", "OMP_NUM_THREADS")
@@ -84,7 +84,7 @@ class Processes:
                 started = subprocess.Popen(
                     [sys.executable, "-P", "-m", __name__, *task.arguments, "-o", str(folder)],
                     cwd=task.home if Path(task.home).is_dir() else folder,
-                    env=child.environment() | dict(task.variables),
+                    env=limits.environment() | dict(task.variables),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -47,7 +47,7 @@ def matrix(
     as_json: Json = False,
 ) -> None:
     """Export many models to many targets, each pair by itself; what is finished is kept, and a new run goes on."""
-    from edgekit.storage.address import require_folder
+    from edgekit.storage.files import require_folder
     from edgekit_matrix.crew import Local
     from edgekit_matrix.file import cells_of, read_file
     from edgekit_matrix.ray_crew import Cluster

@@ -16,8 +16,8 @@ from platform import node
 from typing import Any
 
 from edgekit.errors import DependencyError, UsageError, reason
+from edgekit.storage.environment import package_digest
 from edgekit.storage.files import scratch
-from edgekit.storage.packages import package_digest
 from edgekit_matrix.attempt import Ended, LostError, Processes, Task
 from edgekit_matrix.folder import packed, take, unpack
 from edgekit_matrix.report import LOG

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edgekit.artifact.run_record import read_run
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.report import formats
-from edgekit.report.decision import decisive, share_of_limit, told
 from edgekit.report.page import environment
+from edgekit.report.recommendation import decisive, share_of_limit, told
 from edgekit.report.rows import read_study
 from edgekit.report.study import STATUSES, ReportRow, RowStatus
 from edgekit.storage.files import dump_json, write_text, write_together

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from edgekit.artifact.run_record import MODEL, PROGRAM, REFERENCE
 from edgekit.errors import UsageError
-from edgekit.storage.child import ending
 from edgekit.storage.files import locked
 from edgekit.storage.host_errors import as_sentences
+from edgekit.storage.limits import ending
 from edgekit_matrix.attempt import Ended, LostError, Task, variables
 from edgekit_matrix.cell import Cell
 from edgekit_matrix.crew import Crew

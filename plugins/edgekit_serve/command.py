@@ -98,8 +98,7 @@ def serve(
 def _folders(build: Path) -> tuple[Path, ...]:
     """Return a build's folder, fetched if it is a URL; of a model of parts the folder of each part."""
     from edgekit.api import local
-    from edgekit.artifact.parts_record import read_parts
-    from edgekit.artifact.run_record import PARTS
+    from edgekit.artifact.run_record import PARTS, read_parts
 
     folder = local(build, progress="none")
     if not (folder / PARTS).is_file():

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from edgekit import doors, registry
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.parts_record import rejected_whole
-from edgekit.artifact.run_record import MODEL, REFERENCE
+from edgekit.artifact.run_record import MODEL, REFERENCE, rejected_whole
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model.folder import load_builds_model

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edgekit.artifact.signed import require_whole
 from edgekit.errors import UsageError
 from edgekit.progress import Style, shown
-from edgekit.storage.address import url_of
+from edgekit.storage.files import url_of
 from edgekit.storage.host_errors import as_sentences
 from edgekit_stores import remote
 

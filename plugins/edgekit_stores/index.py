@@ -14,9 +14,20 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edgekit.artifact.manifest import File, Manifest, Name
-from edgekit.artifact.parts_record import HUB, PartsRecord, check_hub, read_parts
 from edgekit.artifact.result import Status
-from edgekit.artifact.run_record import CACHE, MODEL, PARTS, PROGRAM, REFERENCE, RUN, read_run
+from edgekit.artifact.run_record import (
+    CACHE,
+    HUB,
+    MODEL,
+    PARTS,
+    PROGRAM,
+    REFERENCE,
+    RUN,
+    PartsRecord,
+    check_hub,
+    read_parts,
+    read_run,
+)
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, reason
 from edgekit.model import records

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 from rich.console import Console
 
-from edgekit.pipeline.listener import Listener
+from edgekit.pipeline.context import Listener
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.progress import Lines, Live, Style, shown
 

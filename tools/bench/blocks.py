@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from edgekit.cli.console import print_table
 from edgekit.evaluate import timing
-from edgekit.judge import latency
+from edgekit.judge import budget
 from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets.onnx.passes.dynamic import quantize_dynamic
 from edgekit_targets.onnx.passes.nbits import quantize_blocks
@@ -63,7 +63,7 @@ def main() -> None:
             x = np.random.default_rng(1).normal(0, 1, (count, NARROW)).astype(np.float32)
             timed = timing.measure(runtimes, {"x": x}, seconds=SECONDS)
             for name, row in rows.items():
-                row.append(f"{latency.ratio(timed, 'fp32', name).value:.2f}")
+                row.append(f"{budget.ratio(timed, 'fp32', name).value:.2f}")
     print_table(["weights", "MB", *(f"{count} rows" for count in ROWS)], list(rows.values()))
 
 

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from edgekit.cli.console import print_table
 from edgekit.evaluate import timing
-from edgekit.judge import latency
+from edgekit.judge import budget
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets.onnx.passes import qdq
@@ -142,7 +142,7 @@ def _row(name: str) -> tuple[str, ...]:
         fp32, int8 = _made(spec, place)
         runtimes = {"fp32": OrtRuntime(fp32), "int8": OrtRuntime(int8)}
         timed = timing.measure(runtimes, spec.random(0), seconds=SECONDS)
-        ratio = latency.ratio(timed, "fp32", "int8")
+        ratio = budget.ratio(timed, "fp32", "int8")
         sizes = (f"{fp32.stat().st_size:,}", f"{int8.stat().st_size:,}")
         medians = tuple(f"{timed[kind].percentile(50):.2f}" for kind in runtimes)
         return (name, str(side), *sizes, *medians, f"{ratio.value:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}")

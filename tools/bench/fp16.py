@@ -25,7 +25,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.evaluate import timing
-from edgekit.judge import latency
+from edgekit.judge import budget
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline import run
@@ -88,7 +88,7 @@ def _compare(spec: ModelSpec, built: Path, folder: Path, others: dict[str, Conve
         noise = _answers(runtimes[name], shown).astype(np.float64) - right
         power = float((noise**2).mean())
         decibels = 10 * np.log10(float((right.astype(np.float64) ** 2).mean()) / power) if power else float("inf")
-        ratio = latency.ratio(timed, "fp32", name)
+        ratio = budget.ratio(timed, "fp32", name)
         casts = sum(node.op_type == "Cast" for node in onnx.load(paths[name]).graph.node)
         facts = (f"{paths[name].stat().st_size:,}", f"{casts}", f"{np.abs(noise).max():.2e}", f"{decibels:.1f}")
         speed = (f"{ratio.value:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}")

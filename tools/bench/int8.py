@@ -24,7 +24,7 @@ import onnx
 from edgekit.artifact.store import read_artifact
 from edgekit.cli.console import print_table
 from edgekit.evaluate import timing
-from edgekit.judge import latency, metrics, verdict
+from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.limits import INT8
 from edgekit.judge.verdict import score_tolerance
 from edgekit.model.sources import resolve_model
@@ -104,7 +104,7 @@ def _print(spec: ModelSpec, models: Mapping[str, Path], recorded: Path | None) -
     timed = timing.measure(runtimes, spec.random(0), seconds=SECONDS)
     rows = []
     for name, path in models.items():
-        ratio = latency.ratio(timed, "plain fp32", name)
+        ratio = budget.ratio(timed, "plain fp32", name)
         said = (f"{ratio.value:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}")
         size, share = path.stat().st_size, path.stat().st_size / models["onnx"].stat().st_size
         judged = _judged(spec, runtimes[name], recorded) if recorded is not None else ()

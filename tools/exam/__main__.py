@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
+from edgekit.storage.environment import package_digest
 from edgekit.storage.files import digest_file, write_text
-from edgekit.storage.packages import package_digest
 from tools.exam.case import Case
 from tools.exam.models import MODELS
 from tools.exam.sitting import ENTRY, ROOT, Room

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
-from edgekit.model.adapter import flattened, parameters_of, signature
-from edgekit.model.nested import leaves, rebuilt, unique
+from edgekit.model.adapter import flattened, leaves, parameters_of, rebuilt, signature, unique
 
 if TYPE_CHECKING:
     import torch

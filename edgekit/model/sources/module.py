@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
-from edgekit.model.adapter import in_eval, in_float32
+from edgekit.model.adapter import in_eval, in_float32, unique
 from edgekit.model.capture_errors import line_of, sentence
 from edgekit.model.contract import checked, refuse_quantized, refuse_weightless
-from edgekit.model.nested import unique
 from edgekit.model.sources.arguments import arguments_of
 from edgekit.model.spec import SUM, Array, Axis, Input, ModelSpec, Output
 from edgekit.model.words import BATCH, NOTHING, Axes, Words, range_of, require_dimension, require_known

@@ -27,8 +27,7 @@ from edgekit.errors import CaptureError, ModelError, UsageError, reason
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.contract import checked
 from edgekit.model.image_input import check_image, declares_preprocessing, plain
-from edgekit.model.onnx_bodies import bodies, every_node
-from edgekit.model.onnx_check import check_onnx
+from edgekit.model.onnx_check import bodies, check_onnx, every_node
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.onnx_dtypes import in_float32
 from edgekit.model.sources.onnx_pictures import write_with_preprocessing

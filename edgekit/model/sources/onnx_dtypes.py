@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.model.onnx_bodies import bodies
+from edgekit.model.onnx_check import bodies
 
 if TYPE_CHECKING:
     import onnx

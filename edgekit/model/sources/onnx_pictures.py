@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.model.image_input import COLOURS, declares_preprocessing
-from edgekit.model.onnx_bodies import rename
+from edgekit.model.onnx_check import rename
 from edgekit.model.spec import Input
 
 if TYPE_CHECKING:

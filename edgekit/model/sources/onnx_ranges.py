@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.model.onnx_bodies import every_node
+from edgekit.model.onnx_check import every_node
 
 if TYPE_CHECKING:
     import onnx

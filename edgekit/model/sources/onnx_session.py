@@ -25,7 +25,7 @@ import numpy as np
 from edgekit.errors import HostError, ModelError, out_of_memory, reason
 from edgekit.model.onnx_check import check_onnx
 from edgekit.model.spec import Array
-from edgekit.storage import child
+from edgekit.storage import limits as child
 from edgekit.storage.limits import confine, is_confined, limits_of_answer
 
 ENDING = 60.0  # seconds that a process which answers no more takes to end, at the very most

@@ -21,7 +21,7 @@ from edgekit.errors import DependencyError, ExportError
 from edgekit.model import capture_errors as causes
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
-from edgekit.storage import zip_archive as archive
+from edgekit.storage import files as archive
 from edgekit.target import FP32, INT8, About, Exported, Job, Option, Place, Reads, Runtime, Target
 from edgekit_targets.inductor.aoti_runtime import NAME, AotiRuntime
 from edgekit_targets.inductor.half import LIMITS, precision_option, to_half

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
-from edgekit.storage import zip_archive as archive
+from edgekit.storage import files as archive
 from edgekit.target import FP32, FP32_DELEGATED, About, Exported, Job, Place, Runtime, Target
 from edgekit_targets.inductor.cuda_runtime import CPU, CUDA, DECLARED, TorchCudaRuntime
 from edgekit_targets.inductor.half import LIMITS, operator_name, precision_option, to_half

@@ -20,7 +20,7 @@ from edgekit.model.spec import Array
 from edgekit.runtime.input_shapes import arguments, require_names
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Timings
-from edgekit.storage import child, environment
+from edgekit.storage import environment, limits
 from edgekit_targets.litert import answering, frames
 
 CPU, JS = "litert-cpu", "litert-js"
@@ -146,5 +146,5 @@ class Process:
             self._said.seek(0)
             lines = [line.strip() for line in self._said.read().splitlines() if line.strip()]
             last = f"; its last output was: {lines[-1]}" if lines else ""
-            raise ArtifactError(f"{what}: its process died ({child.ending(code)}){last}")
+            raise ArtifactError(f"{what}: its process died ({limits.ending(code)}){last}")
         return content

@@ -18,7 +18,7 @@ from edgekit.errors import ExportError
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.folder import load_model
 from edgekit.model.input_rows import unusual_shapes
-from edgekit.model.onnx_bodies import bodies, every_node
+from edgekit.model.onnx_check import bodies, every_node
 from edgekit.model.shapes import between
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.model.folder import load_model
-from edgekit.storage import zip_archive as archive
+from edgekit.storage import files as archive
 from edgekit.target import FP32, About, Exported, Job, Place, Runtime, Target
 from edgekit_targets.torchscript.compile import compiled, quiet
 from edgekit_targets.torchscript.runtime import TorchScriptRuntime

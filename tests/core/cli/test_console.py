@@ -11,8 +11,7 @@ from edgekit.artifact.result import Measure, Ratio, Verdict
 from edgekit.cli import build_commands
 from edgekit.cli.console import print_table, show_build
 from edgekit.pipeline.outcome import Build, TargetOutcome
-from edgekit.report.next_step import next_commands
-from edgekit.report.recommendation import recommend
+from edgekit.report.recommendation import next_commands, recommend
 from edgekit.report.rows import read_study
 from edgekit.testing import SMALL
 from tests.command import exit_code

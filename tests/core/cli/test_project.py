@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli.project import defaults
+from edgekit.cli.main import defaults
 from edgekit.errors import UsageError
 
 

@@ -8,7 +8,7 @@ import pytest
 from edgekit.artifact.result import Ratio, Timing
 from edgekit.evaluate import timing
 from edgekit.evaluate.timing import Latency
-from edgekit.judge import latency
+from edgekit.judge import budget
 from edgekit.model.spec import Array
 
 INPUTS = {"x": np.zeros((1, 2), np.float32)}
@@ -106,7 +106,7 @@ def test_a_clock_that_stands_still_ends() -> None:
     timed = timing.measure({"candidate": Host().runtime("candidate", 0.0)}, INPUTS, clock=lambda: 0.0)
     assert len(timed["candidate"].milliseconds) == timing.MOST_RUNS
     with pytest.raises(ValueError, match="too coarse"):
-        latency.ratio(timed, "candidate")
+        budget.ratio(timed, "candidate")
 
 
 @pytest.mark.parametrize("runs", [0, timing.MOST_RUNS + 1])
@@ -124,7 +124,7 @@ def test_percentiles_are_those_of_the_runs() -> None:
 
 @pytest.mark.parametrize(("factor", "slower"), [(2.0, True), (0.5, False)])
 def test_a_clear_difference_is_decided(factor: float, slower: bool) -> None:
-    found = latency.ratio(times(Host(1), {"candidate": 0.004 * factor, "onnx": 0.004}, noise=0.2), "onnx")
+    found = budget.ratio(times(Host(1), {"candidate": 0.004 * factor, "onnx": 0.004}, noise=0.2), "onnx")
     assert found.slower is slower
     assert found.value == pytest.approx(1 / factor, rel=0.1)
     assert found.low <= found.value <= found.high
@@ -132,14 +132,14 @@ def test_a_clear_difference_is_decided(factor: float, slower: bool) -> None:
 
 
 def test_what_lies_on_both_sides_of_one_is_not_called_slower() -> None:
-    found = latency.ratio(times(Host(2), {"candidate": 0.0202, "onnx": 0.02}, noise=0.3), "onnx")
+    found = budget.ratio(times(Host(2), {"candidate": 0.0202, "onnx": 0.02}, noise=0.3), "onnx")
     assert found.low < 1 < found.high
     assert not found.slower
 
 
 def test_equal_runtimes_are_rarely_called_slower() -> None:
     pairs = [times(Host(seed), {"candidate": 0.02, "onnx": 0.02}, noise=0.2) for seed in range(40)]
-    same = [latency.ratio(timed, "onnx") for timed in pairs]
+    same = [budget.ratio(timed, "onnx") for timed in pairs]
     assert sum(found.slower for found in same) <= 3  # 2.5 % each
 
 
@@ -150,16 +150,16 @@ def test_a_slow_spell_that_meets_both_changes_nothing() -> None:
         "candidate": Latency("", tuple(4.0 * spell * jitter[0])),
         "onnx": Latency("", tuple(3.0 * spell * jitter[1])),
     }
-    found = latency.ratio(timed, "onnx")
+    found = budget.ratio(timed, "onnx")
     assert found.slower
     assert found.value == pytest.approx(0.75, rel=0.05)
 
 
 def test_rounds_beyond_the_common_ones_do_not_count() -> None:
     timed = {"candidate": Latency("", (2.0,) * 100), "onnx": Latency("", (1.0,) * 100 + (50.0,) * 900)}
-    assert latency.ratio(timed, "onnx").value == 0.5
+    assert budget.ratio(timed, "onnx").value == 0.5
 
 
 def test_the_interval_is_the_same_every_time() -> None:
     timed = times(Host(4), {"candidate": 0.0005, "onnx": 0.0004}, noise=0.5)
-    assert latency.ratio(timed, "onnx") == latency.ratio(timed, "onnx")
+    assert budget.ratio(timed, "onnx") == budget.ratio(timed, "onnx")

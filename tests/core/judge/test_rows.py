@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.evaluate.rows import rows_of
-from edgekit.judge.rows import row_axes, row_names, shape_of
-from edgekit.judge.sketch import PROJECTIONS, sketch
+from edgekit.judge.rows import PROJECTIONS, row_axes, row_names, shape_of, sketch
 from edgekit.model.spec import Output
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto, helper
 
-from edgekit.model.onnx_bodies import every_node, names_read, rename
+from edgekit.model.onnx_check import every_node, names_read, rename
 
 
 def nested(shadow: str) -> onnx.NodeProto:

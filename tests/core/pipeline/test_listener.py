@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.pipeline.listener import DURATIONS, read_durations, remaining, words, write_duration
+from edgekit.pipeline.context import DURATIONS, read_durations, remaining, words, write_duration
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from torch import nn
 
 import edgekit
 from edgekit import Axis, Input, ModelSpec, Output, Part, Parts, registry
-from edgekit.artifact.parts_record import read_parts, write_parts
-from edgekit.artifact.run_record import PARTS
+from edgekit.artifact.run_record import PARTS, read_parts, write_parts
 from edgekit.errors import EdgekitError, ModelError, NotVerifiedHere
 from edgekit.judge import verdict
 from edgekit.judge.limits import FP32

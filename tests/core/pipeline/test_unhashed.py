@@ -17,8 +17,7 @@ from edgekit.artifact.result import Result, Verdict
 from edgekit.artifact.run_record import CACHE, RUN
 from edgekit.errors import ArtifactError
 from edgekit.pipeline import run
-from edgekit.pipeline.context import RunContext
-from edgekit.pipeline.listener import DURATIONS, read_durations
+from edgekit.pipeline.context import DURATIONS, RunContext, read_durations
 from edgekit.report.rows import read_study
 from edgekit.storage.door import sealed
 from edgekit.testing import QuietListener

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from edgekit.errors import RecordError
-from edgekit.judge.sketch import sketch
+from edgekit.judge.rows import sketch
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.reference.answers import WHOLE_ROWS
 from edgekit.reference.batches import EVALUATION

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.manifest import AxisInfo, TensorInfo
-from edgekit.judge.sketch import SUFFIX
+from edgekit.judge.rows import SUFFIX
 from edgekit.model.spec import ModelSpec
 from edgekit.reference.batches import (
     AMPLE_SHAPE,

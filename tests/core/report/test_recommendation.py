@@ -15,9 +15,8 @@ from edgekit.artifact.result import Ratio, Verdict
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
 from edgekit.model.spec import Axis
 from edgekit.report.plots import LIMIT_SCALE, Plot, plot_tradeoffs
-from edgekit.report.recommendation import ANDROID, BROWSER, IOS, SERVER, Recommendation, by_audience, recommend
+from edgekit.report.recommendation import ANDROID, BROWSER, IOS, SERVER, Recommendation, beside, by_audience, recommend
 from edgekit.report.rows import read_study
-from edgekit.report.speed import beside
 from edgekit.report.study import ReportedArtifact, ReportRow, Study
 from edgekit_apps import android, apple
 from tests.core.report.conftest import FP16, FP32, INT8, ORT, ran, timing

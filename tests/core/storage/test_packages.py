@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgekit import registry
-from edgekit.storage.packages import package_digest
+from edgekit.storage.environment import package_digest
 from edgekit.target import Exported, Need, Target
 
 TARGET = "def export(source, out, job): ...\n\n\ndef load(artifact, place): ...\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.storage.packages import package_digest
+from edgekit.storage.environment import package_digest
 from edgekit_matrix.attempt import Task, variables
 from edgekit_matrix.folder import begin, packed, take, unpack
 from edgekit_matrix.ray_crew import work

@@ -23,7 +23,7 @@ from edgekit.cli import doctor
 from edgekit.errors import DependencyError, ExportError, NotVerifiedHere, UsageError
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.report.next_step import next_commands
+from edgekit.report.recommendation import next_commands
 from edgekit.report.rows import read_study
 from edgekit.target import FP32, INT8, Place
 from edgekit.testing import TargetContract

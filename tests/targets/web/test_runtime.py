@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import NotVerifiedHere
-from edgekit.storage.packages import SUFFIXES
+from edgekit.storage.environment import SUFFIXES
 from edgekit_targets.litert import browser as litert
 from edgekit_targets.web import browser
 from tests.chromium import no_chromium

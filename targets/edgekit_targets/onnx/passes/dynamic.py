@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.model.onnx_bodies import bodies
+from edgekit.model.onnx_check import bodies
 from edgekit_targets.onnx.passes import weight_only
 from edgekit_targets.onnx.passes.graph import copied, graph_pass, set_nodes, set_weights
 from edgekit_targets.onnx.passes.groups import groups, nodes_of

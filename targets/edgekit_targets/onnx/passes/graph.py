@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from edgekit.errors import ExportError, reason
-from edgekit.model.onnx_bodies import names_read
+from edgekit.model.onnx_check import names_read
 
 if TYPE_CHECKING:
     import onnx

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.model.onnx_bodies import names_read
+from edgekit.model.onnx_check import names_read
 from edgekit.model.spec import Array
 from edgekit_targets.onnx.passes import weight_only
 from edgekit_targets.onnx.passes.conv_chain import Chain, chain, convolutions

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.model.onnx_bodies import names_read
+from edgekit.model.onnx_check import names_read
 from edgekit_targets.onnx.passes.graph import copied, graph_pass, readers, set_nodes
 
 if TYPE_CHECKING:

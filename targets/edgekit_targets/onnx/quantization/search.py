@@ -24,8 +24,8 @@ from edgekit.model.shapes import between
 from edgekit.model.spec import ModelSpec
 from edgekit.reference.batches import Batch
 from edgekit.runtime.processor import int8_arithmetic
+from edgekit.storage.environment import package_digest
 from edgekit.storage.files import digest_text
-from edgekit.storage.packages import package_digest
 from edgekit_targets.onnx.passes import qdq
 from edgekit_targets.onnx.passes.groups import groups, multiplications, nodes_of
 from edgekit_targets.onnx.passes.quant_config import METHODS, Activation, Method, ObservedRange, QuantConfig
