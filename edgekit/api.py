@@ -23,7 +23,7 @@ from edgekit.errors import UsageError
 from edgekit.model.parts import Parts
 from edgekit.model.spec import Evaluation, ModelSpec
 from edgekit.model.words import Given
-from edgekit.pipeline import given_model, parts, run
+from edgekit.pipeline import composite_run, given_model, run
 from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.context import FreshInputs
 from edgekit.pipeline.further_places import first_that_holds
@@ -148,7 +148,7 @@ def export(
         def of_whole(part: str, spec: ModelSpec, names: tuple[str, ...]) -> Build:
             return one(given_model.signed(spec, None, author, licence), root / part, names)
 
-        return parts.export(whole, wanted, root, of_whole, given_model.factory_name(model))
+        return composite_run.export(whole, wanted, root, of_whole, given_model.factory_name(model))
     spec = given_model.signed(given_model.completed(found, beside, reference, said), name, author, licence)
     words = {"axes": texts(axes), "inputs": texts(inputs), "outputs": texts(outputs)}
     folders = {"data": data, "metric": metric, "calibration": None if callable(calibration) else calibration}
@@ -250,7 +250,7 @@ def verify(
     if not whole:
         return one(folder)
     again = given_model.parts_of_factory if trust_build and not criteria.places else None
-    return parts.verify(folder, only, one, public is not None, again)
+    return composite_run.verify(folder, only, one, public is not None, again)
 
 
 def pack(

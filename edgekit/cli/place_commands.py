@@ -136,7 +136,7 @@ def add(
 def list_() -> None:
     """Show which environments there are, where they lie, and what is missing."""
     from edgekit.cli.console import print_table
-    from edgekit.cli.doctor import environments
+    from edgekit.cli.target_commands import environments
 
     rows = [(name, str(environment.folder(name)), state) for name, state in environments().items()]
     print_table(("environment", "folder", "state"), rows)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import platform
+import tempfile
 from dataclasses import asdict
+from importlib import metadata, util
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from edgekit import doors, registry
 from edgekit.cli.arguments import Json, print_json
 from edgekit.cli.completion import target_names
 from edgekit.cli.help import epilog
+from edgekit.errors import EdgekitError, UsageError
+from edgekit.hosts import process
+from edgekit.pipeline.asked import not_installed
+from edgekit.reference.record import host
+from edgekit.runtime.processor import int8_arithmetic
+from edgekit.storage import environment
 
 
 @epilog("Examples:\n\n`edgekit targets`\n\n`edgekit targets onnx-int8-static`\n\n`edgekit targets --json`")
@@ -41,8 +52,6 @@ def targets(
 @epilog("Example: `edgekit doctor --json`")
 def doctor(as_json: Json = False) -> None:
     """Show versions, devices, and what can be exported and verified on this host."""
-    from edgekit.cli.doctor import examine
-
     facts = examine()
     if as_json:
         print_json(facts)
@@ -51,3 +60,83 @@ def doctor(as_json: Json = False) -> None:
 
     for title, rows in facts.items():
         print_table((title, ""), [(str(name), str(value)) for name, value in rows.items()])
+
+
+LIBRARIES = ("edgekit", "torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "coremltools", "executorch")
+
+
+def examine() -> dict[str, dict[str, str]]:
+    """Titles -> names -> what was found."""
+    import torch
+
+    versions = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
+    cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none visible to PyTorch"
+    targets, broken = registry.loadable()
+    states = broken | dict.fromkeys(targets, "installed") | not_installed(targets)
+    return {
+        "versions": versions,
+        "host": host() | {"cuda device": cuda, "int8 arithmetic": int8_arithmetic()},
+        "targets": dict(sorted(states.items())),
+        "places": {name: _place(name) for name in doors.places.entries()},
+        "environments": environments(),
+    }
+
+
+def environments() -> dict[str, str]:
+    """The environments of `edgekit env add`, and the state of each."""
+    return {
+        name: "ready" if environment.ready(name) else f"not here: {environment.command(name)}"
+        for name in environment.LOCKED
+    }
+
+
+def _place(name: str) -> str:
+    """Whether artifacts can be judged there, or what is missing."""
+    try:
+        runtime = doors.places.find(name)
+    except UsageError as error:
+        return f"broken: {error}"
+    if runtime.status:
+        return str(doors.resolve(runtime.status)())
+    if util.find_spec(runtime.library) is None:
+        return f"needs {runtime.library}: {runtime.install}"
+    provider = runtime.settings.get("provider")
+    if provider is not None:
+        import onnxruntime
+
+        if provider not in onnxruntime.get_available_providers():
+            return f"this ONNX Runtime has no {provider}: {runtime.install}, or name a host: {name}@ssh:USER@HOST"
+        try:
+            process.call(provider_started, {"settings": dict(runtime.settings)})
+        except EdgekitError as missing:
+            return f"{missing}: {runtime.install}, or name a host: {name}@ssh:USER@HOST"
+    return "ready"
+
+
+def provider_started(settings: dict[str, str], progress: process.Progress) -> dict[str, object]:
+    """Run a product of two matrices by a provider of ONNX Runtime, in a worker.
+
+    Raises:
+        NotVerifiedHere: If it cannot start.
+        ArtifactError: If it fails.
+    """
+    import numpy as np
+    from onnx import TensorProto, helper
+
+    from edgekit.runtime.ort_session import OrtSession
+
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 8]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "x"], ["y"])], "started", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        path = Path(folder) / "started.onnx"
+        path.write_bytes(model.SerializeToString())
+        OrtSession(path, settings).run({"x": np.eye(8, dtype=np.float32)})
+    return {}
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
+from edgekit import metrics
 from edgekit.errors import EdgekitError, ModelError
-from edgekit.model.input_rows import runs_of
-from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.model.spec import SUM, Array, Evaluation, Input, ModelSpec
 
-BATCH = "batch"
 Made = TypeVar("Made")
 
 
@@ -179,3 +179,116 @@ def _call(what: str, function: Callable[[], Made]) -> Made:
     except Exception as error:
         first = str(error).strip().splitlines()[:1]
         raise ModelError(f"{what} raised {type(error).__name__}: {' '.join(first)}") from error
+
+
+BATCH = "batch"
+Shape = tuple[int | str, ...]
+"""As an input declares it; a string names an axis."""
+FIRST: Shape = (BATCH,)
+"""What is said of an input whose first axis is the batch."""
+
+
+def unusual_shapes(inputs: Iterable[Input]) -> dict[str, Shape]:
+    """The shapes of the inputs whose first axis is neither the batch nor of size 1, by name."""
+    return {i.name: i.shape for i in inputs if i.shape[:1] not in (FIRST, (1,)) or BATCH in i.shape[1:]}
+
+
+def stacked(runs: Iterable[Array]) -> Array:
+    """An input of several runs in one array."""
+    return np.concatenate([np.atleast_1d(array) for array in runs])
+
+
+def run_of(array: Array, number: int, runs: int, shape: Shape) -> Array:
+    """One run's input out of a stacked array of so many runs."""
+    if not shape:
+        return np.asarray(array[number])
+    step = len(array) // max(runs, 1)
+    return array[number * step : (number + 1) * step]
+
+
+def runs_of(array: Array, numbers: Sequence[int], runs: int) -> Array:
+    """Some of the runs of a stacked array, stacked."""
+    step = len(array) // max(runs, 1)
+    return array[[number * step + k for number in numbers for k in range(step)]]
+
+
+def rows_in(array: Array, rows: Sequence[int], shape: Shape) -> Array:
+    """Some rows of an input as one run takes it."""
+    return np.take(array, list(rows), shape.index(BATCH)) if BATCH in shape else array
+
+
+def one_run(arrays: Sequence[Array], shape: Shape) -> Array:
+    """An input of several runs of a row each as one run takes it: without a batch it is the first one's."""
+    return np.concatenate(arrays, shape.index(BATCH)) if BATCH in shape else arrays[0]
+
+
+def usual_sizes(inputs: Mapping[str, Array], shapes: Mapping[str, Shape], runs: int) -> dict[str, int]:
+    """Sizes of the named axes beside the batch in stacked inputs.
+
+    Args:
+        inputs: By name, stacked.
+        shapes: Declared shapes by name.
+        runs: How many runs there are.
+    """
+    return {
+        axis: size
+        for name, shape in shapes.items()
+        if name in inputs
+        for axis, size in zip(shape, run_of(inputs[name], 0, runs, shape).shape, strict=False)
+        if isinstance(axis, str) and axis != BATCH and SUM not in axis
+    }
+
+
+SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safetensors"}
+COUNT = 300
+"""Calibration samples that are taken where there are more, and that travel: a full search asks for as many."""
+
+
+def write_sets(spec: ModelSpec, folder: Path, which: Collection[str] = tuple(SETS)) -> dict[str, Any]:
+    """Write the sets that a model has of these; returns what config.json says of them."""
+    sets = {
+        "evaluation": evaluation_of(spec) if "evaluation" in which else None,
+        "calibration": calibration_of(spec, COUNT) if "calibration" in which else None,
+    }
+    found = {name: samples for name, samples in sets.items() if samples is not None}
+    for name, samples in found.items():
+        _write_set(samples, folder / SETS[name])
+    return {name: _described(samples) for name, samples in found.items()}
+
+
+def with_sets(spec: ModelSpec, folder: Path, described: Mapping[str, Any]) -> ModelSpec:
+    """A model with the sets that travelled with it."""
+    sets: dict[str, Any] = {name: _reader(folder / SETS[name], each) for name, each in described.items()}
+    return replace(spec, **sets, brought=frozenset(sets))
+
+
+def _write_set(samples: Evaluation, path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    arrays = {f"inputs/{name}": np.ascontiguousarray(array) for name, array in samples.inputs.items()}
+    if samples.truth is not None:
+        arrays["truth"] = np.ascontiguousarray(samples.truth)
+    save_file(arrays, path)
+
+
+def _described(samples: Evaluation) -> dict[str, Any]:
+    names, captions = list(samples.names), list(samples.captions)
+    words = samples.metric.words if isinstance(samples.metric, metrics.Named) else ""
+    return {"names": names, "captions": captions, "metric_name": samples.metric_name, "metric": words}
+
+
+def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation]:
+    def read() -> Evaluation:
+        from safetensors.numpy import load_file
+
+        arrays: dict[str, Array] = load_file(path)
+        return Evaluation(
+            inputs={n.removeprefix("inputs/"): a for n, a in arrays.items() if n.startswith("inputs/")},
+            names=tuple(described["names"]),
+            captions=tuple(described["captions"]),
+            truth=arrays.get("truth"),
+            metric=metrics.named(described["metric"]) if described["metric"] else None,
+            metric_name=described["metric_name"],
+        )
+
+    return read

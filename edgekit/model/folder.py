@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CheckpointError, ModelError
 from edgekit.model import own_operators
-from edgekit.model.kept_sets import SETS, with_sets, write_sets
+from edgekit.model.evaluation_set import SETS, with_sets, write_sets
 from edgekit.model.program import Capture, holds_program, read_captured, write_captured
 from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, declaration, model_files, read_config
 from edgekit.model.sources import checkpoint, factory, restore, runs_no_code

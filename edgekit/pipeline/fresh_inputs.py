@@ -32,15 +32,14 @@ from edgekit.judge import metrics
 from edgekit.judge.metrics import Comparison
 from edgekit.judge.rows import row_axes
 from edgekit.judge.verdict import judge
-from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.evaluation_set import BATCH, evaluation_of
 from edgekit.model.folder import load_model
-from edgekit.model.input_rows import BATCH
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import worker
 from edgekit.pipeline.context import FreshInputs, RunContext
 from edgekit.pipeline.judge_step import Units, compared, units_of
-from edgekit.reference.answers import answerable, answered
 from edgekit.reference.batches import RESIZED, Batch, BatchSource
+from edgekit.reference.record import answerable, answered
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.target import Place, Runtime

@@ -17,10 +17,19 @@ from edgekit.evaluate.rows import Axes
 from edgekit.judge.rows import PLACES, SUFFIX
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, ModelSpec, Output
-from edgekit.reference.answers import aligned, answered, kept, without
 from edgekit.reference.batches import Batch, inputs_digest, same_inputs
 from edgekit.reference.info import INFO, ReferenceInfo, read_info
-from edgekit.reference.record import NOISE_ROWS, Subject, measured_noise, record, subject_of
+from edgekit.reference.record import (
+    NOISE_ROWS,
+    Subject,
+    aligned,
+    answered,
+    kept,
+    measured_noise,
+    record,
+    subject_of,
+    without,
+)
 from edgekit.reference.store import Reference, declaration, read_reference, recorded_outputs, write_reference
 from edgekit.target import silent
 

@@ -30,9 +30,17 @@ from edgekit import metrics
 from edgekit.errors import DataError, reason, suggestion
 from edgekit.judge.verdict import FEW_ROWS
 from edgekit.model.adapter import named_outputs, to_tensors
-from edgekit.model.evaluation_set import calibration_of, evaluation_of, metric_values, rows_of
-from edgekit.model.input_rows import BATCH, run_of, runs_of, stacked
-from edgekit.model.kept_sets import COUNT
+from edgekit.model.evaluation_set import (
+    BATCH,
+    COUNT,
+    calibration_of,
+    evaluation_of,
+    metric_values,
+    rows_of,
+    run_of,
+    runs_of,
+    stacked,
+)
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.pictures import in_size, pixels_of
 

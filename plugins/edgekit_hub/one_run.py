@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.model.input_rows import BATCH
+from edgekit.model.evaluation_set import BATCH
 from edgekit.model.parts import Parts, Session
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit_hub.decoder import PAIRS, PART, files_of, padded, prompts

@@ -14,9 +14,9 @@ import numpy as np
 from edgekit import registry
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import EdgekitError
-from edgekit.hosts.ort_places import FP32
 from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import Array, ModelSpec
+from edgekit.records import FP32
 from edgekit.runtime.cuda_graph import captured
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.processor import threads

@@ -16,22 +16,19 @@ import shutil
 import tempfile
 import weakref
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgekit.errors import CaptureError, ModelError, UsageError, reason
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.contract import checked
-from edgekit.model.image_input import check_image, declares_preprocessing, plain
-from edgekit.model.onnx_check import bodies, check_onnx, every_node
+from edgekit.model.image_input import COLOURS, check_image, declares_preprocessing, plain
+from edgekit.model.onnx_check import bodies, check_onnx, every_node, rename
 from edgekit.model.sources.checkpoint import slug
-from edgekit.model.sources.onnx_dtypes import in_float32
-from edgekit.model.sources.onnx_pictures import write_with_preprocessing
-from edgekit.model.sources.onnx_ranges import range_of_integers
 from edgekit.model.sources.onnx_session import Session, open_session
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.model.words import BATCH, NOTHING, Span, Words, range_of, require_dimension, require_known
@@ -40,8 +37,8 @@ if TYPE_CHECKING:
     import onnx
     import torch
 
+
 FILE = "model.onnx"
-COLOURS = 3
 RANDOM = (
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
 )  # fmt: skip
@@ -359,3 +356,154 @@ def _single(tensor: onnx.TensorProto) -> int | bool | None:
         return None
     value = numpy_helper.to_array(tensor).reshape(-1)[0].item()
     return bool(value) if tensor.data_type == TensorProto.BOOL else int(value)
+
+
+NAMES_A_DTYPE = ("to", "dtype", "output_dtype")
+"""Attributes of operators that hold the number of a dtype."""
+
+
+def in_float32(model: onnx.ModelProto) -> bool:
+    """Bring a graph to float32 where what it takes or gives is float16 or float64, and say whether that was so."""
+    from onnx import TensorProto
+
+    ports = {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
+    if not (others := ports & {TensorProto.FLOAT16, TensorProto.DOUBLE}):
+        return False
+    graphs = [model.graph]
+    nodes = [node for function in model.functions for node in function.node]
+    values = [value for function in model.functions for value in function.value_info]
+    while graphs or nodes:
+        for node in nodes:
+            _of_node(node, others)
+        graphs += [body for node in nodes for body in bodies(node)]
+        nodes = []
+        if graphs:
+            graph = graphs.pop()
+            nodes = list(graph.node)
+            values += [*graph.input, *graph.output, *graph.value_info]
+            _of_tensors(graph.initializer, others)
+    for value in values:
+        if value.type.tensor_type.elem_type in others:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    return True
+
+
+def _of_node(node: onnx.NodeProto, others: Iterable[int]) -> None:
+    from onnx import TensorProto
+
+    for attribute in node.attribute:
+        _of_tensors(_tensors(attribute), others)
+        if attribute.name in NAMES_A_DTYPE and attribute.i in others:
+            attribute.i = TensorProto.FLOAT
+
+
+def _tensors(attribute: onnx.AttributeProto) -> Iterator[onnx.TensorProto]:
+    yield from attribute.tensors
+    if attribute.HasField("t"):
+        yield attribute.t
+
+
+def _of_tensors(tensors: Iterable[onnx.TensorProto], others: Iterable[int]) -> None:
+    from onnx import numpy_helper
+
+    for tensor in tensors:
+        if tensor.data_type in others:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
+
+
+MOVES = frozenset(("Cast", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"))
+"""Operators whose first input's integers are their output's."""
+
+
+def range_of_integers(graph: onnx.GraphProto, name: str) -> tuple[int, int] | None:
+    """The least and the largest integer that all readers of an input take; None where none of them tells it."""
+    nodes = [*every_node(graph)]
+    constants = {one.name: [*one.dims] for one in graph.initializer}
+    values: dict[str, Any] = {one.name: one for one in graph.initializer if len(one.raw_data) <= 8}
+    for node in nodes:
+        for value in (attribute.t for attribute in node.attribute if node.op_type == "Constant"):
+            constants[node.output[0]], values[node.output[0]] = [*value.dims], value
+    found = []
+    waiting, seen = [name], {name}
+    while waiting:
+        value = waiting.pop()
+        for node in nodes:
+            if value not in node.input:
+                continue
+            if node.op_type in MOVES and node.input[0] == value and node.output[0] not in seen:
+                seen.add(node.output[0])
+                waiting.append(node.output[0])
+            elif (rows := _rows(node, value, constants, values)) is not None:
+                found.append(rows - 1)
+    return (0, min(found)) if found else None
+
+
+def _rows(node: onnx.NodeProto, value: str, shapes: dict[str, list[int]], values: dict[str, Any]) -> int | None:
+    """How many rows or classes a node chooses among by these integers."""
+    from onnx import numpy_helper
+
+    if len(node.input) < 2:
+        return None
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+    if node.op_type == "Gather" and node.input[1] == value and shapes.get(node.input[0]):
+        return int(shapes[node.input[0]][axis])
+    if node.op_type == "OneHot" and node.input[0] == value and node.input[1] in values:
+        return int(np.ravel(numpy_helper.to_array(values[node.input[1]]))[0])
+    return None
+
+
+def write_with_preprocessing(graph: onnx.ModelProto, named: Iterable[tuple[str, Input]], path: Path) -> None:
+    """Write the graph with the preprocessing of its pictures in front.
+
+    Args:
+        graph: The file's; it is changed.
+        named: The graph's inputs, by their names there, as they are declared.
+        path: Where to write.
+    """
+    for name, i in named:
+        if declares_preprocessing(i):
+            _prepend(graph.graph, name, i)
+    path.write_bytes(graph.SerializeToString(deterministic=True))
+
+
+def _prepend(graph: onnx.GraphProto, name: str, i: Input) -> None:
+    inside = f"{name}_preprocessed"
+    for node in graph.node:
+        rename(node, {name: inside})
+    for output in graph.output:
+        if output.name == name:
+            output.name = inside
+    if i.layout == "NHWC":
+        value = next(each for each in graph.input if each.name == name).type.tensor_type.shape
+        sizes = [type(value.dim[0])() for _ in value.dim]
+        for new, old in zip(sizes, (value.dim[place] for place in (0, 3, 1, 2)), strict=True):
+            new.CopyFrom(old)
+        del value.dim[:]
+        value.dim.extend(sizes)
+    nodes = list(_nodes(graph, name, inside, i))
+    rest = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *rest])
+
+
+def _nodes(graph: onnx.GraphProto, name: str, inside: str, i: Input) -> Iterator[onnx.NodeProto]:
+    from onnx import helper, numpy_helper
+
+    def constant(what: str, values: Sequence[float] | Sequence[int], shape: tuple[int, ...], dtype: str) -> str:
+        array = np.array(values, dtype).reshape(shape)
+        graph.initializer.append(numpy_helper.from_array(array, f"{name}_{what}"))
+        return f"{name}_{what}"
+
+    row = (1, COLOURS, 1, 1)
+    steps: list[tuple[str, list[str], dict[str, Any]]] = []
+    if i.channels == "BGR":
+        steps.append(("Gather", [constant("order", (2, 1, 0), (COLOURS,), "int64")], {"axis": 1}))
+    if i.mean or i.std:
+        steps.append(("Sub", [constant("mean", i.mean or (0.0,) * COLOURS, row, i.dtype)], {}))
+        steps.append(("Div", [constant("std", i.std or (1.0,) * COLOURS, row, i.dtype)], {}))
+    if i.layout == "NHWC":
+        steps.append(("Transpose", [], {"perm": (0, 2, 3, 1)}))
+    for number, (operator, constants, attributes) in enumerate(steps):
+        given = name if number == 0 else f"{inside}_{number}"
+        made = inside if number == len(steps) - 1 else f"{inside}_{number + 1}"
+        yield helper.make_node(operator, [given, *constants], [made], **attributes)

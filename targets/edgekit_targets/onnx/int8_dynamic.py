@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.evaluation_set import evaluation_of, unusual_shapes
 from edgekit.model.folder import load_model
-from edgekit.model.input_rows import unusual_shapes
 from edgekit.model.onnx_check import bodies, every_node
 from edgekit.model.shapes import between
 from edgekit.runtime.ort import OrtRuntime

@@ -16,8 +16,7 @@ from types import FrameType
 from typing import Any
 
 from edgekit.model.adapter import to_tensors
-from edgekit.model.evaluation_set import evaluation_of
-from edgekit.model.input_rows import runs_of
+from edgekit.model.evaluation_set import evaluation_of, runs_of
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, ModelSpec
 from edgekit_targets.torchscript import determinism

@@ -8,13 +8,13 @@ import onnxruntime
 import pytest
 
 from edgekit import registry
-from edgekit.cli import doctor
+from edgekit.cli import target_commands
 from edgekit.target import Need
 
 
 def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "LIBRARIES", ("numpy", "a-library-that-nobody-has"))
-    versions = doctor.examine()["versions"]
+    monkeypatch.setattr(target_commands, "LIBRARIES", ("numpy", "a-library-that-nobody-has"))
+    versions = target_commands.examine()["versions"]
     assert versions == {
         "python": platform.python_version(),
         "numpy": metadata.version("numpy"),
@@ -24,7 +24,7 @@ def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_host_says_what_results_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEKIT_THREADS", "3")
-    found = doctor.examine()["host"]
+    found = target_commands.examine()["host"]
     assert found["threads"] == "3"
     assert {"processor", "instruction sets", "system", "cuda device", "int8 arithmetic"} <= set(found)
     assert all(found.values())
@@ -42,23 +42,23 @@ def test_each_target_is_installed_or_says_what_it_needs(monkeypatch: pytest.Monk
     monkeypatch.setattr(
         registry, "missing", lambda target: (need,) if target is registry.find("coreml") else real(target)
     )
-    found = doctor.examine()["targets"]
+    found = target_commands.examine()["targets"]
     assert list(found) == sorted(registry.available())
     assert "pip install 'edgekit[coreml]'" in found["coreml"]
     assert found["onnx"] == "installed"
 
 
 def test_a_provider_that_is_there_and_cannot_start_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert doctor.examine()["places"]["ort"] == "ready"
+    assert target_commands.examine()["places"]["ort"] == "ready"
     real = onnxruntime.get_available_providers()
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*real, "TensorrtExecutionProvider"])
-    said = doctor.examine()["places"]["ort-tensorrt"]
+    said = target_commands.examine()["places"]["ort-tensorrt"]
     assert "TensorrtExecutionProvider" in said
     assert "TensorRT's libraries, or name a host" in said
 
 
 def test_the_phone_on_the_cable_is_not_verified_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    said = doctor.examine()["places"]["adb"]
+    said = target_commands.examine()["places"]["adb"]
     assert said.startswith("needs adb: apt-get install adb")
     assert said.endswith("not verified here: no phone has run it")

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from edgekit.errors import UsageError
-from edgekit.model.evaluation_set import calibration_of
+from edgekit.model.evaluation_set import calibration_of, write_sets
 from edgekit.model.folder import load_model, save_model
-from edgekit.model.kept_sets import write_sets
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Axis, Evaluation

@@ -11,9 +11,9 @@ from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import AxisInfo, Manifest
 from edgekit.model.spec import Array, Output
 from edgekit.pipeline.judge_step import Units, compared, sample_of, sampled
-from edgekit.reference.answers import kept
 from edgekit.reference.batches import EVALUATION, STRESS, Batch, applicable_batches
 from edgekit.reference.info import ReferenceInfo
+from edgekit.reference.record import kept
 from edgekit.reference.store import Reference
 from edgekit.target import FP32, Place
 from tests.answers import OUTPUTS, answer

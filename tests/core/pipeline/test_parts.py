@@ -23,9 +23,9 @@ from edgekit.errors import EdgekitError, ModelError, NotVerifiedHere
 from edgekit.judge import verdict
 from edgekit.judge.limits import FP32
 from edgekit.model.parts import Driver, Session
+from edgekit.pipeline import composite_run as whole
 from edgekit.pipeline import given_model
-from edgekit.pipeline import parts as whole
-from edgekit.pipeline.driven import answered, driven
+from edgekit.pipeline.composite_run import answered, driven
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory
 from edgekit.reference.batches import batches_for

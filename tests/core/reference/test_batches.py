@@ -13,6 +13,7 @@ from edgekit.reference.batches import (
     EVALUATION,
     GRID,
     LEVELLED,
+    LEVELS,
     PHOTOGRAPHS,
     RESIZED,
     STRESS,
@@ -25,7 +26,6 @@ from edgekit.reference.batches import (
     stress_batch,
 )
 from edgekit.reference.pictures import resized
-from edgekit.reference.variations import LEVELS
 from tests.core.reference.small_spec import evaluation, made, spec
 
 

@@ -12,10 +12,9 @@ import torch
 from edgekit.errors import RecordError
 from edgekit.judge.rows import sketch
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.reference.answers import WHOLE_ROWS
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, read_info
-from edgekit.reference.record import record_reference
+from edgekit.reference.record import WHOLE_ROWS, record_reference
 from edgekit.reference.store import read_reference, recorded_outputs
 from edgekit.testing import small_model
 

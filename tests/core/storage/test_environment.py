@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgekit import registry
-from edgekit.cli import doctor
+from edgekit.cli import target_commands
 from edgekit.errors import DependencyError, UsageError
 from edgekit.storage import environment
 from edgekit.storage.environment import LITERT
@@ -35,7 +35,7 @@ def made(folder: Path, lock: str) -> None:
 def test_one_that_is_not_there_is_named_with_its_command(folder: Path) -> None:
     with pytest.raises(DependencyError, match=f"no environment 'litert' in '{folder}': edgekit env add litert"):
         environment.python(LITERT)
-    assert doctor.environments()[LITERT] == "not here: edgekit env add litert"
+    assert target_commands.environments()[LITERT] == "not here: edgekit env add litert"
     with pytest.raises(DependencyError, match="target 'litert' needs litert_torch: edgekit env add litert"):
         registry.require("litert", registry.find("litert"))
 

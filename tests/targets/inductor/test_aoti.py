@@ -19,7 +19,7 @@ import torch
 
 import edgekit
 from edgekit.artifact.store import commit, read_artifact
-from edgekit.cli import doctor
+from edgekit.cli import target_commands
 from edgekit.errors import DependencyError, ExportError, NotVerifiedHere, UsageError
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
@@ -222,7 +222,7 @@ def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch:
     said = "needs a C.. compiler, and there is no 'no-such-compiler': apt-get install g.."
     with pytest.raises(DependencyError, match=said):
         phone_models.made(aoti.TARGET, "aoti", phone_models.pooled(), tmp_path)
-    assert "no-such-compiler" in doctor.examine()["targets"]["aoti"]
+    assert "no-such-compiler" in target_commands.examine()["targets"]["aoti"]
 
 
 class PaddedColumns(torch.nn.Module):

@@ -15,16 +15,24 @@ import numpy as np
 
 from edgekit.artifact.option import Option
 from edgekit.errors import CalibrationError
-from edgekit.model.evaluation_set import calibration_of, evaluation_of
-from edgekit.model.input_rows import BATCH, Shape, runs_of, stacked, unusual_shapes
-from edgekit.model.kept_sets import COUNT as COUNT
+from edgekit.model.evaluation_set import BATCH, Shape, calibration_of, evaluation_of, runs_of, stacked, unusual_shapes
+from edgekit.model.evaluation_set import COUNT as COUNT
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
-from edgekit.reference.batches import REAL_STEP, RESIZED, Batch, stress_batch
+from edgekit.reference.batches import (
+    CONDITIONED,
+    REAL_STEP,
+    RESIZED,
+    Batch,
+    batch_of,
+    changed_rows,
+    fits,
+    photograph_rows,
+    stress_batch,
+)
 from edgekit.reference.dataset import LEAST as LEAST
 from edgekit.reference.dataset import read_folder, refuse_shared
 from edgekit.reference.pictures import fitted, photographs
-from edgekit.reference.variations import CONDITIONED, batch_of, changed_rows, fits, photograph_rows
 
 SHIPPED = Path(__file__).parent / "photographs"
 OF_SHIPPED = (

@@ -19,8 +19,8 @@ from edgekit.judge.deviation import spreads
 from edgekit.judge.limits import INT8, TASK_DROP, TASK_DROP_WORST, Tolerance
 from edgekit.judge.verdict import score_tolerance
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.reference.answers import answered
 from edgekit.reference.batches import EVALUATION, Batch
+from edgekit.reference.record import answered
 from edgekit.runtime import ort
 from edgekit_targets.onnx.passes import saturation
 from edgekit_targets.onnx.quantization.calibration import Samples

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import ExportError
-from edgekit.model.input_rows import FIRST
+from edgekit.model.evaluation_set import FIRST
 from edgekit.model.spec import Array
 from edgekit.runtime import ort
 from edgekit_targets.onnx.passes.quant_config import Method, ObservedRange
