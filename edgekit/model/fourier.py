@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.model.complex_numbers import Block, Blocks, Run, as_blocks, narrowed, part, spread
+from edgekit.model import complex_numbers  # whose module imports this one: its names are there once both are
 
 if TYPE_CHECKING:
     import torch
+
+    from edgekit.model.complex_numbers import Blocks, Run
 
 LARGEST = 1 << 23
 """Numbers in a table, 34 MB: of 1,448 complex values or 2,895 real ones, or of longer ones with few coefficients."""
@@ -99,7 +101,7 @@ class Transforms:
         def transform(
             x: Any, size: Any = None, axes: Any = None, norm: str | None = None, *, paired: Any, read: Any = ()
         ) -> Any:
-            x = as_blocks(x) if paired[0] else x if x.is_floating_point() else x.float()
+            x = complex_numbers.as_blocks(x) if paired[0] else x if x.is_floating_point() else x.float()
             plan = axes_of(name, len(x.shape), size, axes)
             # the axis with half of the coefficients is the first one of real numbers, and the last one to them
             for axis, length in plan if inverse else plan[::-1]:
@@ -142,12 +144,12 @@ class Transforms:
 
     def _along(self, x: Any, axis: int, wave: Wave, read: tuple[Run, ...]) -> Any:
         """One axis: from real numbers to blocks, from blocks to blocks, or from blocks to real numbers."""
-        if not isinstance(x, Blocks):
-            x = narrowed(x, axis, 0, min(x.shape[axis], wave.ins))
+        if not isinstance(x, complex_numbers.Blocks):
+            x = complex_numbers.narrowed(x, axis, 0, min(x.shape[axis], wave.ins))
             values = self._product(x, axis, wave, (0, x.shape[axis]), read, pairs=False)
-            return spread(Block(values), x.shape, axis, wave.outs, read)
-        x = part(x, axis, 0, min(x.shape[axis], wave.ins))
-        x = x if x.blocks else as_blocks(x.whole())
+            return complex_numbers.spread(complex_numbers.Block(values), x.shape, axis, wave.outs, read)
+        x = complex_numbers.part(x, axis, 0, min(x.shape[axis], wave.ins))
+        x = x if x.blocks else complex_numbers.as_blocks(x.whole())
         to_real = wave.inverse and wave.half
         sums: dict[Any, torch.Tensor] = {}
         for block in x.along(axis) if to_real else x.blocks:
@@ -157,8 +159,11 @@ class Transforms:
             sums[others] = sums[others] + values if others in sums else values
         if to_real:
             return sums[()]
-        parts = [spread(Block(v, dict(runs)), x.shape, axis, wave.outs, read) for runs, v in sums.items()]
-        return Blocks(parts[0].shape, tuple(block for each in parts for block in each.blocks))
+        parts = [
+            complex_numbers.spread(complex_numbers.Block(v, dict(runs)), x.shape, axis, wave.outs, read)
+            for runs, v in sums.items()
+        ]
+        return complex_numbers.Blocks(parts[0].shape, tuple(block for each in parts for block in each.blocks))
 
     def _product(
         self, x: torch.Tensor, axis: int, wave: Wave, rows: Run, columns: tuple[Run, ...], *, pairs: bool
