@@ -78,7 +78,9 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("edgekit-export")
+        from edgekit.errors import DISTRIBUTION
+
+        return version(DISTRIBUTION)
     if name == "metrics":
         return import_module("edgekit.metrics")
     if name not in _HOMES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgekit.doors import Command, Panel, PlaceRuntime, Source
+from edgekit.errors import install_command
 
 
 def _command(name: str, panel: Panel, summary: str, module: str, function: str = "") -> Command:
@@ -69,5 +70,5 @@ TF32 = _place("the same as it is by default, with TF32", {"provider": CUDA, "pro
 TENSORRT_ENGINES = _place(
     "ONNX Runtime on an NVIDIA GPU, in engines that TensorRT builds there, which no GPU has run yet",
     {"provider": TENSORRT},
-    hint="pip install 'edgekit-export[gpu]', and TensorRT's libraries",
+    hint=f"{install_command('gpu')}, and TensorRT's libraries",
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 NO_LIBRARY = pytest.mark.skipif(
-    util.find_spec("model_signing") is None, reason="no model-signing: pip install 'edgekit[sign]'"
+    util.find_spec("model_signing") is None, reason="no model-signing: pip install -e '.[sign]'"
 )
 
 

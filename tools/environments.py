@@ -48,7 +48,7 @@ def _tried(place: Path, python: str, pins: list[str]) -> tuple[list[str], bool]:
     own = place / "venv" / "bin" / "python"
     _run(place, python, "-m", "venv", str(place / "venv"))
     _run(place, str(own), "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(place), str(ROOT))
-    wheel = next(place.glob("edgekit-*.whl"))
+    wheel = next(place.glob("edgekit_export-*.whl"))
     _run(place, str(own), "-m", "pip", "install", "--quiet", f"{wheel}[cpu]", *FOR_TESTS, *pins)
     versions = json.loads(_run(place, str(own), "-c", VERSIONS).stdout)
     exported = _run(place, str(own), "-m", "edgekit", "export", "arr-coc-tiny", "--json", check=False)

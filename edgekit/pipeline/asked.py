@@ -11,7 +11,7 @@ from edgekit import registry
 from edgekit.artifact.option import as_text
 from edgekit.artifact.run_record import AskedTarget, RunRecord, earlier_run, write_run
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ArtifactError
+from edgekit.errors import DISTRIBUTION, ArtifactError
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.target import Target
 
@@ -53,7 +53,7 @@ def started(command: str) -> RunRecord:
     from importlib.metadata import version
 
     began = datetime.now(UTC).isoformat(timespec="seconds")
-    return RunRecord(command=command, edgekit=version("edgekit"), began=began)
+    return RunRecord(command=command, edgekit=version(DISTRIBUTION), began=began)
 
 
 def ended(root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left_out: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import ArtifactError, DependencyError, ModelError
+from edgekit.errors import ArtifactError, DependencyError, ModelError, install_command
 from edgekit.model.onnx_check import check_onnx
 from edgekit.runtime.ort_session import OrtSession
 
@@ -70,10 +70,10 @@ def require_onnxruntime() -> None:
     if len(found) == 2:
         raise DependencyError(
             "both onnxruntime and onnxruntime-gpu are installed and overwrite each other: "
-            "pip uninstall onnxruntime onnxruntime-gpu, then pip install 'edgekit[cpu]' or 'edgekit[gpu]'"
+            f"pip uninstall onnxruntime onnxruntime-gpu, then {install_command('cpu')} or {install_command('gpu')}"
         )
     if not found:
-        raise DependencyError("ONNX Runtime is not installed: pip install 'edgekit[cpu]' or 'edgekit[gpu]'")
+        raise DependencyError(f"ONNX Runtime is not installed: {install_command('cpu')}, or {install_command('gpu')}")
 
 
 def _installed(name: str) -> bool:

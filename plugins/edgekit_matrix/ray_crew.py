@@ -15,7 +15,7 @@ from pathlib import Path
 from platform import node
 from typing import Any
 
-from edgekit.errors import DependencyError, UsageError, reason
+from edgekit.errors import DependencyError, UsageError, install_command, reason
 from edgekit.storage.environment import package_digest
 from edgekit.storage.files import scratch
 from edgekit_matrix.attempt import Ended, LostError, Processes, Task
@@ -46,7 +46,7 @@ class Cluster:
         try:
             import ray
         except ImportError as error:
-            raise DependencyError("a Ray cluster needs ray: pip install 'edgekit[ray]'") from error
+            raise DependencyError(f"a Ray cluster needs ray: {install_command('ray')}") from error
         _require_head(address)
         self._ray, self._seeds, self._running = ray, dict[Path, Any](), dict[Future[Any], Any]()
         own: dict[str, Any] = {"num_cpus": jobs * threads} if address == LOCAL else {}

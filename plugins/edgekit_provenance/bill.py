@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.run_record import MODEL, REFERENCE
-from edgekit.errors import DependencyError
+from edgekit.errors import DISTRIBUTION, DependencyError, install_command
 from edgekit.model.records import WEIGHTS, read_config
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.batches import EVALUATION, PHOTOGRAPHS
@@ -44,7 +44,7 @@ def require_library() -> None:
         import cyclonedx.output.json
     except ImportError as error:
         raise DependencyError(
-            f"a bill of materials needs cyclonedx-python-lib ({error}): pip install 'edgekit[sign]'"
+            f"a bill of materials needs cyclonedx-python-lib ({error}): {install_command('sign')}"
         ) from error
     del cyclonedx
 
@@ -86,7 +86,7 @@ def bill_text(config: Mapping[str, Any], recorded: ReferenceInfo, made: Iterable
     from cyclonedx.output.json import JsonV1Dot6
 
     artifacts = tuple(made)
-    tools = {"edgekit": _version("edgekit"), **{n: v for one in artifacts for n, v in one.export.tools.items()}}
+    tools = {"edgekit": _version(DISTRIBUTION), **{n: v for one in artifacts for n, v in one.export.tools.items()}}
     model, data = _model(config, recorded), [_data(b) for b in recorded.batches if b.name in (EVALUATION, PHOTOGRAPHS)]
     parts = [_artifact(one, str(config["licence"])) for one in artifacts]
     bom = Bom(

@@ -23,7 +23,7 @@ from edgekit.artifact.result import RESULT
 from edgekit.artifact.run_record import MODEL, NOT_MADE, PROGRAM, REFERENCE, RUN, read_run
 from edgekit.artifact.signed import Signed, artifact_digest, results_digest
 from edgekit.artifact.store import MANIFEST, read_artifact
-from edgekit.errors import ArtifactError, DependencyError, UsageError
+from edgekit.errors import ArtifactError, DependencyError, UsageError, install_command
 from edgekit.model import records
 from edgekit.pipeline.outcome import Build
 from edgekit.reference import info
@@ -217,7 +217,7 @@ def _no_key(path: Path, kind: str, hint: str) -> UsageError:
 
 
 def _lacking(error: ImportError) -> DependencyError:
-    return DependencyError(f"signatures need model-signing ({error}): pip install 'edgekit[sign]'")
+    return DependencyError(f"signatures need model-signing ({error}): {install_command('sign')}")
 
 
 def _own_files(folder: Path) -> Collection[str]:

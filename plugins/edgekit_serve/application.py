@@ -22,7 +22,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from edgekit.errors import ArtifactError, EdgekitError
+from edgekit.errors import DISTRIBUTION, ArtifactError, EdgekitError
 from edgekit.model.spec import Array
 from edgekit_serve import forms, measurements, protocol
 from edgekit_serve.errors import LeftError, NotReadyError, RefusedError, SlowClientError, TooLargeError
@@ -90,7 +90,7 @@ def application(models: Models, limits: Limits, every: float = 2.0) -> FastAPI:
             await looking
         await models.close()
 
-    app = FastAPI(title="edgekit", version=metadata.version("edgekit"), lifespan=lifespan, redoc_url=None)
+    app = FastAPI(title="edgekit", version=metadata.version(DISTRIBUTION), lifespan=lifespan, redoc_url=None)
     _add_health(app, state)
     _add_models(app, state)
     _add_inference(app, state)

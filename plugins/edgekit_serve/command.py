@@ -12,7 +12,7 @@ import typer
 from edgekit.cli.arguments import DEFAULT_BUILD, Key, TrustBuild
 from edgekit.cli.completion import among, target_names
 from edgekit.cli.help import epilog
-from edgekit.errors import DependencyError, UsageError
+from edgekit.errors import DependencyError, UsageError, install_command
 
 if TYPE_CHECKING:
     from edgekit_serve.models import Models
@@ -116,4 +116,4 @@ def _require_libraries() -> None:
     from importlib.util import find_spec
 
     if missing := [name for name in NEEDS if find_spec(name) is None]:
-        raise DependencyError(f"serving needs {missing[0]}: pip install 'edgekit[serve]'")
+        raise DependencyError(f"serving needs {missing[0]}: {install_command('serve')}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgekit.errors import DependencyError, EdgekitError, HostError, UsageError, did_you_mean, reason
+from edgekit.errors import DependencyError, EdgekitError, HostError, UsageError, did_you_mean, install_command, reason
 from edgekit.storage.door import LARGEST_RECORD, MissingError, RefusedError
 from edgekit.storage.files import aside, sweep, write_bytes
 from edgekit.storage.host_errors import told
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 LIBRARIES = {
-    "s3": "pip install 'edgekit[s3]'",
+    "s3": install_command("s3"),
     "gs": "pip install gcsfs",
     "az": "pip install adlfs",
     "hf": "pip install huggingface_hub",

@@ -83,7 +83,7 @@ def test_a_factory_function_is_exported_and_its_artifact_described(built: Build)
 
 def test_the_manifest_names_what_made_it_with_versions(built: Build) -> None:
     tools = read_artifact(built["onnx"].path).export.tools
-    for name in ("edgekit", "torch", "onnx", "onnxscript", "onnx-ir", "numpy"):
+    for name in ("edgekit-export", "torch", "onnx", "onnxscript", "onnx-ir", "numpy"):
         assert tools[name] == version(name).partition("+")[0]
     assert list(tools) == sorted(tools)
     assert "coremltools" not in tools
@@ -267,7 +267,7 @@ def test_targets_are_described() -> None:
 
 
 def test_the_public_names() -> None:
-    assert edgekit.__version__ == version("edgekit")
+    assert edgekit.__version__ == version("edgekit-export")
     assert dir(edgekit) == sorted(edgekit.__all__)
     for name in edgekit.__all__:
         assert getattr(edgekit, name) is not None

@@ -111,13 +111,14 @@ def test_pages_name_files_commands_and_sections_that_exist(page: str) -> None:
 
 
 def test_pages_say_how_edgekit_is_really_installed() -> None:
-    """No index has it: the first command is that of a checkout, and what names `edgekit` adds to what is installed."""
+    """No index has it: commands are those of a checkout, and a wheel is named by its distribution."""
     for page in ("README.md", "docs/index.md"):
         text = (ROOT / page).read_text()
         assert "on no package index yet" in text
-        commands = re.findall(r"pip install (-e '\.\[[\w,]+\]'|'edgekit\[[\w,]+\]')", text)
+        commands = re.findall(r"pip install ((?:-c \S+ )?-e '\.\[[\w,]+\]'|'edgekit-export\[[\w,]+\]')", text)
         assert commands[0].startswith("-e"), page
-    assert not re.search(r"pip install edgekit\b", "".join(path.read_text() for path in (ROOT / "docs").glob("*.md")))
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")):
+        assert not re.search(r"pip install '?edgekit(?![-\w])", path.read_text()), path
 
 
 def test_the_readme_tells_the_figures_of_the_benchmarks() -> None:

@@ -1,4 +1,5 @@
 import importlib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -6,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgekit import registry
-from edgekit.errors import DependencyError, UsageError
+from edgekit.errors import DependencyError, UsageError, install_command
 from edgekit.judge.limits import FP32
 from edgekit.runtime.protocol import Runtime
 from edgekit.target import Bundle, Exported, Job, Need, Place, Target
@@ -97,7 +98,7 @@ def test_two_packages_with_one_name_break_only_that_name(plug_in: Path) -> None:
     ("source", "declared", "sentence"),
     [
         ("import sys; sys.exit('bye')", "edgekit_broken:TARGET", "cannot be imported: SystemExit: bye"),
-        ("TARGET = 3", "edgekit_broken", "names no attribute: declare it as module:TARGET"),
+        ("TARGET = 3", "edgekit_broken", "names no attribute: declare it as module:RECORD"),
     ],
 )
 def test_whatever_a_package_does_breaks_only_its_target(
@@ -152,7 +153,7 @@ def test_impossible_sources_are_refused() -> None:
 
 def test_a_missing_library_is_named_with_its_extra() -> None:
     needy = target(needs=(Need("json", "cpu"), Need("no_such_library", "coreml")))
-    with pytest.raises(DependencyError, match=r"target 'x' needs no_such_library: pip install 'edgekit\[coreml\]'"):
+    with pytest.raises(DependencyError, match=re.escape(f"'x' needs no_such_library: {install_command('coreml')}")):
         registry.require("x", needy)
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.docs.blocks import ROOT
 
-nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install 'edgekit[test]'")
-nbformat = pytest.importorskip("nbformat", reason="needs nbformat: pip install 'edgekit[test]'")
+nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install -e '.[test]'")
+nbformat = pytest.importorskip("nbformat", reason="needs nbformat: pip install -e '.[test]'")
 NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
 TIMES = re.compile(r"[\d.]+ ms|<caption>.*?</caption>")
 """What differs between two runs or two hosts: latencies, whose CPU was the reference."""

@@ -20,7 +20,7 @@ from edgekit.artifact.metric import METRICS
 from edgekit.cli.main import app
 from tests.docs.blocks import ROOT
 
-pytest.importorskip("mkdocs", reason="needs mkdocs: pip install 'edgekit[docs]'")
+pytest.importorskip("mkdocs", reason="needs mkdocs: pip install -e '.[docs]'")
 LOADED = re.compile(r"<(?:script|img|iframe|source)[^>]* src=\"?([^\" >]+)|<link[^>]* href=\"?([^\" >]+)")
 IN_CSS = re.compile(r"(?:url\(|@import )[\"']?(https?:[^\"')]+)")
 

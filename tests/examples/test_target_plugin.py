@@ -52,7 +52,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
-    edgekit_wheel, plugin_wheel = (str(next(wheels.glob(f"{name}-*.whl"))) for name in ("edgekit", "edgekit_onnx_json"))
+    edgekit_wheel, plugin_wheel = (
+        str(next(wheels.glob(f"{name}-*.whl"))) for name in ("edgekit_export", "edgekit_onnx_json")
+    )
     install = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
     if os.environ.get("EDGEKIT_SLOW"):
         subprocess.run(

@@ -83,8 +83,8 @@ def test_the_sample_finds_what_assets_wrote(tmp_path: Path) -> None:
 
 def errors(source: bytes) -> list[str]:
     """Where tree-sitter's Swift grammar finds no sense."""
-    swift = pytest.importorskip("tree_sitter_swift", reason="no Swift grammar: pip install 'edgekit[test]'")
-    tree_sitter = pytest.importorskip("tree_sitter", reason="no parser: pip install 'edgekit[test]'")
+    swift = pytest.importorskip("tree_sitter_swift", reason="no Swift grammar: pip install -e '.[test]'")
+    tree_sitter = pytest.importorskip("tree_sitter", reason="no parser: pip install -e '.[test]'")
     tree = tree_sitter.Parser(tree_sitter.Language(swift.language())).parse(source)
 
     def walk(node: object) -> Iterator[str]:

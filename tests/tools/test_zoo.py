@@ -31,7 +31,7 @@ SAMPLE = (("gru", "onnx"), *(MORE if os.environ.get("EDGEKIT_SLOW") else ()))
 
 
 def test_public_architectures_are_verified_and_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("coremltools", reason="no coremltools: pip install 'edgekit[coreml]'")
+    pytest.importorskip("coremltools", reason="no coremltools: pip install -e '.[coreml]'")
     monkeypatch.syspath_prepend(str(ROOT))
     monkeypatch.chdir(ROOT)
     with environment(VARIABLES):

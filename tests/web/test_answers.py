@@ -54,7 +54,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     In the slow mode that very command; else without INT8, and nothing is judged.
     """
-    transformers = pytest.importorskip("transformers", reason="no transformers: pip install 'edgekit[test]'")
+    transformers = pytest.importorskip("transformers", reason="no transformers: pip install -e '.[test]'")
     import torch
 
     folder = tmp_path_factory.mktemp("answers")

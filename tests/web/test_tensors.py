@@ -85,7 +85,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text encoder of the zoo."""
-    pytest.importorskip("transformers", reason="no transformers: pip install 'edgekit[test]'")
+    pytest.importorskip("transformers", reason="no transformers: pip install -e '.[test]'")
     spec = resolve_model("tools.zoo.words:clip_text")
     return unjudged(spec, tmp_path_factory.mktemp("encoder"), ("web",), FP32)
 

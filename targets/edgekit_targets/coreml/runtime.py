@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 import mil_interpreter
-from edgekit.errors import ArtifactError, DependencyError, NotVerifiedHere, UsageError
+from edgekit.errors import ArtifactError, DependencyError, NotVerifiedHere, UsageError, install_command
 from edgekit.model.spec import Array, Input, Output
 from edgekit.runtime.protocol import Runtime
 from mil_interpreter.records import Package
@@ -140,7 +140,7 @@ def _errors() -> Iterator[None]:
     except mil_interpreter.InputError as error:
         raise UsageError(str(error)) from error
     except ModuleNotFoundError as error:
-        raise DependencyError("reading a Core ML package needs coremltools: pip install 'edgekit[coreml]'") from error
+        raise DependencyError(f"reading a Core ML package needs coremltools: {install_command('coreml')}") from error
 
 
 def _on_macos() -> bool:

@@ -13,7 +13,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit.errors import DependencyError, ExportError
+from edgekit.errors import DependencyError, ExportError, install_command
 from edgekit.runtime.logs import silent
 from edgekit.target import Option
 from edgekit_targets.executorch import runtime
@@ -105,7 +105,7 @@ def _partitioner(name: str) -> Partitioner:
         from executorch.backends.apple.coreml.compiler import CoreMLBackend
         from executorch.backends.apple.coreml.partition import CoreMLPartitioner
     except ImportError as error:
-        raise DependencyError(f"executorch.backend=coreml needs {error.name}: pip install 'edgekit[coreml]'") from error
+        raise DependencyError(f"executorch.backend=coreml needs {error.name}: {install_command('coreml')}") from error
     specs = CoreMLBackend.generate_compile_specs(
         minimum_deployment_target=coremltools.target.iOS17, compute_precision=coremltools.precision.FLOAT16
     )

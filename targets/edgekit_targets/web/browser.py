@@ -18,7 +18,7 @@ import numpy as np
 
 from edgekit.artifact.manifest import TensorInfo
 from edgekit.artifact.store import MANIFEST, read_artifact
-from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError
+from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, install_command
 from edgekit.model.image_input import pixels_of
 from edgekit.model.spec import Array
 from edgekit.runtime.protocol import Timings
@@ -39,7 +39,7 @@ QUIET = (
 )
 SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-unsafe-swiftshader")
 SCRIPT = Path(__file__).with_name("browser.js")
-NO_PLAYWRIGHT = "Playwright is not installed: pip install 'edgekit[web]'"
+NO_PLAYWRIGHT = f"Playwright is not installed: {install_command('web')}"
 PATIENCE = 900_000  # ms for one run: SwiftShader takes minutes for the largest shapes of the grid
 
 EXACT = 1e-3

@@ -9,6 +9,7 @@ import pytest
 
 from edgekit import registry
 from edgekit.cli import target_commands
+from edgekit.errors import install_command
 from edgekit.target import Need
 
 
@@ -44,7 +45,7 @@ def test_each_target_is_installed_or_says_what_it_needs(monkeypatch: pytest.Monk
     )
     found = target_commands.examine()["targets"]
     assert list(found) == sorted(registry.available())
-    assert "pip install 'edgekit[coreml]'" in found["coreml"]
+    assert install_command("coreml") in found["coreml"]
     assert found["onnx"] == "installed"
 
 

@@ -44,7 +44,7 @@ def test_whatever_is_read_is_taken_or_refused(kind: str, tmp_path: Path) -> None
 
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes minutes: set EDGEKIT_SLOW=1")
 @pytest.mark.skipif(util.find_spec("atheris") is None, reason="no atheris: pip install atheris")
-@pytest.mark.skipif(util.find_spec("coremltools") is None, reason="no coremltools: pip install 'edgekit[coreml]'")
+@pytest.mark.skipif(util.find_spec("coremltools") is None, reason="no coremltools: pip install -e '.[coreml]'")
 @pytest.mark.parametrize("kind", PACKAGED)
 def test_whatever_is_in_a_core_ml_package_is_taken_or_refused(kind: str, tmp_path: Path) -> None:
     seeds = tmp_path / "seeds"

@@ -261,7 +261,7 @@ def test_weights_of_a_class_of_their_own_are_plain_ones(tmp_path: Path) -> None:
         try:
             from torchao.quantization import Int8WeightOnlyConfig, quantize_
         except ImportError:
-            pytest.skip("needs torchao: pip install 'edgekit[executorch]'")
+            pytest.skip("needs torchao: pip install -e '.[executorch]'")
         net = nn.Sequential(nn.Linear(64, 32)).eval()
         quantize_(net, Int8WeightOnlyConfig())
     spec = spec_of_module(net, torch.ones(1, 64))

@@ -16,7 +16,7 @@ from edgekit_targets.coreml import convert
 from edgekit_targets.coreml.runtime import open_package
 from mil_interpreter import write_package
 
-pytest.importorskip("coremltools", reason="no coremltools: pip install 'edgekit[coreml]'")
+pytest.importorskip("coremltools", reason="no coremltools: pip install -e '.[coreml]'")
 
 
 NAMES = ("lstm", "gru", "both", "either", "difference", "prelu", "where", "pooled", "larger", "placed")

@@ -56,7 +56,7 @@ def test_a_decomposition_serves_onnx_too(tmp_path: Path) -> None:
 
 def test_a_translation_serves_onnx_alone_and_the_others_say_what_is_missing(tmp_path: Path) -> None:
     for package in ("executorch", "coremltools"):
-        pytest.importorskip(package, reason="no executorch or coremltools: pip install 'edgekit[executorch,coreml]'")
+        pytest.importorskip(package, reason="no executorch or coremltools: pip install -e '.[executorch,coreml]'")
     assert exported("translated", ("onnx",), tmp_path)["onnx"].status == "verified"
     spec = resolve_model("tests.own_operators:translated")
     for name in ("torchscript", "executorch", "coreml"):

@@ -19,7 +19,7 @@ from edgekit.model.spec import Array
 from edgekit_targets.executorch import graph as graphs
 
 with warnings.catch_warnings(action="ignore"):
-    NEEDS = "needs executorch: pip install 'edgekit[executorch]'"
+    NEEDS = "needs executorch: pip install -e '.[executorch]'"
     pt2e = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e", reason=NEEDS)
     xnnpack = pytest.importorskip("executorch.backends.xnnpack.quantizer.xnnpack_quantizer", reason=NEEDS)
 

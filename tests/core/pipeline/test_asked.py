@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.artifact.run_record import AskedTarget, earlier_run, read_run
+from edgekit.errors import install_command
 from edgekit.pipeline import asked
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.target import FP32, Need, Place, Target
@@ -68,4 +69,4 @@ def test_what_is_not_installed_says_how_to_install_it() -> None:
         places=(place,),
         needs=(Need("no_such_library", "extra"),),
     )
-    assert asked.not_installed({"one": target}) == {"one": "needs no_such_library: pip install 'edgekit[extra]'"}
+    assert asked.not_installed({"one": target}) == {"one": f"needs no_such_library: {install_command('extra')}"}

@@ -18,7 +18,7 @@ SCHEMA = Path(__file__).with_name("junit.xsd")
 
 
 def fits(text: str) -> None:
-    schema = pytest.importorskip("xmlschema", reason="validates JUnit files: pip install 'edgekit[test]'")
+    schema = pytest.importorskip("xmlschema", reason="validates JUnit files: pip install -e '.[test]'")
     schema.XMLSchema(str(SCHEMA)).validate(text)
 
 

@@ -71,7 +71,7 @@ def write(builder: Any) -> tuple[str, Page]:
 def test_every_target_that_was_asked_has_its_state(filled: Any) -> None:
     asked = {
         "onnx-fp16": AskedTarget(status="failed", error="target 'onnx-fp16' failed: out of memory"),
-        "litert": AskedTarget(status="not installed", error="needs litert: pip install 'edgekit[litert]'"),
+        "litert": AskedTarget(status="not installed", error="needs litert: pip install 'edgekit-export[litert]'"),
         "onnx": AskedTarget(status="verified"),
     }
     record = RunRecord(command="edgekit export net.onnx", edgekit="0.1.0", began="2026-02-03T04:05:06+00:00")
@@ -81,7 +81,7 @@ def test_every_target_that_was_asked_has_its_state(filled: Any) -> None:
     assert "7 of 12 verdicts are verified; 1 is rejected" in said
     assert "1 is failed, 1 is not installed" in said
     assert "out of memory" in said
-    assert "needs litert: pip install 'edgekit[litert]'" in said
+    assert "needs litert: pip install 'edgekit-export[litert]'" in said
     assert "Made by edgekit 0.1.0 on 2026-02-03 04:05 UTC with edgekit export net.onnx" in said
     found = json.loads((filled.folder / "report.json").read_text())
     assert found["run"]["command"] == "edgekit export net.onnx"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from edgekit.errors import ArtifactError, DependencyError
+from edgekit.errors import ArtifactError, DependencyError, install_command
 from edgekit.runtime import ort
 from tests.targets.onnx.passes import graphs
 
@@ -85,7 +86,7 @@ def test_inner_tensors_can_be_seen_and_the_graph_is_not_changed() -> None:
 @pytest.mark.parametrize(
     ("installed", "sentence"),
     [
-        ((), r"ONNX Runtime is not installed: pip install 'edgekit\[cpu\]' or 'edgekit\[gpu\]'"),
+        ((), re.escape(f"ONNX Runtime is not installed: {install_command('cpu')}, or {install_command('gpu')}")),
         (("onnxruntime", "onnxruntime-gpu"), r"overwrite each other: pip uninstall onnxruntime onnxruntime-gpu"),
     ],
 )

@@ -102,7 +102,7 @@ def test_versions_are_those_of_edgekit_and_of_what_a_target_declares() -> None:
     from importlib.metadata import version
 
     found = registry.versions(registry.find("coreml"))
-    for name in ("edgekit", "torch", "numpy", "onnx", "coremltools"):
+    for name in ("edgekit-export", "torch", "numpy", "onnx", "coremltools"):
         assert found[name] == version(name).partition("+")[0], name
     others = registry.versions(registry.find("onnx"))
     assert {"onnxruntime", "onnxscript"} <= others.keys()

@@ -295,7 +295,7 @@ class Masked(nn.Module):
 
 
 def test_mnn_answers_through_its_own_classes(phone: Phone, tmp_path: Path) -> None:
-    pytest.importorskip("MNN", reason="no MNN: pip install 'edgekit[mnn]'")
+    pytest.importorskip("MNN", reason="no MNN: pip install -e '.[mnn]'")
     build = unjudged(small_model(), tmp_path, ("onnx", "mnn"))
     found = api.verify(build, places=["adb"], targets=["mnn"], progress="none", trust_build=True)["mnn"]
     assert found.status == "verified", found.reasons

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from edgekit.errors import install_command
 from edgekit_matrix.report import Matrix, read_matrix
 from tests.command import exit_code
 
 ROOT = Path(__file__).parents[3]
-RAY = pytest.mark.skipif(util.find_spec("ray") is None, reason="no ray: pip install 'edgekit[ray]'")
+RAY = pytest.mark.skipif(util.find_spec("ray") is None, reason="no ray: pip install -e '.[ray]'")
 SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 6 minutes: set EDGEKIT_SLOW=1")
 TOY = """targets = ["onnx", "torchscript"]
 [models]
@@ -72,7 +73,7 @@ def test_without_ray_one_sentence_says_what_to_install(
     monkeypatch.syspath_prepend(str(ROOT))
     (tmp_path / "toy.toml").write_text(TOY)
     assert exit_code("matrix", tmp_path / "toy.toml", "--ray", "local", "-o", tmp_path / "out") == 2
-    assert capfd.readouterr().err == "edgekit: a Ray cluster needs ray: pip install 'edgekit[ray]'\n"
+    assert capfd.readouterr().err == f"edgekit: a Ray cluster needs ray: {install_command('ray')}\n"
     assert not (tmp_path / "out").exists()
 
 

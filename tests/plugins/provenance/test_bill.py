@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from importlib import util
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ArtifactError, DependencyError
+from edgekit.errors import ArtifactError, DependencyError, install_command
 from edgekit.model.records import read_config
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.info import read_info
@@ -23,7 +24,7 @@ from tests.manifests import resealed
 from tests.plugins.apps import toy
 
 pytestmark = pytest.mark.skipif(
-    util.find_spec("cyclonedx") is None, reason="no cyclonedx-python-lib: pip install 'edgekit[sign]'"
+    util.find_spec("cyclonedx") is None, reason="no cyclonedx-python-lib: pip install -e '.[sign]'"
 )
 TOOLS = {"torch": "2.13.0+cpu", "onnx": "1.23.2"}
 
@@ -145,7 +146,7 @@ def test_without_the_library_it_is_named_before_an_export_begins(
     for name in [name for name in sys.modules if name.partition(".")[0] == "cyclonedx"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cyclonedx", None)
-    with pytest.raises(DependencyError, match=r"needs cyclonedx-python-lib .*: pip install 'edgekit\[sign\]'"):
+    with pytest.raises(DependencyError, match="needs cyclonedx-python-lib .*: " + re.escape(install_command("sign"))):
         bill.require_library()
     assert exit_code("export", "-t", "onnx", "-o", tmp_path / "build", "--bom") == 2
     assert "cyclonedx-python-lib" in capsys.readouterr().err

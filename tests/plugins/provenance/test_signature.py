@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT, Evidence, Result, Verdict, result_text
 from edgekit.artifact.run_record import RUN, AskedTarget, RunRecord, write_run
 from edgekit.artifact.store import amend, read_artifact
-from edgekit.errors import ArtifactError, DependencyError, EdgekitError, UsageError
+from edgekit.errors import ArtifactError, DependencyError, EdgekitError, UsageError, install_command
 from edgekit.pipeline import run
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.outcome import Build, TargetOutcome
@@ -386,7 +387,7 @@ def test_without_the_library_it_is_named(own: Path, keys: tuple[Path, Path], mon
     for name in [name for name in sys.modules if name.partition(".")[0] == "model_signing"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "model_signing", None)
-    with pytest.raises(DependencyError, match=r"signatures need model-signing .*: pip install 'edgekit\[sign\]'"):
+    with pytest.raises(DependencyError, match="need model-signing .*: " + re.escape(install_command("sign"))):
         signature.signer_of(keys[0])
     with pytest.raises(EdgekitError, match="signatures need model-signing"):
         verified(own, keys[1])

@@ -28,7 +28,7 @@ TARGETS = {"executorch": executorch.TARGET, "executorch-int8": executorch_int8.T
 CLOSE = {"executorch": 1e-4, "executorch-int8": 0.1}
 """Largest difference of an output, as a share of its peak: INT8 here has random weights and random calibration."""
 
-pytest.importorskip("executorch", reason="no ExecuTorch: pip install 'edgekit[executorch]'")
+pytest.importorskip("executorch", reason="no ExecuTorch: pip install -e '.[executorch]'")
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:executorch.*", "ignore::DeprecationWarning:torchao.*"
 )
@@ -236,7 +236,7 @@ def test_another_delegate_takes_its_part_and_is_not_verified_here(
 ) -> None:
     """Should a wheel's runtime have the backend one day, the artifact is judged, and this test is out of date."""
     if backend == "coreml":
-        pytest.importorskip("coremltools", reason="no coremltools: pip install 'edgekit[coreml]'")
+        pytest.importorskip("coremltools", reason="no coremltools: pip install -e '.[coreml]'")
     made = phone_models.made(
         executorch.TARGET, "executorch", phone_models.pooled(), tmp_path, backend=backend, dynamic="none"
     )

@@ -144,7 +144,7 @@ def answers(folder: str, progress: object) -> dict[str, object]:
 
 
 def executorch_needed() -> None:
-    pytest.importorskip("executorch", reason="no ExecuTorch: pip install 'edgekit[executorch]'")
+    pytest.importorskip("executorch", reason="no ExecuTorch: pip install -e '.[executorch]'")
 
 
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 20 seconds: set EDGEKIT_SLOW=1")

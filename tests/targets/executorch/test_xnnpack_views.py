@@ -10,7 +10,7 @@ from tests.targets.captured import Parts, exported
 
 
 def test_views_have_numbers_and_two_permutations_are_one() -> None:
-    pytest.importorskip("executorch", reason="no ExecuTorch: pip install 'edgekit[executorch]'")
+    pytest.importorskip("executorch", reason="no ExecuTorch: pip install -e '.[executorch]'")
     with silent():
         from executorch.exir import to_edge_transform_and_lower
 

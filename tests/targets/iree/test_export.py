@@ -26,8 +26,8 @@ from tests.builds import unjudged
 from tests.targets import tampering
 from tests.targets.onnx.passes.graphs import model
 
-pytest.importorskip("iree.compiler", reason="no IREE: pip install 'edgekit[iree]'")
-pytest.importorskip("iree.runtime", reason="no IREE: pip install 'edgekit[iree]'")
+pytest.importorskip("iree.compiler", reason="no IREE: pip install -e '.[iree]'")
+pytest.importorskip("iree.runtime", reason="no IREE: pip install -e '.[iree]'")
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="the default code is for x86-64: install on such a host"
 )

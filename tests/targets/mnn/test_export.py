@@ -22,7 +22,7 @@ from tests.targets import tampering
 from tests.targets.damage_contract import DamageContract
 from tests.targets.onnx.passes.graphs import model
 
-pytest.importorskip("MNN", reason="no MNN: pip install 'edgekit[mnn]'")
+pytest.importorskip("MNN", reason="no MNN: pip install -e '.[mnn]'")
 
 
 class TestMnn(DamageContract):

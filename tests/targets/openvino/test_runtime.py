@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from edgekit_targets.openvino.runtime import OpenvinoRuntime
 from tests.targets.onnx.passes.graphs import model
 
-pytest.importorskip("openvino", reason="no openvino: pip install 'edgekit[openvino]'")
+pytest.importorskip("openvino", reason="no openvino: pip install -e '.[openvino]'")
 
 
 def test_an_output_behind_a_cast_keeps_its_name(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_a_file_that_hosts_refuse_is_an_error(tmp_path: Path) -> None:
 
 
 def test_compressed_bytes_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    brotli = pytest.importorskip("brotli", reason="no brotli: pip install 'edgekit[web]'")
+    brotli = pytest.importorskip("brotli", reason="no brotli: pip install -e '.[web]'")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "bundle"
     folder.mkdir()

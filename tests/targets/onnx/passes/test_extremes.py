@@ -44,7 +44,7 @@ def int8(graph: onnx.ModelProto, floats: tuple[str, ...] = ()) -> onnx.ModelProt
 
 def apart(graph: onnx.ModelProto, folder: Path) -> float:
     """Largest difference of OpenVINO's answers from ONNX Runtime's, as a share of the largest answer."""
-    pytest.importorskip("openvino", reason="install OpenVINO: pip install 'edgekit[openvino]'")
+    pytest.importorskip("openvino", reason="install OpenVINO: pip install -e '.[openvino]'")
     path = folder / "model.onnx"
     path.write_bytes(graph.SerializeToString())
     x = samples().inputs["x"][:4]

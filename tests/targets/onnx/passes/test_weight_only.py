@@ -135,7 +135,7 @@ def test_inputs_have_the_scales_where_their_weights_differ_most() -> None:
 def test_openvino_takes_the_scales_of_inputs_as_onnx_runtime_does(
     kind: str, shape: tuple[int, int], tmp_path: Path
 ) -> None:
-    pytest.importorskip("openvino", reason="no openvino: pip install 'edgekit[openvino]'")
+    pytest.importorskip("openvino", reason="no openvino: pip install -e '.[openvino]'")
     values = rounded(*shape, deviation=0.05)
     inputs = 1 if "transposed" in kind else 0
     np.moveaxis(values, inputs, 0)[0] *= 1000
