@@ -51,6 +51,10 @@ class Command:
     function: str
     examples: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.panel not in PANELS:
+            raise ValueError(f"no panel '{self.panel}': possible are {', '.join(PANELS)}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Source:

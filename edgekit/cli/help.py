@@ -73,11 +73,12 @@ class Commands(Group):
         function = doors.resolve(record.function)
         if isinstance(function, typer.Typer):
             return get_group(function)
+        examples = "".join(f"\n\n`{example}`" for example in record.examples)
         info = CommandInfo(
             name=cmd_name,
             cls=Command,
             callback=function,
-            epilog=getattr(function, "epilog", None),
+            epilog=getattr(function, "epilog", f"Examples:{examples}" if examples else None),
             rich_help_panel=record.panel,
         )
         return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=MARKUP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import metadata, util
 from pathlib import Path
@@ -15,7 +16,7 @@ from edgekit import doors, registry
 from edgekit.cli.arguments import Json, print_json
 from edgekit.cli.completion import target_names
 from edgekit.cli.help import epilog
-from edgekit.errors import EdgekitError, UsageError
+from edgekit.errors import DISTRIBUTION, EdgekitError, UsageError
 from edgekit.hosts import process
 from edgekit.pipeline.asked import not_installed
 from edgekit.reference.record import host
@@ -62,7 +63,7 @@ def doctor(as_json: Json = False) -> None:
         print_table((title, ""), [(str(name), str(value)) for name, value in rows.items()])
 
 
-LIBRARIES = ("edgekit", "torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "coremltools", "executorch")
+LIBRARIES = (DISTRIBUTION, "torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "coremltools", "executorch")
 
 
 def examine() -> dict[str, dict[str, str]]:
@@ -73,13 +74,27 @@ def examine() -> dict[str, dict[str, str]]:
     cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none visible to PyTorch"
     targets, broken = registry.loadable()
     states = broken | dict.fromkeys(targets, "installed") | not_installed(targets)
-    return {
+    facts = {
         "versions": versions,
         "host": host() | {"cuda device": cuda, "int8 arithmetic": int8_arithmetic()},
         "targets": dict(sorted(states.items())),
         "places": {name: _place(name) for name in doors.places.entries()},
         "environments": environments(),
     }
+    plugins = broken_records(broken)
+    return facts | {"plugins": plugins} if plugins else facts
+
+
+def broken_records(targets: Mapping[str, str]) -> dict[str, str]:
+    """Return why each record that a package declares cannot be used, by its kind and name.
+
+    Args:
+        targets: The same of targets, by name.
+    """
+    broken = {f"target {name}": sentence for name, sentence in targets.items()}
+    for door in (doors.commands, doors.sources, doors.places):
+        broken |= {f"{door.noun} {name}": sentence for name, sentence in door.load_all()[1].items()}
+    return dict(sorted(broken.items()))
 
 
 def environments() -> dict[str, str]:
