@@ -29,7 +29,7 @@ from edgekit.cli.help import epilog
     "`edgekit assets ios build/arr-coc-tiny --into MyApp --check`\n\n"
     "`edgekit assets ios build/arr-coc-tiny --into MyApp --deployment-target 27`\n\n"
     "`edgekit assets ios build/arr-coc-tiny --into MyApp --key release.pub --require-signature`\n\n"
-    "`edgekit assets ios s3://bucket/arr-coc-tiny@production --into MyApp --key release.pub`"
+    "`edgekit assets ios s3://bucket/arr-coc-tiny@0123456789abcdef --into MyApp --key release.pub`"
 )
 def assets(
     platform: Annotated[str, typer.Argument(help="android or ios.", autocompletion=among("android", "ios"))],

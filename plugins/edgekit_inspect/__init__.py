@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from edgekit.doors import Command
+
+if TYPE_CHECKING:
+    from edgekit_inspect.api import explain, profile
+
+__all__ = ["EXPLAIN", "INSPECT", "PROFILE", "explain", "profile"]
 
 EXPLAIN = Command(
     name="explain",
@@ -22,3 +29,11 @@ PROFILE = Command(
     summary="Time a model in each mode, and show what compiling costs.",
     function="edgekit_inspect.profile_command:profile",
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("explain", "profile"):
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from edgekit_inspect import api  # not above: `edgekit --help` reads this module
+
+    return getattr(api, name)

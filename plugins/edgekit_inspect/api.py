@@ -17,8 +17,8 @@ from edgekit.progress import Style, shown
 from edgekit.storage.host_errors import as_sentences
 from edgekit_inspect import attribution
 from edgekit_inspect.attribution import Attribution
-from edgekit_inspect.profile import SECONDS, Request, part_of, write_profile
-from edgekit_inspect.profile import profile as measure
+from edgekit_inspect.profiling import SECONDS, Request, part_of, write_profile
+from edgekit_inspect.profiling import profile as measure
 
 if TYPE_CHECKING:
     from edgekit.api import Model

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from edgekit.doors import Command
+
+if TYPE_CHECKING:
+    from edgekit_stores.api import builds, pull, push
+
+__all__ = ["BUILDS", "PULL", "PUSH", "builds", "pull", "push"]
 
 PUSH = Command(
     name="push",
@@ -22,3 +29,11 @@ BUILDS = Command(
     summary="List the versions of a build in an object store.",
     function="edgekit_stores.commands:builds",
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("builds", "pull", "push"):
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from edgekit_stores import api  # not above: `edgekit --help` reads this module
+
+    return getattr(api, name)

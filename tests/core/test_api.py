@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import edgekit
+import edgekit_inspect
 from edgekit import api
 from edgekit.artifact.result import Result, Verdict
 from edgekit.artifact.store import read_artifact
@@ -201,7 +202,7 @@ def test_an_unknown_progress_names_the_possible_ones(tmp_path: Path) -> None:
 
 def test_images_to_explain_are_at_least_one(built: Build) -> None:
     with pytest.raises(UsageError, match="-1 images cannot be run: give 1 or more"):
-        edgekit.explain(built["onnx"].path, images=-1)
+        edgekit_inspect.explain(built["onnx"].path, images=-1)
 
 
 def test_quantizing_is_an_export_with_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ def test_recording_writes_a_reference_and_refuses_a_device_that_is_none(tmp_path
 
 def test_explaining_what_cannot_be_explained_is_a_sentence(built: Build) -> None:
     with pytest.raises(UsageError, match="is of the target 'onnx': fp16 and INT8 ONNX artifacts can be explained"):
-        edgekit.explain(built["onnx"].path)
+        edgekit_inspect.explain(built["onnx"].path)
 
 
 def test_targets_are_described() -> None:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 from typer.main import get_command
 
+from edgekit import doors
 from edgekit.cli.main import app
 from rendering.markdown import code, table
 
 
 def reference() -> str:
     """A section a command: what it does, its usage, its arguments and options, examples."""
+    return "\n".join(_section(name, command) for name, command in built_in())
+
+
+def built_in() -> Iterator[tuple[str, Any]]:
+    """Yield edgekit's own commands with their names, panel by panel; subcommands follow their group."""
     group: Any = get_command(app)  # click's classes, or typer's own copies of them: versions differ
-    return "\n".join(_section(name, command) for name, command in group.commands.items())
+    context = group.context_class(group)
+    entries = doors.commands.entries()
+    for name in group.list_commands(context):
+        if entries[name].origin == doors.EDGEKIT:
+            command = group.get_command(context, name)
+            yield name, command
+            yield from ((f"{name} {sub}", each) for sub, each in getattr(command, "commands", {}).items())
 
 
 def _section(name: str, command: Any) -> str:

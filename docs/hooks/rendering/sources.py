@@ -16,6 +16,8 @@ from rendering.markdown import first_sentence, table
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = "edgekit"
+BESIDE = ("targets/edgekit_targets", "plugins")
+"""Folders of formats and plugins."""
 
 
 def code(path: str, *names: str) -> str:
@@ -41,17 +43,22 @@ def constants(path: str) -> str:
 
 
 def rooms() -> str:
-    """Every room of the package from the top layer down, with what each file says of itself."""
+    """Every room of the core from the top layer down, each format and each plugin, with a sentence on each file."""
     found = []
     for name in _layers():
         path = ROOT / PACKAGE / name
         if path.is_dir():
-            about = _sentence(path / "__init__.py") or ""
-            rows = [(span(p.relative_to(path).as_posix()), _sentence(p)) for p in _files(path)]
-            found.append(f"## edgekit/{name}\n\n{about}\n\n{table(('file', 'what it is'), rows)}")
+            found.append(_room(path))
         elif (file := path.with_suffix(".py")).is_file() and not name.startswith("_"):
             found.append(f"## edgekit/{name}.py\n\n{_sentence(file)}\n")
-    return "\n".join(found)
+    packages = (path.parent for folder in BESIDE for path in sorted((ROOT / folder).glob("*/__init__.py")))
+    return "\n".join([*found, *map(_room, packages)])
+
+
+def _room(path: Path) -> str:
+    rows = [(span(file.relative_to(path).as_posix()), _sentence(file)) for file in _files(path)]
+    about = _sentence(path / "__init__.py") or ""
+    return f"## {path.relative_to(ROOT).as_posix()}\n\n{about}\n\n{table(('file', 'what it is'), rows)}"
 
 
 def notebook(path: str) -> str:
@@ -74,7 +81,7 @@ def _layers() -> list[str]:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     contract = next(each for each in contracts if each["type"] == "layers")
     names = [name.strip("() ") for layer in contract["layers"] for name in layer.split("|")]
-    return [*names, *contract["exhaustive_ignores"]]
+    return [*names, *contract.get("exhaustive_ignores", [])]
 
 
 def _files(folder: Path) -> list[Path]:

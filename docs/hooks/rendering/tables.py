@@ -9,7 +9,7 @@ from edgekit.artifact import fact
 from edgekit.artifact.metric import METRICS
 from edgekit.artifact.option import as_text
 from edgekit.judge.limits import ALL, SCALED, TABLE, TOLERANCES
-from edgekit.target import Target
+from edgekit.target import Need, Target
 from rendering.markdown import code, first_sentence, table
 
 BUILT_IN = "edgekit"
@@ -63,7 +63,7 @@ def options() -> str:
 def _section(name: str, target: Target) -> str:
     module = importlib.import_module(registry.available()[name].module)
     told = (module.__doc__ or "").strip()
-    needs = ", ".join(dict.fromkeys(code(need.install) for need in target.needs)) or "nothing beyond edgekit itself"
+    needs = ", ".join(dict.fromkeys(code(_install(need)) for need in target.needs)) or "nothing beyond edgekit itself"
     made = f"Made from {code(target.source)}. Needs {needs}. Judged in {_places(target)}."
     rows = [
         (code(f"{name}.{o.name}"), o.kind, code(as_text(o.default)) or "none", o.possible, o.help)
@@ -71,6 +71,11 @@ def _section(name: str, target: Target) -> str:
     ]
     declared = table(("option", "type", "default", "possible", "meaning"), rows) if rows else "It has no options.\n"
     return f"## {name}\n\n{told}\n\n{made}\n\n{declared}"
+
+
+def _install(need: Need) -> str:
+    """Return the command that a reader runs in the checkout; that of this host names its folder."""
+    return f"pip install -e '.[{need.extra}]'" if need.extra and not need.hint else need.install
 
 
 def _built_in() -> dict[str, Target]:

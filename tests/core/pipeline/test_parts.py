@@ -17,6 +17,8 @@ import torch
 from torch import nn
 
 import edgekit
+import edgekit_inspect
+import edgekit_stores
 from edgekit import Axis, Input, ModelSpec, Output, Part, Parts, registry
 from edgekit.artifact.run_record import PARTS, read_parts, write_parts
 from edgekit.errors import EdgekitError, ModelError, NotVerifiedHere
@@ -160,7 +162,7 @@ def test_the_whole_is_driven_with_the_artifacts(made: Build, tmp_path: Path) -> 
         EdgekitError, match=r"holds a model of parts, each a build of its own: name one, as '.*prefill'"
     ):
         edgekit.pack(tmp_path / "tiny", tmp_path / "tiny.zip", places=["openvino"])
-    for one_graph in (edgekit.load, edgekit.explain, read_study, partial(plan, platform=PLATFORM, targets=())):
+    for one_graph in (edgekit.load, edgekit_inspect.explain, read_study, partial(plan, platform=PLATFORM, targets=())):
         with pytest.raises(EdgekitError, match="holds a model of parts"):
             one_graph(tmp_path / "tiny")
     with pytest.raises(EdgekitError, match="holds a model of parts"):
@@ -184,11 +186,11 @@ def test_a_whole_is_pushed_pulled_and_verified_by_its_address(
     (root / "note.txt").write_text("mine")
     (root / "step" / "key.pem").write_text("mine")
     url = f"file://{tmp_path}/store/tiny"
-    sent = edgekit.push(root, url, progress="none")
+    sent = edgekit_stores.push(root, url, progress="none")
     assert sent.left_out == ("note.txt", "step/key.pem")
     assert (sent.index.name, sent.index.verdicts) == ("tiny", {"onnx": "verified"})
 
-    pulled = edgekit.pull(url, into=tmp_path / "into", progress="none").path
+    pulled = edgekit_stores.pull(url, into=tmp_path / "into", progress="none").path
     assert sorted(p.name for p in pulled.iterdir()) == ["parts.json", "prefill", "step"]
     assert edgekit.verify(url, trust_build=True, progress="none")["onnx"].told == "verified"
     step = edgekit.local(f"{sent.address}/step/onnx", progress="none")
@@ -197,8 +199,8 @@ def test_a_whole_is_pushed_pulled_and_verified_by_its_address(
     (pulled / "step" / "cache" / "durations.json").write_text("{}")  # as a run leaves
     record = read_parts(root)
     write_parts(root, record.model_copy(update={"driver": "another:driver"}))
-    edgekit.push(root, url, progress="none")
-    assert read_parts(edgekit.pull(url, into=tmp_path / "into", progress="none").path).driver == "another:driver"
+    edgekit_stores.push(root, url, progress="none")
+    assert read_parts(edgekit_stores.pull(url, into=tmp_path / "into", progress="none").path).driver == "another:driver"
 
     older = {
         n: one.model_copy(update={"artifacts": {**one.artifacts, "step": "0" * 64}})
@@ -206,10 +208,10 @@ def test_a_whole_is_pushed_pulled_and_verified_by_its_address(
     }
     write_parts(root, record.model_copy(update={"targets": older}))
     with pytest.raises(EdgekitError, match=r"the part 'step' in .* is not the 'onnx' that the whole was judged with"):
-        edgekit.push(root, url, progress="none")
+        edgekit_stores.push(root, url, progress="none")
     (root / PARTS).write_text((root / PARTS).read_text().replace("tiny", "tine"))
     with pytest.raises(EdgekitError, match=r"parts\.json' is damaged"):
-        edgekit.push(root, url, progress="none")
+        edgekit_stores.push(root, url, progress="none")
 
 
 def test_a_part_of_a_rejected_whole_is_not_served(made: Build, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import edgekit
+import edgekit_inspect
 from edgekit.artifact.profile import BatchProfile, ModeProfile, Profile, read_profile
 from edgekit.artifact.store import contents
 from edgekit.cli.main import app
@@ -21,7 +22,7 @@ from edgekit.model.folder import load_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit_inspect import compilation
 from edgekit_inspect.modes import COMPILED, EAGER, furthest
-from edgekit_inspect.profile import Request, advice, break_even, part_of, profile
+from edgekit_inspect.profiling import Request, advice, break_even, part_of, profile
 from tests import modules
 from tests.manifests import resealed
 
@@ -164,7 +165,7 @@ class TestBuild:
                 "tests.plugins.matrix.models:wide", targets=("onnx", "torchscript"), output=home, progress="none"
             )
         folder = home / "wide"
-        edgekit.profile(
+        edgekit_inspect.profile(
             folder,
             batches=[2],
             modes=["compiled", "onnx", "torchscript"],
@@ -190,7 +191,9 @@ class TestBuild:
     def test_a_modules_profile_is_not_the_builds(self, build: Path) -> None:
         before = (build / "cache" / "profile.json").read_bytes()
         named = next(name for name, _ in load_model(build / "model").module.named_children())
-        edgekit.profile(build, module=named, modes=["compiled"], seconds=0.01, trust_build=True, progress="none")
+        edgekit_inspect.profile(
+            build, module=named, modes=["compiled"], seconds=0.01, trust_build=True, progress="none"
+        )
         assert (build / "cache" / "profile.json").read_bytes() == before
 
     def test_is_drawn_and_shown_in_the_report(self, build: Path) -> None:

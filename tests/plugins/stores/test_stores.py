@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import edgekit
+import edgekit_stores
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.pipeline.outcome import Build, TargetOutcome
@@ -21,7 +22,7 @@ from tests.keys import NO_LIBRARY, write_keys
 def url(tmp_path: Path, build: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("EDGEKIT_BUILDS", str(tmp_path / "cache"))
     url = f"file://{tmp_path}/store/small"
-    edgekit.push(build, url, progress="none")
+    edgekit_stores.push(build, url, progress="none")
     return url
 
 
@@ -57,21 +58,21 @@ def test_with_a_key_the_build_must_be_signed_by_it(url: str, build: Path, tmp_pa
     private, public = write_keys(tmp_path, "release")
     _, other = write_keys(tmp_path, "other")
     with pytest.raises(ArtifactError, match="is not signed"):
-        edgekit.pull(url, into=tmp_path / "into", key=public, progress="none")
+        edgekit_stores.pull(url, into=tmp_path / "into", key=public, progress="none")
     sign(build, private, "onnx", "onnx-fp16")
-    edgekit.push(build, url, progress="none")
-    edgekit.pull(url, into=tmp_path / "into", key=public, progress="none")
+    edgekit_stores.push(build, url, progress="none")
+    edgekit_stores.pull(url, into=tmp_path / "into", key=public, progress="none")
     with pytest.raises(ArtifactError, match="is by another key"):
-        edgekit.pull(url, into=tmp_path / "into", key=other, progress="none")
+        edgekit_stores.pull(url, into=tmp_path / "into", key=other, progress="none")
 
 
 @NO_LIBRARY
 def test_a_build_with_an_artifact_that_is_not_signed_is_not_taken(url: str, build: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path, "release")
     sign(build, private, "onnx")
-    edgekit.push(build, url, progress="none")
+    edgekit_stores.push(build, url, progress="none")
     with pytest.raises(ArtifactError, match=r"onnx-fp16/manifest.json' is not in the build's signature"):
-        edgekit.pull(url, into=tmp_path / "into", key=public, progress="none")
+        edgekit_stores.pull(url, into=tmp_path / "into", key=public, progress="none")
     assert not (tmp_path / "into").exists()
 
 
