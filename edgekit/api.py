@@ -24,12 +24,11 @@ from edgekit.model.parts import Parts
 from edgekit.model.spec import Evaluation, ModelSpec
 from edgekit.model.words import Given
 from edgekit.pipeline import composite_run, given_model, run
-from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.context import FreshInputs
 from edgekit.pipeline.further_places import first_that_holds
-from edgekit.pipeline.given_model import Calibration, Data, Said, texts
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
+from edgekit.pipeline.request import Calibration, Criteria, EvaluationData, ExportRequest, ModelFacts, names_in
 from edgekit.progress import Style, shown
 from edgekit.reference.dataset import check_folder
 from edgekit.reference.record import record_reference
@@ -47,74 +46,61 @@ DEFAULT_MODEL = "arr-coc-tiny"
 INT8 = "onnx-int8-static"
 
 
-@as_sentences()
+class Fields(TypedDict, total=False):
+    """Fields of the records `facts`, `data` and `criteria` that `export` takes by their own names too."""
+
+    axes: Given
+    inputs: Given
+    outputs: Given
+    task: str
+    weights: str | Path | None
+    ema: bool
+    name: str | None
+    author: str | None
+    licence: str | None
+    evaluation: Evaluation | Callable[[], Evaluation] | None
+    metric: str
+    calibration: Calibration | None
+    reference: str | Path | None
+    places: Iterable[str]
+    budget: Iterable[str]
+
+
 def export(
     model: Model = DEFAULT_MODEL,
     *,
     example: Any = None,
-    axes: Given = None,
-    inputs: Given = None,
-    outputs: Given = None,
     targets: Iterable[str] = (),
-    evaluation: Evaluation | Callable[[], Evaluation] | None = None,
-    data: str | Path | None = None,
-    metric: str = "",
-    calibration: Calibration | None = None,
     output: str | Path = BUILDS,
     options: Mapping[str, Mapping[str, object]] | None = None,
-    task: str = "",
-    reference: str | Path | None = None,
-    weights: str | Path | None = None,
-    ema: bool = False,
-    name: str | None = None,
-    author: str | None = None,
-    licence: str | None = None,
+    facts: ModelFacts = ModelFacts(),
+    data: EvaluationData | str | Path | None = None,
+    criteria: Criteria = Criteria(),
     fresh: bool = False,
-    places: Iterable[str] = (),
-    budget: Iterable[str] = (),
     bom: bool = False,
     sign: str | Path | None = None,
     progress: Style = "auto",
+    **fields: Unpack[Fields],
 ) -> Build:
-    """Export a model, prove each artifact against the reference, and write the report.
+    """Export a model, judge each artifact against the reference, and write the report.
 
     Args:
         model: A preset's name, the path of a checkpoint, of an ONNX file or of a program that `torch.export.save` wrote
             (`model.pt2`), `package.module:factory`, a factory, a `ModelSpec`, a module, or `Parts`. A module defined
             in a notebook or in `__main__` is captured here and travels as its program.
         example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name. Where it has 70
-            different rows or more, and nothing else is given to judge on, they are split as `data` are.
-        axes: Which dimensions vary, by input, in the words of `edgekit.model.words`:
-            `{"ids": "0=batch,1=length:1..512"}`, `{"ids": {0: "batch", 1: ("length", Axis(128, 1, 512))}}` or
-            `["ids:0=batch,1=length:1..512"]`. None lets the first dimension of each input be the batch. For a module,
-            a program, an ONNX file and a factory's model.
-        inputs: What is said of inputs, in the same words: `{"pixels": "kind=image,mean=0.5,std=0.5"}`,
-            `{"rate": {"range": (8000, 16000)}}`. Of a factory that returns a module the shape too, `shape=1,3,64,64`.
-        outputs: Likewise: `{"logits": "role=logits,classes=cat,dog"}`.
+            different rows or more, and nothing else is given to judge on, they are split as a folder of data is.
         targets: Names and groups; empty means every target whose libraries are installed.
-        evaluation: Real inputs to judge on, or a function that makes them; in place of the model's own.
-        data: A folder with the evaluation set in place of `evaluation`: pictures, or .npz files with an array for each
-            input (`edgekit.reference.dataset`). Where the model has no calibration set and none is given, 70 inputs or
-            more are split by their hashes: a part calibrates, the others judge.
-        metric: Of `data` with labels, one of `edgekit.metrics` in words: "top_k:logits", "top_k:logits,k=5".
-        calibration: Samples for INT8, a function that makes them and may take their number, or a folder as `data` is
-            one, which holds none of the evaluation set's inputs; in place of the model's own.
         output: The folder of builds; the build lies in it under the model's name.
         options: Options by target and name, for example `{"onnx": {"opset": 21}}`.
-        task: Of a folder of transformers, by optimum's name: "text-generation-with-past" makes one graph with a cache,
-            judged by the tokens that it generates. The build gets a folder `hub` for transformers.js and optimum.
-        reference: Folder of a reference that was recorded with `edgekit reference`; it must be of these weights.
-        weights: A file of weights to load into the model, which then has a name of its own and nobody's licence.
-        ema: Whether the file's averaged weights (an exponential moving average) are loaded.
-        name: Of the model, in place of its own.
-        author: Of the weights, in place of the model's own.
-        licence: SPDX name of the weights' licence, in place of the model's own.
+        facts: What you say of the model: axes, inputs, outputs, weights, name, licence ...
+        data: What to judge and to calibrate with, or the folder of it.
+        criteria: Further places to judge in, and budgets.
         fresh: Whether to export and judge again although nothing changed.
-        places: Further places to judge ONNX artifacts in, for example "openvino" or "ort-cuda@ssh:me@box".
-        budget: What artifacts may cost, for example "p50=20ms" or "onnx-int8-static.size=4MB"; more is a verdict.
         bom: Whether to write a bill of materials, bom.cdx.json (CycloneDX).
         sign: Private ECDSA key (PEM) to sign the build with; what was rejected or failed is not in the signature.
         progress: "auto" (live on a terminal and in a notebook, lines elsewhere), "live", "lines" or "none".
+        fields: Single fields of `facts`, `data` and `criteria` by their own names: `axes={...}`, `places=["openvino"]`.
 
     Returns:
         What became of each target, as a mapping by name; of `Parts` that of the whole, with each part's in `parts`.
@@ -122,41 +108,58 @@ def export(
     Raises:
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
     """
-    require_folder(output, "builds are made")
-    said = Said(example, axes, inputs, outputs, weights, ema, task)
-    beside = Data(evaluation, calibration, data, metric)
-    wanted, given, there, allowed = names_in(targets), options or {}, _texts(places), _texts(budget)
-    sign_build = None if sign is None else doors.hook("sign_build")(Path(sign))
-    write_bill = doors.hook("write_bill")() if bom else None
+    request = ExportRequest(
+        model=model,
+        example=example,
+        targets=names_in(targets),
+        output=Path(output),
+        options=options or {},
+        facts=facts,
+        data=data if isinstance(data, EvaluationData) else EvaluationData(data=data),
+        criteria=criteria,
+        fresh=fresh,
+        bom=bom,
+        sign=None if sign is None else Path(sign),
+    )
+    return run_request(request.with_fields(fields), progress)
 
-    def one(spec: ModelSpec, folder: Path, names: tuple[str, ...] = wanted, command: str = "") -> Build:
+
+@as_sentences()
+def run_request(request: ExportRequest, progress: Style = "auto") -> Build:
+    """Do what `export` does, for a request in one record.
+
+    Raises:
+        EdgekitError: As `export`.
+    """
+    require_folder(request.output, "builds are made")
+    sign_build = None if request.sign is None else doors.hook("sign_build")(request.sign)
+    write_bill = doors.hook("write_bill")() if request.bom else None
+
+    def export_graph(spec: ModelSpec, folder: Path, targets: tuple[str, ...], command: str = "") -> Build:
         with shown(progress) as listener:
-            criteria = run.Criteria(there, budget=allowed)
-            build = run.export(spec, names, folder, given, listener, fresh, command, criteria)
+            build = run.export(
+                spec, targets, folder, request.options, listener, request.fresh, command, request.criteria
+            )
         if write_bill is not None:
             write_bill(build)
         if sign_build is not None:
-            sign_build(build, bom)
+            sign_build(build, request.bom)
         return build
 
-    found = given_model.any_model(model, said)
-    if isinstance(found, Parts):
-        given_model.refuse_beside_parts(found, beside, reference)
-        whole = found if name is None else replace(found, name=name)
-        root = Path(output) / whole.name
+    model = given_model.any_model(request.model, request.example, request.facts)
+    if isinstance(model, Parts):
+        given_model.refuse_beside_parts(model, request.data)
+        composite = model if request.facts.name is None else replace(model, name=request.facts.name)
+        root = request.output / composite.name
 
-        def of_whole(part: str, spec: ModelSpec, names: tuple[str, ...]) -> Build:
-            return one(given_model.signed(spec, None, author, licence), root / part, names)
+        def export_component(name: str, spec: ModelSpec, targets: tuple[str, ...]) -> Build:
+            facts = replace(request.facts, name=None)
+            return export_graph(given_model.with_authorship(spec, facts), root / name, targets)
 
-        return composite_run.export(whole, wanted, root, of_whole, given_model.factory_name(model))
-    spec = given_model.signed(given_model.completed(found, beside, reference, said), name, author, licence)
-    words = {"axes": texts(axes), "inputs": texts(inputs), "outputs": texts(outputs)}
-    folders = {"data": data, "metric": metric, "calibration": None if callable(calibration) else calibration}
-    signs = {"name": name, "author": author, "licence": licence}
-    told = command_of(
-        model, wanted, given, **words, **folders, weights=weights, ema=ema, **signs, place=there, budget=allowed
-    )
-    return one(spec, Path(output) / spec.name, command=told)
+        factory = given_model.factory_name(request.model)
+        return composite_run.export(composite, request.targets, root, export_component, factory)
+    spec = given_model.with_authorship(given_model.with_data(model, request.data, request.example), request.facts)
+    return export_graph(spec, request.output / spec.name, request.targets, request.command)
 
 
 class Passed(TypedDict, total=False):
@@ -195,7 +198,7 @@ def quantize(
     if calibration:
         check_folder(Path(calibration))
     chosen = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
-    there = _texts(places)
+    there = names_in(places)
     ranked = partial(export, model, targets=(INT8,), places=there, **passed)
     return first_that_holds(ranked, INT8, chosen, there, fresh)
 
@@ -231,7 +234,7 @@ def verify(
         key: Public ECDSA key (PEM) of whoever must have signed the build; None asks for no signature.
         progress: As for `export`.
     """
-    criteria, only = run.Criteria(_texts(places), images, _texts(budget)), names_in(targets)
+    criteria, only = Criteria(names_in(places), images, names_in(budget)), names_in(targets)
     if not 0 <= minutes < math.inf or seed < 0:
         raise UsageError(
             f"cannot ask fresh inputs for {minutes:g} minutes with the seed {seed}. Give finite numbers from 0"
@@ -281,7 +284,7 @@ def pack(
     """
     folder = local(build, writable=True, progress=progress)
     with shown(progress) as listener:
-        return run.pack(folder, Path(output), listener, _texts(places), images, names_in(targets), trust_build)
+        return run.pack(folder, Path(output), listener, names_in(places), images, names_in(targets), trust_build)
 
 
 def import_result(
@@ -337,10 +340,9 @@ def record(
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
     require_folder(output or "", "references are recorded")
-    said = Said(example, axes, inputs, outputs)
-    spec = given_model.completed(
-        given_model.given(model, said), Data(evaluation, calibration, data, metric), None, said
-    )
+    facts = ModelFacts(axes=axes, inputs=inputs, outputs=outputs)
+    given_data = EvaluationData(evaluation=evaluation, data=data, metric=metric, calibration=calibration)
+    spec = given_model.with_data(given_model.given(model, example, facts), given_data, example)
     folder = Path(output) if output is not None else BUILDS / spec.name / REFERENCE
     with shown(progress) as listener:
         record_reference(
@@ -369,17 +371,6 @@ def local(build: str | Path, *, writable: bool = False, progress: Style = "auto"
 def targets() -> dict[str, TargetInfo]:
     """Every target that can be imported, by name."""
     return {name: registry.info(name, target) for name, target in registry.loadable()[0].items()}
-
-
-def names_in(targets: Iterable[str]) -> tuple[str, ...]:
-    names = (targets,) if isinstance(targets, str) or not isinstance(targets, Iterable) else tuple(targets)
-    if wrong := [name for name in names if not isinstance(name, str)]:
-        raise UsageError(f"{wrong[0]!r} is not a target's name: `edgekit targets` lists them")
-    return names
-
-
-def _texts(given: Iterable[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 __all__ = [

@@ -17,27 +17,13 @@ from edgekit_arrcoc.queries import ATTRIBUTES
 from training import exposure
 from training.background import gradient
 from training.drawing import SHAPES, TURN, Strokes, quarters, rotate, weave
-from training.objects import SIZES, Frame, draw_attributes, tones
+from training.objects import SIZES, TONES, Frame, draw_attributes, tones
 from training.scenes import CELL, Scenes, count_pixels, find_outline
 from training.sprites import EDGES, Sprites, Turned, choose, facts, lay, turn
 
 MOST = 4
 """Objects of a picture at most; half of the pictures have one."""
 
-TONES = {
-    "red": (0xFF0000, 0xE60000, 0xD21E1E, 0xDC143C, 0xE53935, 0xCC0000, 0xF01010, 0xC00000),
-    "orange": (0xFFA500, 0xFF8C00, 0xFF7F00, 0xF57C00, 0xFF9800, 0xED7D31),
-    "yellow": (0xFFFF00, 0xFFD700, 0xFFEB3B, 0xF5E000, 0xFFF200, 0xFFEE58),
-    "green": (0x008000, 0x00FF00, 0x00A000, 0x228B22, 0x32CD32, 0x4CAF50, 0x006400, 0x00C800, 0x22B14C),
-    "cyan": (0x00FFFF, 0x00CED1, 0x40E0D0, 0x48D1CC, 0x00BCD4, 0x20B2AA, 0x008080, 0x00E5FF),
-    "blue": (0x0000FF, 0x4169E1, 0x1E90FF, 0x0000CD, 0x000080, 0x2196F3, 0x3F48CC, 0x1565C0),
-    "purple": (0x800080, 0x8A2BE2, 0x9400D3, 0x9C27B0, 0x6A0DAD, 0x663399, 0x7030A0, 0xA020F0),
-    "pink": (0xFFC0CB, 0xFF69B4, 0xFFB6C1, 0xFF1493, 0xF48FB1, 0xFFAEC9, 0xFF80C0),
-    "brown": (0xA52A2A, 0x8B4513, 0x795548, 0x654321, 0xA0522D, 0x6B3E1E, 0x964B00),
-    "white": (0xFFFFFF, 0xFFFFFF, 0xF5F5F5, 0xFAFAFA, 0xF0F0F0),
-    "black": (0x000000, 0x000000, 0x111111, 0x1A1A1A, 0x222222),
-}
-"""Name -> tones of pictures that people draw, as 0xRRGGBB."""
 
 WHITE, BLACK = ATTRIBUTES[1].index("white"), ATTRIBUTES[1].index("black")
 

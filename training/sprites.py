@@ -30,7 +30,7 @@ from edgekit_arrcoc.nouns import GROUPS, NOUNS
 from edgekit_arrcoc.queries import ATTRIBUTES, MEANINGS
 from training.drawing import SHAPES, UNIT, rotate
 from training.names import ALSO, SLUGS
-from training.objects import COLOURS, MARGIN, SIZES, Layer, Things
+from training.objects import COLOURS, MARGIN, SIZES, TONES, Layer, Things
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -177,8 +177,6 @@ def _shares(pixels: Tensor) -> Tensor:
 
     A pixel has the colour whose nearest tone (CIELAB) is nearest; greys between black and white have none.
     """
-    from training.flat import TONES
-
     named = [(number, tone) for number, tones in enumerate(TONES.values()) for tone in tones]
     tones = torch.tensor([[tone >> 16, tone >> 8 & 255, tone & 255] for _, tone in named])
     tones = torch.cat([tones, torch.tensor([main for main, *_ in COLOURS.values()])])

@@ -1,6 +1,6 @@
 """Adds the built page to distributions, so that an installation needs no Node.
 
-A source distribution carries `web/dist`, a wheel the same as `edgekit_targets/_web`, with its WebAssembly as `.xz`:
+A source distribution carries `web/dist`, a wheel the same as `edgekit_targets/web/_web`, with its WebAssembly as `.xz`:
 8.5 MB instead of 14.4. In a checkout npm builds the page; a source distribution has it. Editable installations build on
 demand (targets/edgekit_targets/web/site.py).
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKAGED = "edgekit_targets/_web"
+PACKAGED = "edgekit_targets/web/_web"
 PRESET = int(os.environ.get("EDGEKIT_XZ_PRESET", 9 | lzma.PRESET_EXTREME))
 """Of xz: the smallest takes most of a minute; tests build a larger wheel in seconds."""
 

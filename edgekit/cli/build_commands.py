@@ -106,31 +106,31 @@ def export(
 ) -> None:
     """Export a model, prove each artifact against the reference, and write the report."""
     from edgekit import api
+    from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
 
-    build = api.export(
-        model,
-        axes=axes,
-        inputs=inputs,
-        outputs=outputs,
-        targets=target or (),
-        data=data,
-        metric=metric,
-        calibration=calibration,
+    request = ExportRequest(
+        model=model,
+        targets=tuple(target or ()),
         output=output,
         options=_options(option or []),
-        task=task,
-        weights=weights,
-        ema=ema,
-        name=name,
-        author=author,
-        licence=licence,
+        facts=ModelFacts(
+            axes=axes,
+            inputs=inputs,
+            outputs=outputs,
+            task=task,
+            weights=weights,
+            ema=ema,
+            name=name,
+            author=author,
+            licence=licence,
+        ),
+        data=EvaluationData(data=data, metric=metric, calibration=calibration),
+        criteria=Criteria(tuple(place or ()), budget=tuple(budget or ())),
         fresh=fresh,
-        places=place or (),
-        budget=budget or (),
         bom=bom,
         sign=sign,
-        progress=progress_style(as_json or quiet),
     )
+    build = api.run_request(request, progress_style(as_json or quiet))
     conclude(build, as_json, quiet, verbose)
 
 

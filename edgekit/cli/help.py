@@ -12,6 +12,7 @@ from typer.main import get_command_from_info, get_group
 from typer.models import CommandInfo
 
 from edgekit import doors
+from edgekit.errors import UsageError, suggestion
 
 F = TypeVar("F", bound=Callable[..., Any])
 MARKUP: Literal["markdown"] = "markdown"
@@ -82,6 +83,19 @@ class Commands(Group):
             rich_help_panel=record.panel,
         )
         return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=MARKUP)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments begin with.
+
+        Raises:
+            UsageError: If there is none of that name.
+        """
+        names = doors.commands.entries()
+        if args and not args[0].startswith("-") and args[0] not in names and not ctx.resilient_parsing:
+            raise UsageError(
+                f"no command '{args[0]}': {suggestion(args[0], names)}run 'edgekit --help' for the list of commands"
+            )
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""

@@ -18,7 +18,7 @@ from edgekit.cli.completion import target_names
 from edgekit.cli.help import epilog
 from edgekit.errors import DISTRIBUTION, EdgekitError, UsageError
 from edgekit.hosts import process
-from edgekit.pipeline.asked import not_installed
+from edgekit.pipeline.run_log import not_installed
 from edgekit.reference.record import host
 from edgekit.runtime.processor import int8_arithmetic
 from edgekit.storage import environment

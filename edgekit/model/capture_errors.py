@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.model import fourier
+from edgekit.model import complex_numbers
 from edgekit.model.complex_numbers import is_complex
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     name = next((m[1] for text in texts for m in _NODE.finditer(text)), "")
     node = next((n for n in exported.graph.nodes if n.name == name), None)
     met = node or _met(errors[-1])
-    open_transform = next((n for n in exported.graph.nodes if fourier.is_open(n)), None)
+    open_transform = next((n for n in exported.graph.nodes if complex_numbers.is_open(n)), None)
     if open_transform and _in_complex_part(lacks, met, exported):
         used = _line(open_transform)
         return (

@@ -88,7 +88,7 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
         return _of_error(place, error, made_by)
 
 
-def run_in_worker(context: RunContext, request: worker.RunRequest, progress: process.Progress) -> Measured:
+def run_in_worker(context: RunContext, request: worker.RunJob, progress: process.Progress) -> Measured:
     """Run an artifact in a worker; its answers lie in the request's folder (`answers_in`).
 
     Raises:
@@ -230,12 +230,12 @@ def _info(made: Manifest, finding: Finding) -> VerdictInfo:
     )
 
 
-def _request(context: RunContext, name: str, made: Manifest, place: Place, out: Path) -> worker.RunRequest:
+def _request(context: RunContext, name: str, made: Manifest, place: Place, out: Path) -> worker.RunJob:
     target = context.targets[name]
     source = context.targets.get(target.source)
     baseline = context.folder(target.source)
     same = next((p for p in source.places if p.name == place.name and p.timed), None) if source is not None else None
-    return worker.RunRequest(
+    return worker.RunJob(
         target=name,
         folder=context.folder(name),
         place=place.name,

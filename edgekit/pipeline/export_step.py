@@ -65,7 +65,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     left_out = {n: hashes.pop(n) for n in without}
     require_own(folder, own_files)  # before the work, not after it
     with staging(folder, own_files) as staged:
-        request = worker.ExportRequest(
+        request = worker.ExportJob(
             target=name,
             source=context.root / target.source,
             out=staged,

@@ -38,7 +38,7 @@ from edgekit.pipeline.evaluate_step import (
     run_in_worker,
 )
 from edgekit.pipeline.outcome import Build, TargetOutcome
-from edgekit.pipeline.worker import RunRequest, timed_seconds
+from edgekit.pipeline.worker import RunJob, timed_seconds
 from edgekit.report.imports import IMPORTED, read_imported, write_imported
 from edgekit.report.rows import trials_of
 from edgekit.runtime.processor import processor
@@ -184,7 +184,7 @@ def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images
         context.listener.progress(place.name, done, f"{made.target}: {text}")
 
     with scratch() as out:
-        request = RunRequest(
+        request = RunJob(
             target=made.target,
             folder=context.folder(made.target),
             place=place.name,

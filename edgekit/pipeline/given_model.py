@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,41 +20,19 @@ from edgekit.model.sources.factory import made, single
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.sources.onnx import file_of, require_ranges
 from edgekit.model.spec import Array, CalibrationSet, Evaluation, ModelSpec
-from edgekit.model.words import BATCH, NOTHING, Given, Words, words_of
+from edgekit.model.words import BATCH, NOTHING, Words, words_of
+from edgekit.pipeline.request import EvaluationData, ModelFacts
 from edgekit.reference import dataset
 from edgekit.reference.adopt import given_reference
 
 if TYPE_CHECKING:
     import torch
 
-Calibration = CalibrationSet | str | Path
+NO_FACTS = ModelFacts()
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a user says of a model beside naming it; each as `edgekit.export` takes it."""
-
-    example: Any = None
-    axes: Given = None
-    inputs: Given = None
-    outputs: Given = None
-    weights: str | Path | None = None
-    ema: bool = False
-    task: str = ""
-
-
-@dataclass(frozen=True)
-class Data:
-    """What a user gives to judge and to calibrate with; each as `edgekit.export` takes it."""
-
-    evaluation: Evaluation | Callable[[], Evaluation] | None = None
-    calibration: Calibration | None = None
-    data: str | Path | None = None
-    metric: str = ""
-
-
-def completed(spec: ModelSpec, given: Data, reference: str | Path | None, said: Said | None = None) -> ModelSpec:
-    """The model with what was given beside it."""
+def with_data(spec: ModelSpec, given: EvaluationData, example: Any = None) -> ModelSpec:
+    """Return the model with the user's sets and reference; an example with enough rows serves as sets."""
     evaluation, calibration = given.evaluation, given.calibration
     if given.data is not None and evaluation is not None:
         raise UsageError("data is a folder with the evaluation set: leave it or evaluation out")
@@ -72,9 +50,10 @@ def completed(spec: ModelSpec, given: Data, reference: str | Path | None, said: 
     if callable(calibration) or isinstance(calibration, Evaluation):
         spec = _with_sets(spec, None, calibration)
     spec = _with_folders(spec, given)
-    if said is not None and spec.evaluation is None and spec.calibration is None:
-        spec = _with_examples(spec, said.example)
+    if spec.evaluation is None and spec.calibration is None:
+        spec = _with_examples(spec, example)
     require_ranges(spec)
+    reference = given.reference
     return spec if reference is None else replace(spec, reference=given_reference(spec, Path(reference)))
 
 
@@ -90,7 +69,7 @@ def _with_sets(
     return spec
 
 
-def _with_folders(spec: ModelSpec, given: Data) -> ModelSpec:
+def _with_folders(spec: ModelSpec, given: EvaluationData) -> ModelSpec:
     folder = Path(given.calibration) if isinstance(given.calibration, str | Path) else None
     if given.data is None and folder is None:
         return spec
@@ -168,8 +147,9 @@ def _array(tensor: torch.Tensor) -> Array:
     return tensor.detach().cpu().float().numpy() if tensor.is_floating_point() else tensor.detach().cpu().numpy()
 
 
-def signed(spec: ModelSpec, name: str | None, author: str | None, licence: str | None) -> ModelSpec:
-    """The model with a name, an author and a licence of its own, where they were given."""
+def with_authorship(spec: ModelSpec, facts: ModelFacts) -> ModelSpec:
+    """Return the model with the name, the author and the licence that the user says."""
+    name, author, licence = facts.name, facts.author, facts.licence
     if name is not None:
         check_name(name)
     return replace(
@@ -180,19 +160,19 @@ def signed(spec: ModelSpec, name: str | None, author: str | None, licence: str |
     )
 
 
-def given(model: Any, said: Said) -> ModelSpec:
+def given(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS) -> ModelSpec:
     """The model that a caller of the API named or passed, where it is one graph; as `edgekit.export` takes it."""
-    return single(any_model(model, said))
+    return single(any_model(model, example, facts))
 
 
-def any_model(model: Any, said: Said) -> ModelSpec | Parts:
+def any_model(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS) -> ModelSpec | Parts:
     """The model that a caller of the API named or passed."""
-    if said.ema and said.weights is None:
+    if facts.ema and facts.weights is None:
         raise UsageError("ema chooses among the weights of a file: give it with weights (--weights FILE --ema)")
-    if said.task and not isinstance(model, str | Path):
-        raise UsageError(f"the task '{said.task}' is for transformers:FOLDER: leave it out")
-    spec = _declared(model, said.example, words_of(said.axes, said.inputs, said.outputs), said.task)
-    return spec if said.weights is None else with_weights(single(spec), Path(said.weights), said.ema)
+    if facts.task and not isinstance(model, str | Path):
+        raise UsageError(f"the task '{facts.task}' is for transformers:FOLDER: leave it out")
+    spec = _declared(model, example, words_of(facts.axes, facts.inputs, facts.outputs), facts.task)
+    return spec if facts.weights is None else with_weights(single(spec), Path(facts.weights), facts.ema)
 
 
 def _declared(model: Any, example: Any, words: Words, task: str) -> ModelSpec | Parts:
@@ -229,9 +209,9 @@ def _refuse_beside(example: Any) -> None:
         )
 
 
-def refuse_beside_parts(found: Parts, beside: Data, reference: str | Path | None) -> None:
+def refuse_beside_parts(found: Parts, data: EvaluationData) -> None:
     """Refuse sets and a reference beside a model of parts, whose parts have those that its driver gives them."""
-    if beside != Data() or reference is not None:
+    if data != EvaluationData():
         raise UsageError(
             f"'{found.name}' is a model of parts, judged on what its driver gives them: put inputs of yours into "
             "Parts(inputs=...), and others for INT8 into Parts(calibration=...)"
@@ -254,10 +234,3 @@ def parts_of_factory(name: str) -> Parts:
     if not isinstance(found, Parts):
         raise ModelError(f"'{name}' makes no model of parts any more: export again")
     return found
-
-
-def texts(given: Given) -> tuple[str, ...]:
-    """What was given in words, as the command line takes it; none of what is given as records."""
-    if given is None or isinstance(given, Mapping):
-        return tuple(f"{n}:{e}" for n, e in given.items() if isinstance(e, str)) if given else ()
-    return (given,) if isinstance(given, str) else tuple(given)

@@ -9,7 +9,7 @@ from edgekit.artifact.option import OptionValue
 from edgekit.errors import UsageError
 from edgekit.model.sources.onnx import file_of
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline import asked
+from edgekit.pipeline import run_log
 from edgekit.target import Target
 
 Options = Mapping[str, Mapping[str, object]]
@@ -70,7 +70,7 @@ def _made_from(targets: Mapping[str, Target], first: Callable[[Target], bool]) -
 
 
 def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
-    left_out = asked.not_installed(targets)
+    left_out = run_log.not_installed(targets)
     return tuple(name for name in targets if name not in left_out and not targets[name].by_name)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from edgekit import doors, registry, report
@@ -31,7 +31,7 @@ from edgekit.model.program import Capture, program_matches, save_program
 from edgekit.model.records import WEIGHTS, model_digest, recorded_weights, require_whole
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline import asked, further_places
+from edgekit.pipeline import further_places, run_log
 from edgekit.pipeline.context import FreshInputs, Listener, RunContext, read_durations, write_duration
 from edgekit.pipeline.evaluate_step import (
     Finding,
@@ -46,27 +46,13 @@ from edgekit.pipeline.evaluate_step import (
 from edgekit.pipeline.export_step import make
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, allowed_budgets, held_to_budgets
 from edgekit.pipeline.plan import Options, made_from_onnx, planned, reserves_of
+from edgekit.pipeline.request import Criteria
 from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import locked, sweep
 from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.limits import require_settings
-
-
-@dataclass(frozen=True)
-class Criteria:
-    """What artifacts must hold beside their targets' own places.
-
-    Attributes:
-        places: Further places to judge in, by name; `verify` judges in these alone where there are any.
-        images: How many evaluation inputs are asked in further places; None for all.
-        budget: What artifacts may cost (`edgekit.judge.budget`).
-    """
-
-    places: Sequence[str] = ()
-    images: int | None = None
-    budget: Sequence[str] = ()
 
 
 @as_sentences()
@@ -102,7 +88,7 @@ def export(
     from_onnx = onnx_file.file_of(spec.module) is not None
     possible = made_from_onnx(targets) if from_onnx and not wanted else targets
     order, chosen, brought = planned(possible, wanted, options)
-    record = asked.started(command)
+    record = run_log.started(command)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         for folder in (root, *(root / CACHE).glob("**")):
             sweep(folder)
@@ -137,7 +123,7 @@ def export(
                 make(target)
         further_places.adopted(context, outcomes, spec.results)
         outcomes = held_to_budgets(further_places.judged(context, outcomes, further, criteria.images), targets, allowed)
-        asked.ended(root, record, outcomes.values(), {} if wanted else asked.not_installed(possible))
+        run_log.ended(root, record, outcomes.values(), {} if wanted else run_log.not_installed(possible))
         report.write_report(root)
         return Build(tuple(outcomes.values()), root, recorded.device)
 
@@ -175,7 +161,7 @@ def verify(
         outcomes: dict[str, TargetOutcome] = {}
         for name in names:
             judged = _verified(context, name, outcomes, bool(places))
-            outcomes[name] = replace(judged, part_of=asked.part_of(root, name, context.targets))
+            outcomes[name] = replace(judged, part_of=run_log.part_of(root, name, context.targets))
             if not places:
                 listener.finished(outcomes[name])
         outcomes = further_places.judged(context, outcomes, further, criteria.images)
@@ -184,7 +170,7 @@ def verify(
             raise UsageError(f"nothing here runs in '{further[0].name}': it opens none of {', '.join(names)}")
         for outcome in outcomes.values() if places else ():
             listener.finished(outcome)
-        asked.ended(root, earlier_run(root), outcomes.values(), {})
+        run_log.ended(root, earlier_run(root), outcomes.values(), {})
         report.write_report(root)
         found = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())
         unsigned = context.signed.unsigned if context.signed is not None else ()

@@ -51,7 +51,7 @@ class _Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ExportRequest(_Request):
+class ExportJob(_Request):
     """What an export needs: names and paths.
 
     Attributes:
@@ -79,7 +79,7 @@ class ExportRequest(_Request):
     cache: Path
 
 
-class RunRequest(_Request):
+class RunJob(_Request):
     """What a run needs: names and paths.
 
     Attributes:
@@ -106,8 +106,8 @@ class RunRequest(_Request):
 
 
 def export_target(request: Mapping[str, Any], progress: process.Progress) -> dict[str, object]:
-    """Export one target, as `ExportRequest` says; returns its `Exported` as a dictionary."""
-    asked = ExportRequest.model_validate(request)
+    """Export one target, as `ExportJob` says; returns its `Exported` as a dictionary."""
+    asked = ExportJob.model_validate(request)
     target = registry.find(asked.target)
     job = Job(
         model=asked.model,
@@ -124,12 +124,12 @@ def export_target(request: Mapping[str, Any], progress: process.Progress) -> dic
 
 
 def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict[str, object]:
-    """Answer every batch that an artifact can take, and time it against its baselines, as `RunRequest` says.
+    """Answer every batch that an artifact can take, and time it against its baselines, as `RunJob` says.
 
     Returns:
         `edgekit.hosts.run_record.Measured` as a dictionary; the answers are written.
     """
-    asked = RunRequest.model_validate(request)
+    asked = RunJob.model_validate(request)
     recorded = read_reference(asked.reference)
     manifest, further = read_artifact(asked.folder), further_place(asked.place) if asked.runtime else None
     timed = further.timed if further is not None else registry.find(asked.target).place(asked.place).timed
@@ -156,7 +156,7 @@ def start_artifact(request: Mapping[str, Any], progress: process.Progress) -> di
     Returns:
         `edgekit.artifact.result.StartUp` as a dictionary.
     """
-    asked = RunRequest.model_validate(request)
+    asked = RunJob.model_validate(request)
     with np.load(asked.out / "row.npz", allow_pickle=False) as stored:
         row: dict[str, Array] = {name: stored[name] for name in stored.files}
     return start_up(lambda: _opened(asked), row)
@@ -167,7 +167,7 @@ def timed_seconds() -> float:
     return limits.timed_seconds(timing.SECONDS)
 
 
-def _opened(asked: RunRequest) -> Runtime:
+def _opened(asked: RunJob) -> Runtime:
     if not asked.runtime:
         target = registry.find(asked.target)
         return target.load(asked.folder, target.place(asked.place))
@@ -187,7 +187,7 @@ def _opened(asked: RunRequest) -> Runtime:
     return open_file(entry)
 
 
-def _baselines(asked: RunRequest) -> dict[str, Runtime]:
+def _baselines(asked: RunJob) -> dict[str, Runtime]:
     """What is timed beside an artifact: the one that it was made from, and the model in PyTorch."""
     runtimes: dict[str, Runtime] = {}
     if asked.baseline is not None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit import report
-from edgekit.api import DEFAULT_MODEL, local, names_in
+from edgekit.api import DEFAULT_MODEL, local
 from edgekit.artifact.profile import Profile
 from edgekit.artifact.run_record import CACHE, MODEL
 from edgekit.model.folder import load_builds_model
 from edgekit.pipeline import given_model
-from edgekit.pipeline.given_model import Said
+from edgekit.pipeline.request import names_in
 from edgekit.progress import Style, shown
 from edgekit.storage.host_errors import as_sentences
 from edgekit_inspect import attribution
@@ -72,7 +72,7 @@ def profile(
     if build is not None:
         spec = load_builds_model(build / MODEL, trust_build)
     else:
-        spec = given_model.given(model, Said(example))
+        spec = given_model.given(model, example)
     spec = part_of(spec, module) if module else spec
     request = Request(device, tuple(batches), names_in(modes), rate, seconds, None if module else build, trust_build)
     with shown(progress) as listener:

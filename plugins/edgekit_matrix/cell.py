@@ -13,8 +13,12 @@ from pydantic import BaseModel, ConfigDict
 
 from edgekit import registry
 from edgekit.artifact.option import OptionValue, as_text
-from edgekit.pipeline.asked import export_words
+from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
 from edgekit.storage.files import digest_file, digest_text, dump_json
+
+FACTS = {"axes", "inputs", "outputs", "weights", "ema", "author", "licence"}
+DATA = {"data", "metric", "calibration"}
+"""Fields of a model in a matrix file, by the record of a request that they belong to."""
 
 
 class ModelEntry(BaseModel):
@@ -92,9 +96,16 @@ class Cell:
     @property
     def arguments(self) -> tuple[str, ...]:
         """What `edgekit export` is given, but for the folder."""
-        said = self.entry.model_dump(exclude={"model"})
-        there = {"place": tuple(self.places), "budget": tuple(self.budget)}
-        return tuple(export_words(self.entry.model, (self.target,), self.options, name=self.model, **said, **there)[1:])
+        entry = self.entry
+        request = ExportRequest(
+            model=entry.model,
+            targets=(self.target,),
+            options=self.options,
+            facts=ModelFacts(name=self.model, **entry.model_dump(include=FACTS)),
+            data=EvaluationData(**entry.model_dump(include=DATA)),
+            criteria=Criteria(self.places, budget=self.budget),
+        )
+        return tuple(request.words[1:])
 
     def follows(self, earlier: Sequence[Cell]) -> Cell | None:
         """Which of the earlier cells of a matrix its build begins with: that of its source, else its model's first."""

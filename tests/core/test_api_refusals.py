@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import edgekit
+import edgekit_arrcoc
 from edgekit.errors import EdgekitError, ModelError, RecordError, UsageError
 from edgekit.model.spec import Axis
 from edgekit.testing import small_model
@@ -36,7 +37,7 @@ class Sparse(torch.nn.Module):
 
 NET = torch.nn.Linear(2, 2).eval()
 EXAMPLE = torch.ones(1, 2)
-TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" / "arr-coc-tiny" / "reference"
+TINY_REFERENCE = Path(str(edgekit_arrcoc.__file__)).parent / "checkpoints" / "arr-coc-tiny" / "reference"
 
 
 @pytest.mark.parametrize(
@@ -98,14 +99,14 @@ TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" /
         ),
         ({"model": small_model, "targets": ["onnx"], "options": ["onnx.opset=21"]}, UsageError, "given by target and"),
         ({"model": small_model, "targets": ["onnx"], "options": {"opset": 21}}, UsageError, "given by target and"),
-        ({"model": small_model, "targets": [5]}, UsageError, "5 is not a target's name"),
+        ({"model": small_model, "targets": [5]}, UsageError, "5 is not a name"),
         ({"model": None}, UsageError, "a NoneType is not a model: possible are a preset's name"),
         ({"model": [1]}, UsageError, "a list is not a model"),
         ({"model": ""}, UsageError, "a model needs a name"),
         ({"model": torch.nn.Identity, "example": None}, UsageError, "'Identity' is a class: give an instance"),
         ({"model": small_model, "example": torch.ones(1, 2)}, UsageError, "an example describes a module"),
         ({"model": small_model, "axes": {"image": {0: "batch"}}}, UsageError, "name the input 'image', .* did you"),
-        ({"model": "arr-coc-tiny", "axes": ["x:0=batch"]}, UsageError, "'arr-coc-tiny' says itself what its inputs"),
+        ({"model": "arr-coc-tiny", "axes": ["x:0=batch"]}, UsageError, "'arr-coc-tiny' describes its inputs"),
         ({"model": NET, "example": EXAMPLE, "inputs": ["input:shape=1,2"]}, UsageError, "has a shape of its own"),
         ({"model": Silent().eval(), "example": EXAMPLE}, ModelError, "'Silent' answers with no tensor: let forward"),
         ({"model": NET, "example": 3}, ModelError, "the example must hold tensors, and 'input' is int"),

@@ -20,7 +20,6 @@ from edgekit.errors import EdgekitError
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array
 from edgekit.pipeline import given_model
-from edgekit.pipeline.given_model import Said
 from edgekit.runtime.ort import OrtRuntime
 from tests.builds import unjudged
 from tests.web.conftest import DESKTOP, PATIENCE, PHONE
@@ -78,7 +77,7 @@ def tabular(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(3)
-    spec = given_model.given(Detector().eval(), Said((torch.rand(1, 3, 32, 32),)))
+    spec = given_model.given(Detector().eval(), (torch.rand(1, 3, 32, 32),))
     return unjudged(spec, tmp_path_factory.mktemp("detector"), ("web",), FP32)
 
 

@@ -41,6 +41,8 @@ def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | P
         ModelError: If the model cannot be made.
         CheckpointError: If a checkpoint cannot be read or fits no built-in model.
     """
+    if not model:
+        raise UsageError(f"a model needs a name. {_hint(model).capitalize()}")
     source = source_of(model)
     if task and (source is None or not source.takes_task):
         forms = " or ".join(one.form for one in _sources() if one.takes_task)

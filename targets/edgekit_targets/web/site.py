@@ -1,6 +1,6 @@
 """The page and the runtime that a web bundle carries: where they lie, what hosts must send, compressed siblings.
 
-In a wheel they are the folder `edgekit_targets/_web`, with WebAssembly as `.wasm.xz`; in a checkout `web/dist`, built
+In a wheel they are the folder `edgekit_targets/web/_web`, with WebAssembly as `.wasm.xz`; in a checkout `web/dist`, built
 on demand.
 """
 
@@ -24,7 +24,7 @@ from edgekit.storage.files import digest_file, dump_json, locked, user_folder, w
 from edgekit_targets.web.server import HEADERS
 
 PACKAGED = Path(__file__).parent / "_web"
-CHECKOUT = Path(__file__).parents[2] / "web"
+CHECKOUT = Path(__file__).parents[3] / "web"
 SOURCES = ("src", "page", "sw", "public", "licences", "index.html", "vite.config.ts", "package-lock.json")
 STAMP = ".sources"
 UNCHANGING = ("/assets/", "/ort/")  # the address of each file there holds a hash or a version

@@ -7,7 +7,7 @@ import numpy as np
 from edgekit.artifact.result import StartUp
 from edgekit.hosts import process
 from edgekit.model.sources import resolve_model
-from edgekit.pipeline.worker import RunRequest, start_artifact
+from edgekit.pipeline.worker import RunJob, start_artifact
 from edgekit.testing import SMALL
 
 
@@ -16,7 +16,7 @@ def test_a_large_parent_does_not_make_a_large_artifact(small_build: Path, tmp_pa
     np.savez(tmp_path / "row.npz", **spec.random(1))  # type: ignore[arg-type]  # names
     held = np.ones(100_000_000, np.float64)  # 800 MB in this process
     folder, reference = small_build / "onnx", small_build / "reference"
-    asked = RunRequest(target="onnx", folder=folder, place="cpu", reference=reference, out=tmp_path)
+    asked = RunJob(target="onnx", folder=folder, place="cpu", reference=reference, out=tmp_path)
     found = StartUp.model_validate(process.call(start_artifact, {"request": asked.model_dump(mode="json")}))
     assert held[-1] == 1.0
     assert found.peak_memory is not None

@@ -16,7 +16,8 @@ from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Axis, Evaluation
 from edgekit.model.words import Span, Words, from_record, words_of
-from edgekit.pipeline.given_model import Data, completed
+from edgekit.pipeline.given_model import with_data
+from edgekit.pipeline.request import EvaluationData
 from edgekit.testing import SMALL
 
 PLAIN = "tests.models:plain"
@@ -117,7 +118,7 @@ def test_sets_that_are_given_beside_a_factory_reach_its_workers(tmp_path: Path) 
     """A worker that called the factory would calibrate with the factory's own set, whatever the user gave."""
     images, queries = np.full((2, 3, 96, 96), 0.125, np.float32), np.zeros((2, 16), np.float32)
     mine = Evaluation({"images": images, "queries": queries}, ("a", "b"))
-    spec = completed(resolve_model(SMALL), Data(evaluation=mine, calibration=lambda count: mine), None)
+    spec = with_data(resolve_model(SMALL), EvaluationData(evaluation=mine, calibration=lambda count: mine))
     save_model(spec, tmp_path / "model")
     again = load_model(tmp_path / "model")
     samples = calibration_of(again, 5)

@@ -17,7 +17,8 @@ from edgekit.errors import DataError, EdgekitError, UsageError
 from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.folder import load_model, save_model
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
-from edgekit.pipeline.given_model import Data, Said, completed, given
+from edgekit.pipeline.given_model import given, with_data
+from edgekit.pipeline.request import EvaluationData, ModelFacts
 from edgekit.reference import dataset
 from edgekit.reference.dataset import ENOUGH, LEAST, sets_of
 
@@ -102,14 +103,14 @@ def test_what_calibrated_is_not_judged_on(tmp_path: Path) -> None:
     mine = dataset.read_folder(classifier(), tmp_path / "others")
     shared = "of the evaluation set is .* of the calibration set"
     with pytest.raises(DataError, match=shared):  # and so for sets that are given in Python
-        completed(classifier(), Data(evaluation=mine, calibration=tmp_path / "all"), None)
+        with_data(classifier(), EvaluationData(evaluation=mine, calibration=tmp_path / "all"))
     with pytest.raises(DataError, match=shared):
-        completed(classifier(), Data(data=tmp_path / "others", calibration=lambda count: mine), None)
+        with_data(classifier(), EvaluationData(data=tmp_path / "others", calibration=lambda count: mine))
 
 
 def metric_of(labels: Callable[[dict[str, int]], dict[str, object]], folder: Path) -> ModelSpec:
     write_labels(folder, labels(write_pictures(folder, 30)))
-    return completed(classifier(), Data(data=folder, metric="top_k:logits"), None)
+    return with_data(classifier(), EvaluationData(data=folder, metric="top_k:logits"))
 
 
 def test_labels_that_are_right_judge_and_travel(tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ AUDIO, RATE = np.zeros((7, 6), np.float32), np.full(7, 8000)
 def test_an_archive_that_does_not_fit_is_one_sentence(arrays: dict[str, Array], sentence: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]  # NumPy's stubs want a flag first
     with pytest.raises(DataError) as error:
-        completed(speech(), Data(data=tmp_path), None)
+        with_data(speech(), EvaluationData(data=tmp_path))
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -205,14 +206,15 @@ def test_a_range_that_nobody_says_is_that_of_the_data(tmp_path: Path) -> None:
     """An integer scalar of a plain module would else be drawn from 0 and 1."""
     rows = np.arange(90).reshape(15, 6)
     np.savez(tmp_path / "a.npz", x=rows)
-    said = Said(inputs=["x:shape=1,6,dtype=int64"])
-    spec = completed(given("tests.models:plain", said), Data(data=tmp_path), None)
+    facts = ModelFacts(inputs=["x:shape=1,6,dtype=int64"])
+    spec = with_data(given("tests.models:plain", facts=facts), EvaluationData(data=tmp_path))
     assert (spec.inputs[0].low, spec.inputs[0].high) == (0.0, 89.0)
     save_model(spec, tmp_path / "model")
     assert load_model(tmp_path / "model").inputs == spec.inputs
     with pytest.raises(DataError, match="the data hold 89 for 'x', which goes from 0 to 9"):
-        completed(
-            given("tests.models:plain", Said(inputs=["x:shape=1,6,dtype=int64,range=0..9"])), Data(data=tmp_path), None
+        with_data(
+            given("tests.models:plain", facts=ModelFacts(inputs=["x:shape=1,6,dtype=int64,range=0..9"])),
+            EvaluationData(data=tmp_path),
         )
 
 
@@ -224,45 +226,51 @@ def test_an_examples_rows_count_where_there_are_enough() -> None:
         (rows[: ENOUGH - 1], set()),
         (rows[:1].expand(90, 4), set()),
     ):
-        said = Said(example)
-        spec = completed(given(net, said), Data(), None, said)
+        spec = with_data(given(net, example), EvaluationData(), example)
         assert spec.brought == sets
-    said = Said(rows)
-    spec = completed(given(net, said), Data(), None, said)
+    spec = with_data(given(net, rows), EvaluationData(), rows)
     assert spec.evaluation is not None
     samples = calibration_of(spec, 300)
     assert samples is not None
     assert (len(spec.evaluation().names), len(samples.names)) == (16, 64)
     mine = Evaluation({"input": rows[:1].numpy()}, ("mine",))
-    assert completed(given(net, said), Data(evaluation=mine), None, said).brought == {"evaluation"}
+    assert with_data(given(net, rows), EvaluationData(evaluation=mine), rows).brought == {"evaluation"}
 
 
 @pytest.mark.parametrize(
     ("beside", "error", "sentence"),
     [
         (
-            Data(metric="top_k:logits"),
+            EvaluationData(metric="top_k:logits"),
             UsageError,
             "the metric 'top_k:logits' judges a folder of inputs: give it with data",
         ),
         (
-            Data(data="pictures", metric="top_k:logits"),
+            EvaluationData(data="pictures", metric="top_k:logits"),
             DataError,
             "the metric 'top_k:logits' needs the truth: put labels",
         ),
-        (Data(data="pictures", metric="topk:logits"), UsageError, "no metric 'topk': did you mean 'top_k'"),
-        (Data(data="pictures", metric="top_k:logit"), UsageError, "names the output 'logit': did you mean 'logits'"),
-        (Data(data="pictures", metric="top_k:logits,k=x"), UsageError, r"does not fit top_k\(output, k\)"),
-        (Data(data="nowhere"), DataError, "there is no folder 'nowhere'"),
-        (Data(data="deep"), DataError, "holds no images .* its own folder 'cats' is not looked into"),
-        (Data(data="both"), DataError, "holds pictures and .npz files: put each kind into its own folder"),
-        (Data(data="labelled"), DataError, "no metric takes them: give --metric top_k:logits"),
-        (Data(data="pictures", calibration="pictures"), DataError, "has 10 different inputs: at least 64 are needed"),
-        (Data(data="pictures", evaluation=Evaluation({}, ())), UsageError, "leave it or evaluation out"),
+        (EvaluationData(data="pictures", metric="topk:logits"), UsageError, "no metric 'topk': did you mean 'top_k'"),
+        (
+            EvaluationData(data="pictures", metric="top_k:logit"),
+            UsageError,
+            "names the output 'logit': did you mean 'logits'",
+        ),
+        (EvaluationData(data="pictures", metric="top_k:logits,k=x"), UsageError, r"does not fit top_k\(output, k\)"),
+        (EvaluationData(data="nowhere"), DataError, "there is no folder 'nowhere'"),
+        (EvaluationData(data="deep"), DataError, "holds no images .* its own folder 'cats' is not looked into"),
+        (EvaluationData(data="both"), DataError, "holds pictures and .npz files: put each kind into its own folder"),
+        (EvaluationData(data="labelled"), DataError, "no metric takes them: give --metric top_k:logits"),
+        (
+            EvaluationData(data="pictures", calibration="pictures"),
+            DataError,
+            "has 10 different inputs: at least 64 are needed",
+        ),
+        (EvaluationData(data="pictures", evaluation=Evaluation({}, ())), UsageError, "leave it or evaluation out"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(
-    beside: Data, error: type[EdgekitError], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    beside: EvaluationData, error: type[EdgekitError], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_labels(tmp_path, {})
@@ -272,14 +280,14 @@ def test_what_cannot_be_is_one_sentence(
     (tmp_path / "deep" / "cats").mkdir(parents=True)
     write_labels(tmp_path / "labelled", dict(right))
     with pytest.raises(error, match=sentence):
-        completed(classifier(), beside, None)
+        with_data(classifier(), beside, None)
 
 
 def test_words_of_an_image_are_kept_by_its_data(tmp_path: Path) -> None:
     """Pictures go in by the range that was said; a mean is computed inside, and not here."""
     write_pictures(tmp_path, 8)
-    said = Said(inputs=["x:shape=1,3,8,8,kind=image,range=-1..1,mean=0.5"])
-    spec = completed(given("tests.models:plain", said), Data(data=tmp_path), None)
+    facts = ModelFacts(inputs=["x:shape=1,3,8,8,kind=image,range=-1..1,mean=0.5"])
+    spec = with_data(given("tests.models:plain", facts=facts), EvaluationData(data=tmp_path))
     assert spec.evaluation is not None
     pixels = np.asarray(Image.open(tmp_path / "002.png")).transpose(2, 0, 1)
     np.testing.assert_allclose(spec.evaluation().inputs["x"][2], pixels / 127.5 - 1, atol=1e-6)

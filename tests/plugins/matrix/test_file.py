@@ -40,7 +40,7 @@ def test_what_is_said_of_a_model_is_said_to_its_exports(tmp_path: Path) -> None:
     words = 'axes = ["images:0=batch"], inputs = ["queries:range=-1..1"], data = ".", metric = "top_k:relevance"'
     text = GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", {words}}}')
     said = ("--axes", "images:0=batch", "--inputs", "queries:range=-1..1", "--data", ".", "--metric", "top_k:relevance")
-    assert cells(tmp_path, text)[0].arguments[5:] == said
+    assert cells(tmp_path, text)[0].arguments[3:-2] == said
 
 
 def test_cells_are_left_out_and_added(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "gone.pt2'" in capsys.readouterr().err
     with pytest.raises(UsageError, match="there is no such file"):
         check_model(str(tmp_path / "gone.pt2"))
-    with pytest.raises(UsageError, match="no file"):
+    with pytest.raises(UsageError, match="there is no such file"):
         edgekit.export(str(tmp_path / "gone.pt2"), progress="none")
 
 

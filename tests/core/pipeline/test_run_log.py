@@ -9,8 +9,9 @@ import pytest
 
 from edgekit.artifact.run_record import AskedTarget, earlier_run, read_run
 from edgekit.errors import install_command
-from edgekit.pipeline import asked
+from edgekit.pipeline import run_log
 from edgekit.pipeline.outcome import TargetOutcome
+from edgekit.pipeline.request import Criteria, ExportRequest, ModelFacts
 from edgekit.target import FP32, Need, Place, Target
 
 
@@ -19,11 +20,11 @@ def outcome(target: str, status: str, error: str = "") -> TargetOutcome:
 
 
 def test_targets_of_earlier_runs_stay(tmp_path: Path) -> None:
-    first = asked.started("edgekit export -t onnx")
-    asked.ended(
+    first = run_log.started("edgekit export -t onnx")
+    run_log.ended(
         tmp_path, first, [outcome("onnx", "verified"), outcome("web", "failed", "no page")], {"coreml": "needs it"}
     )
-    asked.ended(tmp_path, asked.started("edgekit export -t web"), [outcome("web", "verified")], {"onnx": "gone"})
+    run_log.ended(tmp_path, run_log.started("edgekit export -t web"), [outcome("web", "verified")], {"onnx": "gone"})
     found = read_run(tmp_path)
     assert found.targets == {
         "onnx": AskedTarget(status="verified", began=first.began),  # it was made, whatever is installed now
@@ -41,19 +42,23 @@ def test_a_run_goes_on_without_a_record_that_cannot_be_used(text: str, tmp_path:
 
 def test_the_command_that_does_the_same() -> None:
     options = {"web": {"variants": "fp32,q8"}}
-    told = asked.command_of("my model.onnx", ["onnx", "web"], options, weights=None, name="net", author=None)
-    assert told == "edgekit export 'my model.onnx' -t onnx -t web --name net -O web.variants=fp32,q8"
-    assert asked.command_of(object(), [], {}) == ""
-    more = asked.command_of("a.onnx", [], {}, place=("openvino", "ort-cuda"), budget=("p50=20ms",))
-    assert more == "edgekit export a.onnx --place openvino --place ort-cuda --budget p50=20ms"
+    facts = ModelFacts(name="net")
+    request = ExportRequest(model="my model.onnx", targets=("onnx", "web"), options=options, facts=facts)
+    assert request.command == "edgekit export 'my model.onnx' -t onnx -t web --name net -O web.variants=fp32,q8"
+    assert ExportRequest(model=object()).command == ""
+    criteria = Criteria(("openvino", "ort-cuda"), budget=("p50=20ms",))
+    assert (
+        ExportRequest(model="a.onnx", criteria=criteria).command
+        == "edgekit export a.onnx --place openvino --place ort-cuda --budget p50=20ms"
+    )
 
 
 def test_what_a_run_named_stays_asked_for_when_a_bundle_brings_it_later(tmp_path: Path) -> None:
     part = TargetOutcome("onnx-fp16", Path("p"), "rejected", part_of="web")
-    asked.ended(tmp_path, asked.started(""), [part], {})
+    run_log.ended(tmp_path, run_log.started(""), [part], {})
     assert read_run(tmp_path).targets["onnx-fp16"].part_of == "web"
-    asked.ended(tmp_path, asked.started(""), [replace(part, part_of="")], {})
-    asked.ended(tmp_path, asked.started(""), [part], {})
+    run_log.ended(tmp_path, run_log.started(""), [replace(part, part_of="")], {})
+    run_log.ended(tmp_path, run_log.started(""), [part], {})
     assert read_run(tmp_path).targets["onnx-fp16"].part_of == ""
 
 
@@ -69,4 +74,5 @@ def test_what_is_not_installed_says_how_to_install_it() -> None:
         places=(place,),
         needs=(Need("no_such_library", "extra"),),
     )
-    assert asked.not_installed({"one": target}) == {"one": f"needs no_such_library: {install_command('extra')}"}
+    command = install_command("extra")
+    assert run_log.not_installed({"one": target}) == {"one": f"needs no_such_library: {command}"}

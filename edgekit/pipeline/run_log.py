@@ -2,50 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from edgekit import registry
-from edgekit.artifact.option import as_text
 from edgekit.artifact.run_record import AskedTarget, RunRecord, earlier_run, write_run
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import DISTRIBUTION, ArtifactError
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.target import Target
-
-
-def command_of(
-    model: object, targets: Iterable[str], options: Mapping[str, Mapping[str, object]], **flags: object
-) -> str:
-    """The command that does the same; empty where the model is an object in Python, which no command can name.
-
-    Args:
-        model: As a user gave it.
-        targets: Names and groups.
-        options: Options by target and name.
-        flags: Values by the command's long options; None, "" and False are left out, True stands without a value, and
-            each value of a tuple has the option before it.
-    """
-    if not isinstance(model, str | Path):
-        return ""
-    return shlex.join(("edgekit", *export_words(model, targets, options, **flags)))
-
-
-def export_words(
-    model: str | Path, targets: Iterable[str], options: Mapping[str, Mapping[str, object]], **flags: object
-) -> list[str]:
-    """The words of a command that exports; arguments as for `command_of`."""
-    words = ["export", str(model)]
-    words += [word for target in targets for word in ("-t", target)]
-    for name, given_value in flags.items():
-        for value in given_value if isinstance(given_value, tuple) else (given_value,):
-            if value not in (None, "", False):
-                words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    for target, given in options.items():
-        words += [word for name, value in given.items() for word in ("-O", f"{target}.{name}={as_text(value)}")]
-    return words
 
 
 def started(command: str) -> RunRecord:
