@@ -263,10 +263,7 @@ def _swap(temporary: Path, final: Path) -> None:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 _put_back(asides, final)
                 raise
-        call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-        here = ctypes.c_int(_AT_FDCWD)
-        exchanged = call is not None and call(here, os.fsencode(temporary), here, os.fsencode(final), _EXCHANGE) == 0
-        if exchanged:
+        if exchange_names(temporary, final):
             break
         asides.append(final.parent / _temporary(final.name, "old"))
         with contextlib.suppress(FileNotFoundError):  # another writer moved it
@@ -276,6 +273,13 @@ def _swap(temporary: Path, final: Path) -> None:
     _fsync(final.parent)
     for aside in asides:
         _remove(aside)
+
+
+def exchange_names(path: Path, other: Path) -> bool:
+    """Exchange two names at once; return False where the system or the file system cannot (renameat2(2) of Linux)."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    here = ctypes.c_int(_AT_FDCWD)
+    return call is not None and call(here, os.fsencode(path), here, os.fsencode(other), _EXCHANGE) == 0
 
 
 def _put_back(asides: list[Path], final: Path) -> None:

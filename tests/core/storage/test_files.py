@@ -282,7 +282,7 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(
 
     monkeypatch.setattr(Path, "replace", full)
     if not exchange:
-        monkeypatch.setattr(files, "_exchanged", lambda *_: False)
+        monkeypatch.setattr(files, "exchange_names", lambda *_: False)
         with pytest.raises(OSError, match="No space"), files.staging(final, lambda _: ["model.onnx"]) as staged:
             (staged / "model.onnx").write_text("new")
         assert renames == ["tmp", "onnx", "tmp", "old"]

@@ -66,7 +66,7 @@ def test_a_range_of_tokens_is_said_in_words_and_kept(bert: Path, tmp_path: Path)
         assert one.outputs[0].classes == ("no", "yes")
     with pytest.raises(UsageError, match="axes name the input 'ids', which the model has not"):
         resolve_model(f"transformers:{bert}", words_of(["ids:1=tokens:8..40"], None, None))
-    task = "for feature-extraction says itself what its inputs, outputs and axes are"
+    task = "for feature-extraction describes its inputs, outputs and axes itself"
     with pytest.raises(UsageError, match=task):
         resolve(f"transformers:{bert}", said, "feature-extraction")
 
