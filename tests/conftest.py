@@ -29,8 +29,8 @@ settings.load_profile("default" if os.environ.get("EDGEKIT_SLOW") else "same exa
 
 HERE = Path(__file__).parent
 NO_CUDA = "needs a CUDA device: run it on a host with an NVIDIA GPU and a CUDA build of torch"
-BROWSER = (HERE / "web", HERE / "targets" / "test_web.py")
-LONG = (HERE / "web", HERE / "targets", HERE / "tools", HERE / "analysis", HERE / "docs")
+BROWSER = (HERE / "web", HERE / "targets" / "web" / "test_export.py")
+LONG = (HERE / "web", HERE / "targets", HERE / "tools", HERE / "docs")
 """Files of minutes come first: at the end one process would wait for the other."""
 
 

@@ -39,7 +39,7 @@ def test_sizes_are_those_of_scenes() -> None:
 
 
 def test_every_colour_has_its_tones() -> None:
-    assert tuple(flat.TONES) == ATTRIBUTES[1] == tuple(objects.COLOURS)
+    assert tuple(objects.TONES) == ATTRIBUTES[1] == tuple(objects.COLOURS)
 
 
 def test_other_sizes_have_as_many_patches_as_they_need() -> None:

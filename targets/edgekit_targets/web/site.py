@@ -1,7 +1,7 @@
 """The page and the runtime that a web bundle carries: where they lie, what hosts must send, compressed siblings.
 
-In a wheel they are the folder `edgekit_targets/web/_web`, with WebAssembly as `.wasm.xz`; in a checkout `web/dist`, built
-on demand.
+In a wheel they are the folder `edgekit_targets/web/_web`, with WebAssembly as `.wasm.xz`; in a checkout `web/dist`,
+built on demand.
 """
 
 from __future__ import annotations
