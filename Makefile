@@ -1,4 +1,4 @@
-# `make export` sets up and exports the embedded model; `make test` sets up and passes all tests.
+# `make export` sets up and exports the embedded model; `make test` sets up and passes the tests; `make nightly` passes the long ones too.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +11,7 @@ JVM := $(and $(NPM),$(shell command -v javac))
 CHROMIUM := $(or $(EDGEKIT_CHROMIUM),$(shell command -v chromium || command -v chromium-browser || command -v google-chrome))
 NEW_ENOUGH := import sys; sys.exit(sys.version_info[:2] < (3, 11) and "edgekit needs Python 3.11 or later")
 
-.PHONY: setup setup-web setup-test export test lint docs clean
+.PHONY: setup setup-web setup-test export test nightly lint docs clean
 
 setup: $(VENV)/.export
 setup-web: $(VENV)/.web
@@ -60,6 +60,10 @@ PYTEST_FLAGS ?= --durations=50
 
 test: setup-test lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
+
+# What takes minutes too: byte identity in another checkout, kills, fuzzing, all pages, all networks.
+nightly: setup-test lint
+	EDGEKIT_SLOW=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 lint: setup-test
 	$(BIN)/ruff check .

@@ -28,9 +28,10 @@ settings.register_profile("same examples", derandomize=True)
 settings.load_profile("default" if os.environ.get("EDGEKIT_SLOW") else "same examples")
 
 HERE = Path(__file__).parent
+NIGHTLY = "belongs to the nightly mode: run `make nightly`"
 NO_CUDA = "needs a CUDA device: run it on a host with an NVIDIA GPU and a CUDA build of torch"
 BROWSER = (HERE / "web", HERE / "targets" / "web" / "test_export.py")
-LONG = (HERE / "web", HERE / "targets", HERE / "tools", HERE / "docs")
+LONG = (HERE / "web", HERE / "targets", HERE / "tools", HERE / "plugins" / "inspect", HERE / "docs")
 """Files of minutes come first: at the end one process would wait for the other."""
 
 
@@ -41,6 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if found and (missing := _missing()):
         for item in found:
             item.add_marker(pytest.mark.skip(reason=missing))
+    for item in items if not os.environ.get("EDGEKIT_SLOW") else ():
+        if item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.skip(reason=NIGHTLY))
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     if gpu and not _has_cuda():
         for item in gpu:

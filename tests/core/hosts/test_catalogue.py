@@ -30,8 +30,8 @@ def test_what_is_no_place_is_refused() -> None:
         "ort@": "no host ''",
         "ort@telnet:me@pi": "no host 'telnet:me@pi'",
     }
-    refused |= {"adb@ssh:me@pi": "a phone is on this host's cable; name it as adb:SERIAL"}
-    refused |= {f"adb:{serial}": f"no phone '{serial}'" for serial in ("", "-s", "a b", "a;reboot")}
+    refused |= {"adb@ssh:me@pi": "name it as adb:SERIAL"}
+    refused |= {f"adb:{serial}": f"no device '{serial}'" for serial in ("", "-s", "a b", "a;reboot")}
     refused |= {name: f"no host '{name}'" for name in ("ssh:", "ssh:-oProxyCommand=touch", "ssh:me@pi; rm")}
     refused |= {name: f"no place '{name}'" for name in ("", "wasm-fp32@ssh:me@pi")}
     for name, said in refused.items():

@@ -22,7 +22,7 @@ from edgekit import api, registry
 from edgekit.artifact.fact import Code
 from edgekit.artifact.result import CANDIDATE
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ArtifactError, UsageError, VerdictError, install_command
+from edgekit.errors import ArtifactError, UsageError, VerdictError
 from edgekit.hosts.catalogue import further_place
 from edgekit.model.sources import resolve_model
 from edgekit.report.rows import read_study
@@ -270,7 +270,7 @@ def test_packs_say_what_they_cannot_take(build: Path, tmp_path: Path) -> None:
         api.pack(build, tmp_path / "p.zip", places=["cpu"], progress="none")
     with pytest.raises(UsageError, match="name the runtime alone"):
         api.pack(build, tmp_path / "p.zip", places=["ssh:me@pi"], progress="none")
-    with pytest.raises(UsageError, match="a phone takes no pack that is carried"):
+    with pytest.raises(UsageError, match="takes no pack that is carried"):
         api.pack(build, tmp_path / "p.zip", places=["adb"], progress="none")
     with pytest.raises(UsageError, match="cannot write"):
         api.pack(build, tmp_path / "no" / "p.zip", places=["ort"], targets=["onnx"], progress="none")
@@ -300,7 +300,7 @@ def test_a_gpu_that_is_not_there_is_no_rejection(place: str, provider: str, buil
         assert found.status in ("verified", "not verified here")
     else:
         assert found.status == "not verified here"
-        assert f"has no {provider}: install it with {install_command('gpu')}" in str(found.reasons[0])
+        assert f"has no {provider}: install it with pip install" in str(found.reasons[0])
 
 
 @pytest.fixture
