@@ -26,7 +26,7 @@ from typing import Any, Generic, Literal, TypeVar
 from edgekit.errors import DISTRIBUTION, DependencyError, UsageError, install_command, suggestion
 
 EDGEKIT = "edgekit"
-"""The origin of edgekit's own records."""
+"""The origin of edgekit's own records, and the name of its package."""
 GROUPS = ("edgekit.targets", "edgekit.commands", "edgekit.sources", "edgekit.places", "edgekit.hooks")
 Panel = Literal["Export", "Understand", "Ship", "Other machines", "Scale"]
 PANELS: tuple[Panel, ...] = ("Export", "Understand", "Ship", "Other machines", "Scale")

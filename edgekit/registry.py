@@ -133,7 +133,7 @@ def require_trust(name: str, target: Target, trusted: bool) -> None:
 
 
 def code_digest(target: Target) -> str:
-    """Hash of all the code that makes, runs and judges a target's artifacts: edgekit's and its package's."""
+    """Return the hash of the code that makes, runs and judges a target's artifacts: edgekit's and its package's."""
     modules = [getattr(one, "__module__", type(one).__module__) for one in (target.export, target.load)]
     return package_digest(EDGEKIT, INTERPRETER, *modules)
 

@@ -84,7 +84,7 @@ class Job:
     Attributes:
         model: The model folder (config.json, model.safetensors): `edgekit.model.folder.load_model` reads it.
         reference: The reference folder: what the artifact will be judged by, for a target that declares
-            `reads_reference`.
+            `reads.reference`.
         entry: What the source offers to open: the entry file or folder of the artifact that the target is made from;
             the source folder itself for "model" and "program".
         dynamic: Names of the axes that the source kept dynamic.

@@ -104,7 +104,7 @@ def export(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Export a model, prove each artifact against the reference, and write the report."""
+    """Export a model, verify each artifact against the model, and write the report."""
     from edgekit import api
     from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
 
@@ -164,7 +164,7 @@ def quantize(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Search for a static INT8 recipe and prove the result; exit 3 if it is wrong or slower."""
+    """Search for a static INT8 recipe, and verify the result. Exit 3 if it is rejected or slower."""
     from edgekit import api
     from edgekit.cli.console import show_notes
     from edgekit.report.rows import trials_of
@@ -215,7 +215,7 @@ def verify(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Check every artifact's files, run it again, and judge it again; with --place in these places alone."""
+    """Check every artifact's files, run it and judge it again. With --place, it is judged in these places only."""
     from edgekit import api
 
     if images is not None and not place:
@@ -259,7 +259,7 @@ def reference(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Record what the model itself says on a device: outputs, noise floor, latency."""
+    """Record a model's outputs, noise floor and latency on a device."""
     from edgekit import api
 
     folder = api.record(

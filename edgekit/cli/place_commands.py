@@ -57,7 +57,7 @@ def pack(
     trust_build: TrustBuild = False,
     as_json: Json = False,
 ) -> None:
-    """Pack artifacts, questions and a runner for a host that nobody here can log in to."""
+    """Pack artifacts, inputs and a runner for a host that cannot be reached from here."""
     from edgekit import api
 
     if not place:
@@ -93,7 +93,7 @@ def import_(
     trust_build: TrustBuild = False,
     as_json: Json = False,
 ) -> None:
-    """Judge what a pack's runner brought back, or check what a phone found, and show it in the build's report."""
+    """Judge what a pack's runner returned, or check a phone's result, and show it in the build's report."""
     from edgekit import api
     from edgekit.report import imports
 

@@ -21,7 +21,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
+    """Write report.html, .json, .md and .csv from a build's results. Nothing is run."""
     from edgekit import report as reports
     from edgekit.api import local
 
@@ -54,7 +54,7 @@ def diff(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Tell what became better or worse between two builds, by artifact, image and metric; exit 3 if any is worse."""
+    """Show what became better or worse between two builds, by artifact, image and metric. Exit 3 if any is worse."""
     from edgekit import doors
     from edgekit.api import local
     from edgekit.report.change import Allowed

@@ -104,7 +104,7 @@ def export(
         outcomes: dict[str, TargetOutcome] = {}
         reserves = reserves_of(brought, targets, options)
 
-        def make(target: str) -> None:
+        def make_target(target: str) -> None:
             began = time.monotonic()
             made = _one(context, target, chosen[target], outcomes, bring)
             outcomes[target] = replace(made, part_of=brought.get(target, ""))
@@ -114,13 +114,13 @@ def export(
 
         def bring(wrong: Collection[str]) -> None:
             for reserve in (r for r, first in reserves.items() if first in wrong and r not in outcomes):
-                make(reserve)
+                make_target(reserve)
 
         listener.started(tuple(t for t in order if t not in reserves), read_durations(root / CACHE))
         for target in order:
             first = outcomes.get(reserves.get(target, ""))  # none of a reserve whose own first was not needed
             if target not in reserves or (first is not None and first.bad):
-                make(target)
+                make_target(target)
         further_places.adopted(context, outcomes, spec.results)
         outcomes = held_to_budgets(further_places.judged(context, outcomes, further, criteria.images), targets, allowed)
         run_log.ended(root, record, outcomes.values(), {} if wanted else run_log.not_installed(possible))

@@ -147,9 +147,10 @@ def _constants(graph: onnx.ModelProto, names: Iterable[str]) -> dict[str, Array]
 def smoothed(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]:
     """What SmoothQuant divided each normalisation's output, and its reshaped twin, by, [K].
 
-    A normalisation's scale / s and shift / s come with s W in the layers that read it (onnxgraph/smoothquant.py). The
-    weights are rounded: of the quotients of scales and of shifts, the one is taken that explains the weights better. A
-    scale that differs while the weights do not is an error of the normalisation.
+    A normalisation's scale / s and shift / s come with s W in the layers that read it
+    (edgekit_targets/onnx/passes/smoothquant.py). The weights are rounded: of the quotients of scales and of shifts, the
+    one is taken that explains the weights better. A scale that differs while the weights do not is an error of the
+    normalisation.
     """
     one, two = ({i.name: i for i in graph.graph.initializer} for graph in (right, other))
     factors: dict[str, Array] = {}

@@ -34,7 +34,7 @@ def push(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Send to an object store what it has not of a build; a push that stops is invisible, and the next one goes on."""
+    """Upload a build to an object store. Only changed files are sent; an interrupted push is resumed, never visible."""
     from edgekit_stores import api as stores
 
     done = stores.push(build, url, progress=progress_style(as_json or quiet))
@@ -61,7 +61,7 @@ def pull(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Take a build from an object store, each file checked; the folder appears when all of it is there."""
+    """Download a build from an object store. The folder appears when every file of it is there and checked."""
     from edgekit_stores import api as stores
     from edgekit_stores.remote import SHORT
 
@@ -76,7 +76,7 @@ def pull(
 
 @epilog("Examples:\n\n`edgekit builds s3://bucket/arr-coc-tiny`\n\n`edgekit builds s3://bucket/arr-coc-tiny --json`")
 def builds(url: Place, as_json: Json = False) -> None:
-    """List the builds in an object store: their versions, and what is verified. The last pushed version comes first."""
+    """List the versions of a build in an object store, and what is verified. The last pushed version comes first."""
     from edgekit.cli.console import print_table
     from edgekit_stores import api as stores
     from edgekit_stores.remote import SHORT

@@ -80,9 +80,9 @@ def edgekit(environment: Path, folder: Path, *arguments: str, **variables: str) 
 
 def test_both_come_from_their_wheels(environment: Path, tmp_path: Path) -> None:
     code = "import edgekit, edgekit_onnx_json; print(edgekit.__file__, edgekit_onnx_json.__file__)"
-    found = subprocess.run(
-        [environment / "bin" / "python", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
-    )
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(environment / "bin" / "python"), "-c", code]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=own, check=True)
     assert all(path.startswith(str(environment)) for path in found.stdout.split())
 
 

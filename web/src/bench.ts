@@ -1,5 +1,5 @@
 /**
- * Bench: inference latency on this device, by the protocol of edgekit's reports (edgekit/judge/latency.py): warm-up runs,
+ * Bench: inference latency on this device, by the protocol of edgekit's reports (edgekit/evaluate/timing.py): warm-up runs,
  * then timed runs until both a number of runs and a duration are reached; percentiles instead of a mean.
  */
 import type { RunInput } from "./run_input.js";

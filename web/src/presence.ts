@@ -2,7 +2,7 @@
  * Presence: whether anything in a picture answers the query. Where the highest relevance is below the model's threshold,
  * nothing does.
  *
- * `presence.json` is {"output": "relevance", "statistic": "max", "threshold": 0.47}, as plugins/edgekit_arrcoc/presence.py writes it.
+ * `presence.json` is {"output": "relevance", "statistic": "max", "threshold": 0.47}, as training/presence.py writes it.
  */
 import type { Bundle } from "./bundle.js";
 import { ManifestError } from "./errors.js";

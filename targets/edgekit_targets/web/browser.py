@@ -6,6 +6,7 @@ WebGPU runs on SwiftShader where there is no GPU: right for correctness, 65-90 t
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import shutil
 import threading
@@ -66,15 +67,14 @@ class BrowserRuntime:
         self._made = read_artifact(bundle)
         if dtype not in {variant.name for variant in self._made.bundle.variants}:
             raise NotVerifiedHere(f"the bundle has no {dtype} variant: export its target in the same run")
-        self._server = Server(bundle)
-        self._driver, self._browser = launch(SOFTWARE_GPU if device == "webgpu" else ())
-        try:
-            self._server.__enter__()
+        with contextlib.ExitStack() as stack:  # closes what is open already if anything below fails
+            self._server = stack.enter_context(Server(bundle))
+            driver, self._browser = launch(SOFTWARE_GPU if device == "webgpu" else ())
+            stack.callback(driver.stop)
+            stack.callback(self._browser.close)
             self._page = open_page(self._browser, self._server.url)
             self._info = self._load(device, dtype)
-        except BaseException:
-            self.close()
-            raise
+            self._open = stack.pop_all()
 
     @property
     def device(self) -> str:
@@ -135,9 +135,7 @@ class BrowserRuntime:
 
     def close(self) -> None:
         """End the browser and the server."""
-        self._browser.close()
-        self._driver.stop()
-        self._server.__exit__()
+        self._open.close()
 
     def _request(self, inputs: Mapping[str, Array]) -> dict[str, object]:
         given = user_input(self._made.inputs, inputs)

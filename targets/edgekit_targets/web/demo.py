@@ -38,18 +38,18 @@ def demo(
     from edgekit_targets.web.server import Server
 
     build = local(build)
-    server = Server(build if (build / "index.html").is_file() else build / "web", host, port)
-    for url in _reachable(server.url):
-        print(f"{url}  (Ctrl-C stops)", flush=True)
-        if sys.stdout.isatty() and not url.startswith(f"http://{LOCAL}:"):
-            print(qr_code(url) or NO_CODE, flush=True)
-    if host not in ("localhost", LOCAL, "::1"):
-        print(OPEN_TO_ALL, file=sys.stderr)
-    if browser:
-        import webbrowser
+    with Server(build if (build / "index.html").is_file() else build / "web", host, port) as server:
+        for url in _reachable(server.url):
+            print(f"{url}  (Ctrl-C stops)", flush=True)
+            if sys.stdout.isatty() and not url.startswith(f"http://{LOCAL}:"):
+                print(qr_code(url) or NO_CODE, flush=True)
+        if host not in ("localhost", LOCAL, "::1"):
+            print(OPEN_TO_ALL, file=sys.stderr)
+        if browser:
+            import webbrowser
 
-        webbrowser.open(server.url)
-    server.serve()
+            webbrowser.open(server.url)
+        server.wait()
 
 
 def _reachable(url: str) -> tuple[str, ...]:

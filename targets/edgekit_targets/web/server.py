@@ -120,11 +120,12 @@ def _marks(status: os.stat_result) -> tuple[int, ...]:
 
 
 class Server:
-    """Serves one bundle, an artifact folder of the target `web`, until it is closed; port 0 takes a free one.
+    """Serves one bundle, an artifact folder of the target `web`, within a `with` block; port 0 takes a free one.
+
+    It holds a socket within the block alone.
 
     Raises:
         ArtifactError: If it is no artifact, or a file differs from its manifest.
-        UsageError: If the address cannot be listened on.
     """
 
     def __init__(self, folder: Path, host: str = LOCAL, port: int = 0) -> None:
@@ -134,13 +135,7 @@ class Server:
             files = table
             names = frozenset({LOCAL, "localhost", "[::1]", host})
 
-        try:
-            self._server = _Threads((host, port), Handler)
-        except OSError as error:
-            raise UsageError(
-                f"cannot listen on '{host}:{port}' ({error.strerror}): choose another port with --port"
-            ) from error
-        self._thread: threading.Thread | None = None
+        self._address, self._handler = (host, port), Handler
 
     @property
     def url(self) -> str:
@@ -148,15 +143,23 @@ class Server:
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}/"
 
-    def serve(self) -> None:
-        """Serve until interrupted."""
-        try:
-            self._server.serve_forever()
-        finally:
-            self._server.server_close()
+    def wait(self) -> None:
+        """Wait until interrupted."""
+        self._thread.join()
 
     def __enter__(self) -> Self:
-        """Serve in a thread."""
+        """Serve in a thread.
+
+        Raises:
+            UsageError: If the address cannot be listened on.
+        """
+        try:
+            self._server = _Threads(self._address, self._handler)
+        except OSError as error:
+            host, port = self._address
+            raise UsageError(
+                f"cannot listen on '{host}:{port}' ({error.strerror}): choose another port with --port"
+            ) from error
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
         return self
@@ -165,8 +168,7 @@ class Server:
         """Stop."""
         self._server.shutdown()
         self._server.server_close()
-        if self._thread:
-            self._thread.join()
+        self._thread.join()
 
 
 def tabulate(folder: Path) -> dict[str, Served]:

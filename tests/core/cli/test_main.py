@@ -102,12 +102,11 @@ def test_the_demo_can_be_opened_from_the_network_and_says_what_that_means(
     def served(server: Server) -> None:
         said = capsys.readouterr()
         told.append(said.err)
-        with server:
-            for line in said.out.splitlines():
-                with urlopen(line.split()[0]) as answer:  # noqa: S310 - our own server
-                    pages.append(answer.read())
+        for line in said.out.splitlines():
+            with urlopen(line.split()[0]) as answer:  # noqa: S310 - our own server
+                pages.append(answer.read())
 
-    monkeypatch.setattr(Server, "serve", served)
+    monkeypatch.setattr(Server, "wait", served)
     assert exit_code("demo", tmp_path, "--no-open", "--host", EVERY) == 0
     assert exit_code("demo", tmp_path, "--no-open") == 0
     assert "every device of this network can open the page" in told[0]

@@ -1,14 +1,21 @@
 import base64
+import contextlib
+import gc
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgekit.artifact.manifest import BundleInfo, Variant
+from edgekit.artifact.store import commit
 from edgekit.errors import NotVerifiedHere
 from edgekit.storage.environment import SUFFIXES
 from edgekit_targets.litert import browser as litert
 from edgekit_targets.web import browser
 from tests.chromium import no_chromium
+from tests.manifests import manifest
 
 
 def launch() -> None:
@@ -31,6 +38,24 @@ def test_a_chromium_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv(browser.VARIABLE, "/bin/false")
     with pytest.raises(NotVerifiedHere, match=r"Chromium does not start .* is '/bin/false' whole"):
         launch()
+
+
+def test_without_chromium_no_socket_stays_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A leak would warn when the socket is collected, in whichever test that happens."""
+
+    def launch(flags: tuple[str, ...]) -> None:
+        raise NotVerifiedHere("there is no Chromium")
+
+    (tmp_path / "index.html").write_text("<!doctype html>")
+    variants = (Variant(name="fp32", precision="fp32", path="index.html", target="onnx"),)
+    commit(tmp_path, manifest(target="web", entry="index.html", bundle=BundleInfo(variants=variants)))
+    monkeypatch.setattr(browser, "launch", launch)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with contextlib.suppress(NotVerifiedHere):  # keeps no traceback, which would keep the socket
+            browser.BrowserRuntime(tmp_path, "wasm", "fp32")
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
 
 
 def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:

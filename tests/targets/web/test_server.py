@@ -186,8 +186,18 @@ def test_another_artifact_is_no_bundle(bundle: Path) -> None:
 
 
 def test_a_port_in_use_is_named(server: Server, bundle: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot listen on '127\.0\.0\.1:\d+'"):
-        Server(bundle, port=urlsplit(server.url).port or 0)
+    another = Server(bundle, port=urlsplit(server.url).port or 0)
+    with pytest.raises(UsageError, match=r"cannot listen on '127\.0\.0\.1:\d+'"), another:
+        pass
+
+
+def test_a_server_holds_a_socket_while_it_serves_alone(bundle: Path) -> None:
+    server = Server(bundle)
+    with server:
+        port = urlsplit(server.url).port or 0
+        assert ask(server, "/")[0].status == 200
+    with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+        client.connect(("127.0.0.1", port))
 
 
 def test_a_name_that_is_not_its_own_is_refused(server: Server) -> None:
