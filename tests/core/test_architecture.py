@@ -15,7 +15,7 @@ SCHEMAS: dict[type[BaseModel], Path] = {
     Matrix: ROOT / "edgekit" / "report" / "matrix.schema.json",
 }
 SOURCES = ("edgekit", "targets", "mil_interpreter")
-LONGEST = 500  # lines; one subject a file
+LONGEST = 700  # lines
 
 
 def test_each_schema_is_its_records() -> None:
