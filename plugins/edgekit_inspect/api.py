@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgekit import report
-from edgekit.api import DEFAULT_MODEL, Model, local, names_in
+from edgekit.api import DEFAULT_MODEL, local, names_in
 from edgekit.artifact.profile import Profile
 from edgekit.artifact.run_record import CACHE, MODEL
 from edgekit.model.folder import load_builds_model
@@ -19,6 +19,9 @@ from edgekit_inspect import attribution
 from edgekit_inspect.attribution import Attribution
 from edgekit_inspect.profile import SECONDS, Request, part_of, write_profile
 from edgekit_inspect.profile import profile as measure
+
+if TYPE_CHECKING:
+    from edgekit.api import Model
 
 PROFILE = "profile"
 
