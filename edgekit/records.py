@@ -55,7 +55,7 @@ def _place(summary: str, settings: Mapping[str, str], extra: str = "cpu", hint: 
         opens=(ONNX,),
         settings=settings,
         folder_index=BUCKETS,
-        folder_opener="edgekit_targets.onnx.bucket_runtime:BucketRuntime",
+        folder_opener="edgekit_targets.onnx.buckets:BucketRuntime",
     )
 
 

@@ -1,8 +1,7 @@
 """Core ML's ML Programs (MIL) without Apple hardware: saved packages read, written and computed with NumPy.
 
-- `records.py`: what a program says; `package.py`: a `.mlpackage` on disk <-> records, through `decode.py` (protobuf)
-  and `blob.py` (weight files).
-- `plan.py`: a program checked and made ready; `interpreter.py`: walks the plan; `operators/`: one file a family.
+- `records.py`: what a program says; `package.py`: a `.mlpackage` on disk <-> records.
+- `interpreter.py`: a program checked, made ready and computed; `operators/`: a table for each of MIL's modules.
 - `errors.py`: what can go wrong.
 """
 

@@ -1,21 +1,43 @@
-"""Walks a saved ML Program and computes it with NumPy, rounding after each operator as the program declares its types.
+"""A saved ML Program, checked and computed with NumPy, rounded after each operator as the program declares its types.
 
-What it models: fp16 storage. An operator's inputs are fp16 numbers, its inside runs in fp32 or fp64, and its result is
-rounded to the declared type. What it does not model: the accumulators of a particular chip, which may be narrower, and
-the fusions of Apple's compiler, which may skip a rounding.
+A `Plan` is a block made ready: constants decompressed once, operators looked up, every name and parameter checked. A
+`Step` is one operation of it: its function, its arguments, and the check of what it returns.
+
+What the interpreter models: fp16 storage. An operator's inputs are fp16 numbers, its inside runs in fp32 or fp64, and
+its result is rounded to the declared type. What it does not model: the accumulators of a particular chip, which may be
+narrower, and the fusions of Apple's compiler, which may skip a rounding.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mil_interpreter.errors import PackageError
-from mil_interpreter.plan import Plan, Step, damaged, fits, prepare, stored
-from mil_interpreter.records import Array, Package, Value
+from mil_interpreter.errors import PackageError, UnsupportedError
+from mil_interpreter.operators import EXACT, OPERATORS
+from mil_interpreter.operators.arguments import Operator
+from mil_interpreter.records import (
+    WORKING_DTYPES,
+    Array,
+    Constant,
+    MilBlock,
+    Operation,
+    OperationResult,
+    Package,
+    TensorType,
+    Value,
+)
 
 LONGEST_LOOP = 100_000  # turns of a while_loop: a program that needs more is damaged
+_OPSETS = ("CoreML5", "CoreML6", "CoreML7")  # iOS 15, 16 and 17: what the operators' parameters are those of
+CONTROL = frozenset({"cond", "while_loop"})
+_CONSTANT = "const"
+_VARIADIC = frozenset({"values", "loop_vars", "ref_tensors", "begins", "ends", "end_masks"})  # always tuples
+_FAILURES = (ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
+"""What an operator raises when a damaged program feeds it arguments that do not fit."""
 
 
 class Interpreter:
@@ -93,3 +115,213 @@ def _checked(step: Step, results: Sequence[Value]) -> Sequence[Value]:
     if len(results) != len(step.operation.outputs):
         raise damaged(step.operation, step.where, f"gives {len(results)} values for {len(step.operation.outputs)}")
     return results
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A block, ready to run: its constants, its other operations in order, and the plans of their nested blocks."""
+
+    inputs: tuple[OperationResult, ...]
+    constants: Mapping[str, Value]
+    steps: tuple[tuple[Step, tuple[Plan, ...]], ...]
+    outputs: tuple[str, ...]
+
+
+def prepare(package: Package) -> Plan:
+    """The plan of a package's main function.
+
+    Raises:
+        PackageError: If the program is damaged.
+        UnsupportedError: If it uses operators or parameters that the interpreter does not have.
+    """
+    where = f"the program of '{package.path}'"
+    unknown = sorted(set(_kinds(package.main)) - OPERATORS.keys() - CONTROL - {_CONSTANT})
+    if unknown:
+        raise UnsupportedError(
+            f"{where} uses the operators {listed(unknown)}, which the Core ML interpreter does not have"
+        )
+    return _Planner(where, package.opset).plan(package.main, frozenset(a.name for a in package.arguments), {})
+
+
+@dataclass(frozen=True)
+class _Planner:
+    where: str
+    opset: str
+
+    def plan(self, block: MilBlock, outer: frozenset[str], constants: Mapping[str, Value]) -> Plan:
+        """Plan a block that sees the computed values `outer` and some constants."""
+        own: dict[str, Value] = {}
+        known = dict(constants)
+        visible = set(outer) | {i.name for i in block.inputs}
+        steps: list[tuple[Step, tuple[Plan, ...]]] = []
+        for operation in block.operations:
+            defined = [r.name for r in operation.outputs]
+            if not defined or any(name in visible or name in known for name in defined):
+                raise damaged(operation, self.where, "defines no value, or one that exists")
+            if operation.kind == _CONSTANT:
+                if "val" not in operation.attributes:
+                    raise damaged(operation, self.where, "has no value")
+                own[defined[0]] = known[defined[0]] = operation.attributes["val"]
+                continue
+            if operation.kind.startswith("constexpr_"):
+                with np.errstate(all="ignore"):
+                    own[defined[0]] = known[defined[0]] = self._step(operation, set(), known).compute({})[0]
+                continue
+            nested = tuple(self.plan(b, frozenset(visible), known) for b in operation.blocks)
+            steps.append((self._step(operation, visible, known), nested))
+            visible.update(defined)
+        missing = [name for name in block.outputs if name not in visible and name not in known]
+        if missing:
+            raise PackageError(f"{self.where} never defines {listed(missing)}")
+        return Plan(block.inputs, own, _with_drops(steps, outer | set(block.outputs)), block.outputs)
+
+    def _step(self, operation: Operation, visible: set[str], known: Mapping[str, Value]) -> Step:
+        wired: dict[str, str | tuple[str, ...]] = {}
+        fixed: dict[str, Value] = dict(operation.attributes)
+        for parameter, bindings in operation.inputs.items():
+            undefined = [b for b in bindings if isinstance(b, str) and b not in visible and b not in known]
+            if undefined or not bindings or (len(bindings) > 1 and parameter not in _VARIADIC):
+                raise damaged(operation, self.where, f"has {listed(undefined) or len(bindings)} for {parameter!r}")
+            constant = [b for b in bindings if isinstance(b, Constant) or b in known]
+            values = [b.value if isinstance(b, Constant) else known[b] for b in constant]
+            if len(values) == len(bindings):
+                fixed[parameter] = tuple(values) if parameter in _VARIADIC else values[0]
+            elif any(isinstance(b, Constant) for b in bindings):
+                raise UnsupportedError(f"{called(operation, self.where)} mixes names and values in {parameter!r}")
+            else:
+                names = tuple(str(b) for b in bindings)
+                wired[parameter] = names if parameter in _VARIADIC else names[0]
+        if operation.kind not in CONTROL:
+            self._check_parameters(operation, wired.keys() | fixed.keys())
+        return Step(operation, OPERATORS.get(operation.kind), fixed, wired, self.where)
+
+    def _check_parameters(self, operation: Operation, names: set[str]) -> None:
+        parameters = inspect.signature(OPERATORS[operation.kind]).parameters
+        unknown = sorted(names - parameters.keys())
+        if unknown:
+            raise UnsupportedError(
+                f"{called(operation, self.where)} has {listed(unknown)}, which is not supported here"
+            )
+        missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in names]
+        if missing and self.opset not in _OPSETS:  # iOS 18 has some operators under the same name in another form
+            raise UnsupportedError(
+                f"{called(operation, self.where)} lacks {listed(missing)} in the opset {self.opset!r}"
+            )
+        if missing:
+            raise damaged(operation, self.where, f"lacks {listed(missing)}")
+
+
+def _with_drops(
+    steps: list[tuple[Step, tuple[Plan, ...]]], kept: frozenset[str]
+) -> tuple[tuple[Step, tuple[Plan, ...]], ...]:
+    """The steps, each with the values that it is the last to use; without this a large model keeps them all."""
+    computed = {r.name for step, _ in steps for r in step.operation.outputs} - kept
+    last = {name: i for i, (step, _) in enumerate(steps) for name in _used(step.operation)}
+    drops: dict[int, list[str]] = {}
+    for name in sorted(computed & last.keys()):
+        drops.setdefault(last[name], []).append(name)
+    return tuple((replace(step, drop=tuple(drops.get(i, ()))), nested) for i, (step, nested) in enumerate(steps))
+
+
+def _kinds(block: MilBlock) -> list[str]:
+    return [kind for o in block.operations for kind in [o.kind, *(k for b in o.blocks for k in _kinds(b))]]
+
+
+def _used(operation: Operation) -> list[str]:
+    """Names that an operation needs, also inside its blocks."""
+    own = [b for bindings in operation.inputs.values() for b in bindings if isinstance(b, str)]
+    inner = [name for block in operation.blocks for o in block.operations for name in _used(o)]
+    return [*own, *inner, *(name for block in operation.blocks for name in block.outputs)]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation, ready to run.
+
+    Attributes:
+        operation: What the program says.
+        operator: Its function; None for control flow.
+        fixed: Constant arguments by parameter.
+        wired: Computed arguments by parameter: the name of one value, or of several for a tuple of tensors.
+        where: The program, in words.
+        drop: Values that no later step needs.
+    """
+
+    operation: Operation
+    operator: Operator | None
+    fixed: Mapping[str, Value]
+    wired: Mapping[str, str | tuple[str, ...]]
+    where: str
+    drop: tuple[str, ...] = ()
+
+    def argument(self, parameter: str, values: Mapping[str, Value]) -> Value:
+        """One argument, constant or computed.
+
+        Raises:
+            PackageError: If the operation has no such argument.
+        """
+        if parameter in self.fixed:
+            return self.fixed[parameter]
+        names = self.wired.get(parameter)
+        if names is None:
+            raise damaged(self.operation, self.where, f"lacks {parameter!r}")
+        return values[names] if isinstance(names, str) else tuple(values[n] for n in names)
+
+    def compute(self, values: Mapping[str, Value]) -> Sequence[Value]:
+        """The operation's outputs, stored as the program declares them.
+
+        Raises:
+            PackageError: If it cannot be computed, or gives another number or shape of results than declared.
+        """
+        if self.operator is None:
+            raise damaged(self.operation, self.where, "is control flow and computes nothing itself")
+        arguments = {p: self.argument(p, values) for p in (*self.fixed, *self.wired)}
+        exact = self.operation.kind in EXACT
+        try:
+            answer = self.operator(**arguments)
+            results = answer if isinstance(answer, tuple) else (answer,)
+            kept = [stored(r, o.type, exact) for r, o in zip(results, self.operation.outputs, strict=True)]
+        except _FAILURES as error:
+            first = (str(error) or type(error).__name__).splitlines()[0]
+            raise damaged(self.operation, self.where, f"cannot be computed ({first})") from error
+        for result, output in zip(kept, self.operation.outputs, strict=True):
+            if not fits(result.shape, output.type):
+                why = f"gives the sizes {result.shape} where {output.type.shape} are declared"
+                raise damaged(self.operation, self.where, why)
+        return kept
+
+
+def stored(value: Array, declared: TensorType, exact: bool = False) -> Array:
+    """A result as its declared type keeps it: fp16 numbers rounded to nearest even, in the working dtype.
+
+    Args:
+        value: The result.
+        declared: Its type in the program.
+        exact: Whether it is known to hold fp16 numbers already.
+    """
+    if declared.dtype == "fp16" and not exact:
+        with np.errstate(over="ignore"):
+            value = np.asarray(value).astype(np.float16)
+    return np.asarray(value, dtype=WORKING_DTYPES.get(declared.dtype))
+
+
+def fits(shape: tuple[int, ...], declared: TensorType) -> bool:
+    """Whether a shape is what a program declares, where it leaves some sizes open."""
+    return len(shape) == len(declared.shape) and all(
+        n is None or n == m for m, n in zip(shape, declared.shape, strict=True)
+    )
+
+
+def damaged(operation: Operation, where: str, why: str) -> PackageError:
+    """The error of an operation that makes no sense."""
+    return PackageError(f"{called(operation, where)} {why}")
+
+
+def called(operation: Operation, where: str) -> str:
+    """An operation in words."""
+    return f"operator {operation.kind!r} ({operation.name!r}) in {where}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in quotes, with commas; what a damaged file puts into a name cannot break the line."""
+    return ", ".join(map(repr, names))

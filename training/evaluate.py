@@ -16,8 +16,7 @@ from torch import Tensor
 
 from edgekit.model.spec import Array
 from edgekit_arrcoc.model import ArrCoc
-from edgekit_arrcoc.nouns import NAMES
-from edgekit_arrcoc.queries import DRAWN, concept_table
+from edgekit_arrcoc.queries import DRAWN, NAMES, concept_table
 from training import flat, naming, obvious, photographs, presence, questions, scores, sets, sprites
 from training.objects import Frame
 from training.scenes import render

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgekit_arrcoc.nouns import GROUPS
+from edgekit_arrcoc.queries import GROUPS
 
 SLUGS: dict[str, tuple[str, ...]] = {
     "cat": ("cat", "cat-face", "black-cat", "grinning-cat"),

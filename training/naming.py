@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from edgekit_arrcoc.counter_rng import Chance
-from edgekit_arrcoc.nouns import NAMES, NOUNS, UNSURE
-from edgekit_arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS, OBJECT, OUTLINE
+from edgekit_arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS, NAMES, NOUNS, OBJECT, OUTLINE, UNSURE
 from training import questions
 from training.questions import ABSENT, HARD, NAMED, SHARES, SUBSETS, TRIES, Posed, _subset, _target
 from training.scenes import Scenes

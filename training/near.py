@@ -1,4 +1,4 @@
-"""Near words: proposals for `plugins/edgekit_arrcoc/near.py`, out of WordNet and a sentence encoder.
+"""Near words: proposals for `plugins/edgekit_arrcoc/queries.py`, out of WordNet and a sentence encoder.
 
     python -m training.near --wordnet /usr/share/wordnet --words /usr/share/dict/words --encoder FOLDER
 
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from edgekit.model.spec import Array
-from edgekit_arrcoc import nouns
+from edgekit_arrcoc import queries
 from edgekit_arrcoc.queries import CONCEPTS, DRAWN
 
 ALIKE = 0.42
@@ -80,7 +80,7 @@ def encoded(folder: Path, words: list[str]) -> Array:
 def proposals(place: Path, listed: list[str], encoder: Path) -> Kinds:
     """Known name -> words to be asked for by it."""
     senses, above = wordnet(place)
-    named = {name: nouns.words(name) for name in CONCEPTS if name not in DRAWN and name != "person"}
+    named = {name: queries.words_for(name) for name in CONCEPTS if name not in DRAWN and name != "person"}
     known = {sense: name for name, words in reversed(named.items()) for w in words for sense in senses.get(w, [])[:1]}
     taken = {word for words in named.values() for word in words}
     words = [word for word in listed if re.fullmatch("[a-z]{3,}", word) and word not in taken]

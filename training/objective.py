@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgekit_arrcoc.model import ArrCoc
-from edgekit_arrcoc.nouns import NOUNS
+from edgekit_arrcoc.queries import NOUNS
 from training.fake_quant import Coarse
 from training.objects import Frame
 from training.questions import OUTLINE_FULL, Questions

@@ -26,8 +26,7 @@ from torch import Tensor
 
 from edgekit.errors import UsageError
 from edgekit_arrcoc.counter_rng import Chance
-from edgekit_arrcoc.nouns import GROUPS, NOUNS
-from edgekit_arrcoc.queries import ATTRIBUTES, MEANINGS
+from edgekit_arrcoc.queries import ATTRIBUTES, GROUPS, MEANINGS, NOUNS
 from training.drawing import SHAPES, UNIT, rotate
 from training.names import ALSO, SLUGS
 from training.objects import COLOURS, MARGIN, SIZES, TONES, Layer, Things

@@ -1,7 +1,7 @@
 """Complex numbers of a captured graph -> pairs of real ones, [..., 2]: few converters have operators of complex ones.
 
 A graph is rewritten where all that it does with them is here: rotary positions as products, say, and Fourier transforms
-along axes of fixed length (`edgekit.model.fourier`). Any other is left as it is, for converters that have it.
+along axes of fixed length (`edgekit.model.complex_numbers`). Any other is left as it is, for converters that have it.
 """
 
 from __future__ import annotations

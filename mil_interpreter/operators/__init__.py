@@ -1,33 +1,38 @@
-"""The operators of the ML Program interpreter: one table, put together from one file a family.
+"""The operators of the ML Program interpreter: one table, put together from the tables of MIL's modules.
 
-An operator is a function whose parameters have MIL's names. To add one, write it in its family's file, name it in that
-file's `TABLE`, and give it a row in `tests/mil_interpreter/`.
+An operator is a function whose parameters have MIL's names. To add one, write it beside those of its MIL module, name
+it in that module's table, and give it a row in `tests/mil_interpreter/`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mil_interpreter.operators import (
-    activation,
-    constexpr,
-    conv,
-    elementwise,
-    gather,
-    linear,
-    norm,
-    reduce,
-    resize,
-    shape,
-)
 from mil_interpreter.operators.arguments import Operator
+from mil_interpreter.operators.arithmetic import (
+    ACTIVATION_OPERATORS,
+    ELEMENTWISE_OPERATORS,
+    LINEAR_OPERATORS,
+    NORM_OPERATORS,
+    REDUCE_OPERATORS,
+)
+from mil_interpreter.operators.constexpr import CONSTEXPR_OPERATORS
+from mil_interpreter.operators.conv import CONV_OPERATORS, RESIZE_OPERATORS
+from mil_interpreter.operators.shape import GATHER_OPERATORS, SHAPE_OPERATORS
 
 OPERATORS: Mapping[str, Operator] = {
-    name: operator
-    for family in (elementwise, activation, linear, conv, norm, reduce, shape, gather, resize, constexpr)
-    for name, operator in family.TABLE.items()
+    **ELEMENTWISE_OPERATORS,
+    **ACTIVATION_OPERATORS,
+    **LINEAR_OPERATORS,
+    **CONV_OPERATORS,
+    **NORM_OPERATORS,
+    **REDUCE_OPERATORS,
+    **SHAPE_OPERATORS,
+    **GATHER_OPERATORS,
+    **RESIZE_OPERATORS,
+    **CONSTEXPR_OPERATORS,
 }
 """Every supported operator by MIL name."""
 
-EXACT = frozenset(shape.TABLE)
+EXACT = frozenset(SHAPE_OPERATORS)
 """Operators that only move values: what they give is as exact as what they got."""

@@ -90,7 +90,7 @@ def _repeated(blocks: Array, sizes: list[int]) -> Array:
     return blocks
 
 
-TABLE: Mapping[str, Operator] = {
+CONSTEXPR_OPERATORS: Mapping[str, Operator] = {
     f.__name__: f
     for f in (
         constexpr_affine_dequantize,

@@ -21,7 +21,7 @@ from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import ArtifactError, UsageError, reason
 from edgekit.hosts import process
 from edgekit.model.onnx_check import every_node
-from edgekit_apps.records import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
+from edgekit_apps.bundle import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
 from edgekit_apps.sync import HOME
 
 ASSETS = "src/main/assets/edgekit"
@@ -55,16 +55,15 @@ def _files(bundle: Bundle) -> dict[str, Content]:
         made[f"{HOME}/{bundle.name}.required_operators.config"] = required_operators(onnx).encode()
     for model in bundle.models:
         if any(file.path == LISTED for file in model.manifest.files):
-            made[f"{HOME}/{bundle.name}.pytorch_operators.yaml"] = _listed(model.folder / LISTED)
+            # A list of PyTorch's operators, which a build reads as YAML.
+            path = model.folder / LISTED
+            data = path.read_bytes()
+            if wrong := [line for line in data.splitlines() if not PYTORCH_OPERATOR.fullmatch(line)]:
+                raise ArtifactError(
+                    f"'{path}' names {wrong[0][:60]!r}, which is not an operator's name: export the model again"
+                )
+            made[f"{HOME}/{bundle.name}.pytorch_operators.yaml"] = data
     return made
-
-
-def _listed(path: Path) -> bytes:
-    """A list of PyTorch's operators, which a build reads as YAML."""
-    data = path.read_bytes()
-    if wrong := next((line for line in data.splitlines() if not PYTORCH_OPERATOR.fullmatch(line)), None):
-        raise ArtifactError(f"'{path}' names {wrong[:60]!r}, which is not an operator's name: export the model again")
-    return data
 
 
 def kotlin(bundle: Bundle) -> str:

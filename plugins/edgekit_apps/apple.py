@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import UsageError
-from edgekit_apps.records import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
+from edgekit_apps.bundle import Bundle, Content, Platform, constants, identifier, identifiers, quoted
 
 FOLDER = "Edgekit"
 CORE_AI = ("coreai", "coreai-int8")
@@ -52,7 +52,11 @@ def swift(bundle: Bundle) -> str:
     types = identifiers(declared, ("Models",))
     tensors = "\n\n".join(_tensor(manifest, t, types[t.name]) for t in declared)
     cases = "\n".join(f"        case {_case(m.manifest.target)} = {quoted(m.manifest.target)}" for m in bundle.models)
-    table = "\n".join(_facts(model) for model in bundle.models)
+    facts = {
+        m.manifest.target: (quoted(m.path), quoted(m.manifest.precision), str(m.size), quoted(m.sha256))
+        for m in bundle.models
+    }
+    table = "\n".join(f"            case .{_case(t)}: return ({', '.join(texts)})" for t, texts in facts.items())
     return f"""// Written by `edgekit assets ios`; do not edit: the next run writes it again.
 import Edgekit
 import Foundation
@@ -99,11 +103,6 @@ def _tensor(manifest: Manifest, tensor: TensorInfo, swift_type: str) -> str:
 def _case(target: str) -> str:
     first, *others = target.split("-")
     return first + "".join(part.capitalize() for part in others)
-
-
-def _facts(model: Model) -> str:
-    text = ", ".join((quoted(model.path), quoted(model.manifest.precision), str(model.size), quoted(model.sha256)))
-    return f"            case .{_case(model.manifest.target)}: return ({text})"
 
 
 def platform(deployment_target: int) -> Platform:

@@ -19,8 +19,7 @@ from pathlib import Path
 from edgekit.errors import UsageError
 from edgekit.storage.host_errors import as_sentences
 from edgekit_apps import android, apple, sync
-from edgekit_apps.bundle import plan
-from edgekit_apps.records import Content, Platform
+from edgekit_apps.bundle import Content, Platform, plan
 from edgekit_apps.sync import Outcome
 
 __all__ = ["PLATFORMS", "Outcome", "check_assets", "write_assets"]

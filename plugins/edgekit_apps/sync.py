@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from edgekit.errors import UsageError
 from edgekit.storage import door
 from edgekit.storage.files import digest_file, dump_json, load_json, sweep, write_bytes, write_text
-from edgekit_apps.records import Content, content_digest, content_size
+from edgekit_apps.bundle import Content, content_digest, content_size
 
 HOME = "edgekit"
 """Folder in the app for everything but assets and code."""

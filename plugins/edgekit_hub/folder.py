@@ -6,6 +6,7 @@ parts in one file, which the driver runs before it is kept.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
@@ -17,10 +18,11 @@ import numpy as np
 from edgekit.artifact.run_record import HUB
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
+from edgekit.model.onnx_check import bodies
 from edgekit.model.parts import Parts, Session
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import digest_file, staging
-from edgekit_hub.branches import FLAG, joined
+from edgekit_targets.onnx.passes.graph import copied
 
 if TYPE_CHECKING:
     import onnx
@@ -32,6 +34,8 @@ SUFFIXES = {"fp16": "_fp16", "int8": "_quantized", "int4": "_q4"}
 """Behind the name of an ONNX file, by its precision, as transformers.js and optimum look for it."""
 Holds = Callable[[str, Mapping[str, Session]], bool]
 """(a target, sessions for some parts) -> whether the whole holds with them in the place of the target's artifacts."""
+FLAG = "use_cache_branch"
+PRESENT, PAST = "present.", "past_key_values."
 
 
 def write_hub(
@@ -94,12 +98,100 @@ class _Branch:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch."""
-        given = {i.name: inputs[i.name] if i.name in inputs else _empty(i) for i in self._inputs}
-        return self._runtime.run(given | {FLAG: self._flag})
+        from onnx import helper
+
+        feed = {FLAG: self._flag}
+        for declared in self._inputs:
+            if declared.name in inputs:
+                feed[declared.name] = inputs[declared.name]
+                continue
+            kind = declared.type.tensor_type
+            sizes = [size.dim_value for size in kind.shape.dim]
+            feed[declared.name] = np.zeros(sizes, helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        return self._runtime.run(feed)
 
 
-def _empty(declared: onnx.ValueInfoProto) -> Array:
+def joined(first: onnx.ModelProto, further: onnx.ModelProto) -> onnx.ModelProto:
+    """The graph that runs `further` where `use_cache_branch` [1] is true, and else `first`.
+
+        first: ids, states -> logits, present; further: ids, past -> logits, present
+        -> ids, states, past, use_cache_branch -> If(use_cache_branch) {further} {first} -> logits, present
+
+    Weights are written once. An output that `further` has not is its input of that name, `past_key_values.X` for
+    `present.X`: what stays as it is. transformers.js and optimum look for a decoder in this form.
+
+    Args:
+        first: Has all outputs; its inputs' sizes are those of the whole where both have an input.
+        further: Has some of them.
+    """
+    from onnx import TensorProto, helper
+
+    inputs = {i.name: i for graph in (further, first) for i in graph.graph.input}
+    outputs = list(first.graph.output)
+    weights: dict[bytes, onnx.TensorProto] = {}
+    then, otherwise = (
+        _branch(graph, prefix, inputs, [o.name for o in outputs], weights)
+        for prefix, graph in (("further/", further), ("first/", first))
+    )
+    chosen = helper.make_node(
+        "If", [FLAG], [o.name for o in outputs], name="branches", then_branch=then, else_branch=otherwise
+    )
+    flag = helper.make_tensor_value_info(FLAG, TensorProto.BOOL, [1])
+    graph = helper.make_graph([chosen], "branches", [*inputs.values(), flag], outputs, list(weights.values()))
+    whole = helper.make_model(
+        graph, opset_imports=first.opset_import, ir_version=max(first.ir_version, further.ir_version)
+    )
+    functions = {(f.domain, f.name): f for model in (first, further) for f in model.functions}
+    whole.functions.extend(functions.values())
+    whole.producer_name = first.producer_name
+    return whole
+
+
+def _branch(
+    model: onnx.ModelProto,
+    prefix: str,
+    inputs: Mapping[str, onnx.ValueInfoProto],
+    outputs: list[str],
+    weights: dict[bytes, onnx.TensorProto],
+) -> onnx.GraphProto:
+    """A graph without inputs of its own: the weights are those of the whole, the values have names of their own."""
     from onnx import helper
 
-    kind = declared.type.tensor_type
-    return np.zeros([size.dim_value for size in kind.shape.dim], helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    graph = copied(model).graph
+    names = {name: name for name in inputs}
+    for tensor in graph.initializer:
+        renamed = type(tensor)()
+        renamed.CopyFrom(tensor)
+        renamed.name = ""
+        digest = hashlib.sha256(renamed.SerializeToString(deterministic=True)).digest()
+        renamed.name = prefix + tensor.name
+        names[tensor.name] = weights.setdefault(digest, renamed).name
+    types = {value.name: value for value in (*graph.output, *graph.input, *inputs.values())}
+    del graph.initializer[:], graph.input[:], graph.value_info[:]
+    _rename(graph, prefix, names)
+    there = {output.name for output in graph.output}
+    del graph.output[:]
+    for name in outputs:
+        kept = prefix + name
+        source = name if kept in there else name.replace(PRESENT, PAST)
+        if kept not in there:
+            graph.node.append(helper.make_node("Identity", [source], [kept], name=kept))
+        value = types[source]
+        graph.output.append(helper.make_value_info(kept, value.type))
+    graph.name = prefix.strip("/")
+    return graph
+
+
+def _rename(graph: onnx.GraphProto, prefix: str, names: Mapping[str, str]) -> None:
+    """Give every value of a graph and of the graphs in it another name, but for those that have one already."""
+
+    def new(name: str) -> str:
+        return names.get(name, prefix + name) if name else name
+
+    for node in graph.node:
+        node.input[:] = map(new, node.input)
+        node.output[:] = map(new, node.output)
+        for body in bodies(node):
+            _rename(body, prefix, names)
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = new(value.name)

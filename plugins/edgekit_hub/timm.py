@@ -88,7 +88,12 @@ def _cached(name: str) -> Path:
 
 
 def _spec(name: str, config: Path) -> ModelSpec:
-    content = _read(config)
+    try:
+        content = load_json(config.read_text())
+        if not isinstance(content, dict):
+            raise ValueError("no object")
+    except (OSError, ValueError) as error:
+        raise ModelError(f"'{config}' cannot be read ({error}): save or fetch the model again") from error
     pretrained, architecture = content.get("pretrained_cfg") or {}, str(content.get("architecture", ""))
     if architecture not in _timm().list_models():
         raise ModelError(f"'{config}' names the architecture '{architecture}', which the installed timm lacks")
@@ -102,11 +107,11 @@ def _spec(name: str, config: Path) -> ModelSpec:
     fit: Any = FITS.get(str(pretrained.get("crop_mode")), "crop")
     mean, std = (tuple(float(value) for value in pretrained.get(key) or ()) for key in ("mean", "std"))
     pictures = Input("images", ("batch", COLOURS, int(high), int(wide)), kind="image", fit=fit)
-    output = (
-        Output("logits", role="logits", classes=_classes(content, classes))
-        if classes
-        else Output("embedding", "embedding")
-    )
+    # The names of the classes in their order; none where config.json has none.
+    names, descriptions = content.get("label_names") or [], content.get("label_descriptions") or {}
+    is_named = isinstance(names, list) and len(names) == classes
+    texts = tuple(str(descriptions.get(label, label)) for label in names) if is_named else ()
+    output = Output("logits", role="logits", classes=texts) if classes else Output("embedding", "embedding")
     return ModelSpec(
         name=name,
         module=module,
@@ -118,14 +123,6 @@ def _spec(name: str, config: Path) -> ModelSpec:
     )
 
 
-def _classes(content: Mapping[str, Any], count: int) -> tuple[str, ...]:
-    """The names of the classes in their order; none where config.json has none."""
-    names, words = content.get("label_names") or [], content.get("label_descriptions") or {}
-    if not isinstance(names, list) or len(names) != count:
-        return ()
-    return tuple(str(words.get(name, name)) for name in names)
-
-
 def _timm() -> Any:
     try:
         import timm
@@ -134,13 +131,3 @@ def _timm() -> Any:
             f"'{PREFIX}NAME' needs timm and torchvision: pip install timm ({type(error).__name__}: {error})"
         ) from error
     return timm
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = load_json(path.read_text())
-        if not isinstance(content, dict):
-            raise ValueError("no object")
-    except (OSError, ValueError) as error:
-        raise ModelError(f"'{path}' cannot be read ({error}): save or fetch the model again") from error
-    return content

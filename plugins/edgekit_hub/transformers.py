@@ -1,26 +1,33 @@
 """A folder that transformers' `save_pretrained` wrote -> ModelSpec: `transformers:FOLDER`; nothing is downloaded.
 
+With a task that takes one run it becomes a graph as transformers.js and optimum look for it (`one_run_parts`).
+
 The task stands in the folder's config.json, and with it what goes in and out. Pictures are taken as [0, 1]: mean and
 deviation of preprocessor_config.json are part of the model, so that whoever feeds it cannot get them wrong.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.errors import DependencyError, ModelError, UsageError, suggestion
 from edgekit.model.contract import checked
-from edgekit.model.parts import Parts
+from edgekit.model.evaluation_set import BATCH
+from edgekit.model.parts import Parts, Session
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.factory import described
-from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.model.words import Words
 from edgekit.storage.files import load_json
-from edgekit_hub import decoder, one_run, seq2seq
+from edgekit_hub import decoder, seq2seq
+from edgekit_hub.decoder import PAIRS, PART, files_of, padded, prompts
 
 if TYPE_CHECKING:
     import torch
@@ -57,6 +64,24 @@ TASKS = {
 PIXELS, COLOURS = 224, 3
 TOKENS = 16, 2, 64
 """Default, smallest and largest number of tokens, where the model takes as many."""
+ZERO_SHOT = "zero-shot-image-classification"
+ONE_RUN_TASKS = {
+    "feature-extraction": "Model",
+    "text-classification": "ForSequenceClassification",
+    "token-classification": "ForTokenClassification",
+    "question-answering": "ForQuestionAnswering",
+    "fill-mask": "ForMaskedLM",
+    "image-classification": "ForImageClassification",
+    ZERO_SHOT: "Model",
+}
+"""What transformers.js and optimum call a task, and how its architectures end."""
+PIXEL_VALUES = "pixel_values"
+PATCHES = 8
+"""Across a drawn picture."""
+VISION, TEXT = "vision_model", "text_model"
+"""Of pictures and texts each tower is a part too: what is searched is embedded once."""
+BEST = ("best_text", "best_image", "best_text_of_towers", "best_image_of_towers")
+"""Of pictures and texts: which is the nearest to each."""
 
 
 def open_folder(folder: str, words: Words, task: str) -> ModelSpec | Parts:
@@ -100,19 +125,19 @@ def parts_of_folder(folder: Path, task: str) -> Parts:
         ModelError: As for `spec_of_folder`, or if it is not made for the task.
         UsageError: If there is no such task.
     """
-    ends = {name: ends for name, (ends, _) in TASKS.items()} | {n: (end,) for n, end in one_run.TASKS.items()}
+    ends = {name: ends for name, (ends, _) in TASKS.items()} | {n: (end,) for n, end in ONE_RUN_TASKS.items()}
     if task not in ends:
         raise UsageError(f"no task '{task}': {suggestion(task, ends)}possible are {', '.join(ends)}, or none")
     architecture, module, files = _loaded(folder)
-    fits = task in TASKS or _paired(module) == (task == one_run.ZERO_SHOT)
+    fits = task in TASKS or _paired(module) == (task == ZERO_SHOT)
     if not architecture.endswith(ends[task]) or not fits:
-        what = "pictures and texts" if task == one_run.ZERO_SHOT else f"what ends in {', '.join(ends[task])}"
+        what = "pictures and texts" if task == ZERO_SHOT else f"what ends in {', '.join(ends[task])}"
         raise ModelError(f"'{folder}' is '{architecture}', and the task '{task}' takes {what}")
     if task in TASKS:
         return TASKS[task][1](folder, module.eval())
     name = slug(folder.resolve().name) or "model"
     spec = checked(replace(_spec(name, architecture, module, files, True), factory=""))
-    return one_run.parts_of(folder, spec, module)
+    return one_run_parts(folder, spec, module)
 
 
 def _loaded(folder: Path) -> tuple[str, Any, dict[str, Path]]:
@@ -154,7 +179,11 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], 
         if paired
         else next(made for end, made in OUTPUTS.items() if architecture.endswith(end))
     )
-    outputs = tuple(replace(o, classes=_classes(config)) if o.role == "logits" else o for o in outputs)
+    # The names of the classes in their order; none where config.json has no names of its own.
+    labels = {int(number): str(name) for number, name in (getattr(config, "id2label", None) or {}).items()}
+    classes = tuple(labels[number] for number in sorted(labels))
+    classes = () if classes == tuple(f"LABEL_{number}" for number in range(len(classes))) else classes
+    outputs = tuple(replace(o, classes=classes) if o.role == "logits" else o for o in outputs)
     axes = {"batch": decoder.BATCHES}
     inputs: tuple[Input, ...] = ()
     seeing = paired or module.main_input_name == "pixel_values"
@@ -164,20 +193,26 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], 
     if seeing:
         preprocessing = files.get(KEPT[PREPROCESSING])
         preprocessor = _read(preprocessing) if preprocessing is not None else {}
-        high, wide = _size(config.vision_config if paired else config)
+        size = getattr(config.vision_config if paired else config, "image_size", None) or PIXELS
+        high, wide = (int(side) for side in (size if isinstance(size, list | tuple) else (size, size))[:2])
         shape = ("batch", COLOURS, high, wide)
-        mean, std = _normalised_by(preprocessor)
+        # Mean and deviation of the channels of [0, 1].
+        normal = preprocessor.get("do_normalize", bool(preprocessor))
+        mean = (preprocessor.get("image_mean") if normal else None) or [0.0] * COLOURS
+        std = (preprocessor.get("image_std") if normal else None) or [1.0] * COLOURS
         module = _pictures(module, *((None, None) if normalised else (mean, std)))
         ends = [(end - m) / s for m, s in zip(mean, std, strict=True) for end in (0, 1)]
         inputs += (
-            Input(one_run.PIXELS, shape, low=min(ends), high=max(ends))
+            Input(PIXEL_VALUES, shape, low=min(ends), high=max(ends))
             if normalised
             else Input("images", shape, kind="image"),
         )
     if paired or not seeing:
         rows = "texts" if paired else "batch"
-        axes |= {rows: decoder.BATCHES} | _tokens(config.text_config if paired else config)
-        most = (config.text_config if paired else config).vocab_size - 1
+        text = config.text_config if paired else config
+        longest = int(getattr(text, "max_position_embeddings", TOKENS[2]))
+        axes |= {rows: decoder.BATCHES, "tokens": Axis(min(TOKENS[0], longest), TOKENS[1], min(TOKENS[2], longest))}
+        most = text.vocab_size - 1
         inputs += (
             Input("input_ids", (rows, "tokens"), dtype="int64", low=0, high=most),
             Input("attention_mask", (rows, "tokens"), dtype="int64", low=1, high=1),
@@ -191,13 +226,6 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], 
         factory=f"{PREFIX}{architecture}",
         files=files,
     )
-
-
-def _normalised_by(preprocessor: Mapping[str, Any]) -> tuple[Sequence[float], Sequence[float]]:
-    """Mean and deviation of the channels of [0, 1]."""
-    normal = preprocessor.get("do_normalize", bool(preprocessor))
-    mean, std = (preprocessor.get(key) if normal else None for key in ("image_mean", "image_std"))
-    return mean or [0.0] * COLOURS, std or [1.0] * COLOURS
 
 
 def _pictures(inner: torch.nn.Module, mean: Sequence[float] | None, std: Sequence[float] | None) -> torch.nn.Module:
@@ -257,23 +285,6 @@ def _texts(inner: torch.nn.Module) -> torch.nn.Module:
     return Texts()
 
 
-def _tokens(config: Any) -> dict[str, Axis]:
-    most = int(getattr(config, "max_position_embeddings", TOKENS[2]))
-    return {"tokens": Axis(min(TOKENS[0], most), TOKENS[1], min(TOKENS[2], most))}
-
-
-def _classes(config: Any) -> tuple[str, ...]:
-    """The names of the classes in their order; none where config.json has no names of its own."""
-    named = {int(number): str(name) for number, name in (getattr(config, "id2label", None) or {}).items()}
-    names = tuple(named[number] for number in sorted(named))
-    return () if names == tuple(f"LABEL_{number}" for number in range(len(names))) else names
-
-
-def _size(config: Any) -> tuple[int, int]:
-    size = getattr(config, "image_size", None) or PIXELS
-    return (int(size[0]), int(size[1])) if isinstance(size, list | tuple) else (int(size), int(size))
-
-
 def _architecture(config: Mapping[str, Any], folder: Path) -> str:
     architecture = (config.get("architectures") or [""])[0]
     if not any(architecture.endswith(end) for end in OUTPUTS):
@@ -299,3 +310,99 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelError(f"'{path}' cannot be read ({error}): save the model again with save_pretrained") from error
     return content
+
+
+@dataclass(frozen=True)
+class Once:
+    """Runs the model, and its towers where it has two; says which text is the nearest to each picture."""
+
+    def __call__(self, parts: Mapping[str, Session], given: Mapping[str, Array]) -> dict[str, Array]:
+        """Its answer, by name."""
+        answer = parts[PART].run(given)
+        if VISION not in parts:
+            return answer
+        texts = {name: array for name, array in given.items() if name != PIXEL_VALUES}
+        pictures, words = (
+            next(iter(parts[part].run(some).values()))
+            for part, some in ((VISION, {PIXEL_VALUES: given[PIXEL_VALUES]}), (TEXT, texts))
+        )
+        similarity = _directions(pictures) @ _directions(words).T
+        both = answer["logits_per_image"], similarity
+        best = [one.argmax(axis) for one in both for axis in (1, 0)]
+        return {**answer, "similarity": similarity, **dict(zip(BEST, best, strict=True))}
+
+
+def one_run_parts(folder: Path, spec: ModelSpec, module: Any) -> Parts:
+    """A model as one graph, its towers beside it, with the files of its hub folder, asked texts and pictures.
+
+    Inputs have their names in transformers.js and optimum; pictures are `pixel_values`, less the mean and divided by
+    the deviation, which those libraries do themselves.
+
+    Args:
+        folder: What save_pretrained wrote.
+        spec: The model of it.
+        module: As transformers has it.
+    """
+    paired = {PIXEL_VALUES, "input_ids"} <= {i.name for i in spec.inputs}
+    towers = {part: _tower(spec, module, part) for part in (VISION, TEXT)} if paired else {}
+    outputs = (*spec.outputs, *([Output("similarity"), *(Output(name, "labels") for name in BEST)] if paired else []))
+    return Parts(
+        spec.name, {PART: spec, **towers}, Once(), list(_asked(folder, spec)), outputs=outputs, files=files_of(folder)
+    )
+
+
+def _directions(embeddings: Array) -> Array:
+    found: Array = embeddings / np.linalg.norm(embeddings, axis=-1, keepdims=True)
+    return found
+
+
+def _tower(spec: ModelSpec, inner: Any, part: str) -> ModelSpec:
+    """One of the towers, which answers with its embedding, as long as it comes."""
+    import torch
+
+    seeing = part == VISION
+    taken = [i for i in spec.inputs if (i.name == PIXEL_VALUES) == seeing]
+    inputs = tuple(replace(i, shape=(BATCH, *i.shape[1:])) for i in taken)
+    alone = copy.copy(inner)  # without the other tower, whose weights would be written too
+    others = ("text",) if seeing else ("vision", "visual")
+    alone._modules = {name: one for name, one in inner._modules.items() if not name.startswith(others)}
+    features = alone.get_image_features if seeing else alone.get_text_features
+    names = [i.name for i in inputs]
+
+    class Tower(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = alone
+
+        def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+            found = features(**dict(zip(names, tensors, strict=True)))
+            embedding: torch.Tensor = getattr(found, "pooler_output", found)
+            return embedding
+
+    projected = hasattr(inner, "text_projection")  # of CLIP; SigLIP's towers end with it
+    name = f"{'image' if seeing else 'text'}_embeds" if projected else "pooler_output"
+    axes = {name: axis for name, axis in spec.axes.items() if name in {BATCH, *(d for i in inputs for d in i.shape)}}
+    return ModelSpec(part, Tower().eval(), inputs, (Output(name, "embedding"),), axes)
+
+
+def _asked(folder: Path, spec: ModelSpec) -> Iterator[dict[str, Array]]:
+    """Pairs of texts, of pictures, or of both."""
+    inputs = {i.name: i for i in spec.inputs}
+    most = spec.axes["tokens"].maximum if "tokens" in spec.axes else 1
+    texts = prompts(folder, int(inputs["input_ids"].high) + 1) if "input_ids" in inputs else []
+    longest = min(max((len(text) for pair in texts for text in pair), default=1), most)
+    draw = np.random.default_rng(0)
+    for number in range(PAIRS):
+        given = padded([text[:longest] for text in texts[number]], longest) if texts else {}
+        if PIXEL_VALUES in inputs:
+            given[PIXEL_VALUES] = np.stack([_drawn(draw, inputs[PIXEL_VALUES]) for _ in range(2)])
+        yield given
+
+
+def _drawn(draw: np.random.Generator, pixels: Input) -> Array:
+    """A picture of patches, each of a colour, with some grain."""
+    channels, high, wide = (size for size in pixels.shape if size != BATCH and isinstance(size, int))
+    patches = draw.random((channels, PATCHES, PATCHES))
+    rows, columns = (np.arange(size) * PATCHES // size for size in (high, wide))
+    shares = patches[:, rows][:, :, columns] + 0.05 * draw.standard_normal((channels, high, wide))
+    return (pixels.low + (pixels.high - pixels.low) * shares.clip(0, 1)).astype(np.float32)

@@ -27,7 +27,7 @@ PROFILE = Command(
     name="profile",
     panel="Understand",
     summary="Time a model in each mode, and show what compiling costs.",
-    function="edgekit_inspect.profile_command:profile",
+    function="edgekit_inspect.commands:profile",
 )
 
 

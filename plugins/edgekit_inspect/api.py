@@ -1,4 +1,4 @@
-"""From Python: `edgekit_inspect.explain` and `edgekit_inspect.profile`."""
+"""From Python: `edgekit_inspect.explain` and `edgekit_inspect.profiling`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from edgekit_inspect import attribution
 from edgekit_inspect.attribution import Attribution
 from edgekit_inspect.profiling import SECONDS, Request, part_of, write_profile
 from edgekit_inspect.profiling import profile as measure
+
+if TYPE_CHECKING:
+    from edgekit.api import Model
 
 if TYPE_CHECKING:
     from edgekit.api import Model

@@ -9,7 +9,7 @@ import re
 import statistics
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +108,12 @@ def module_times(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tup
         return ()  # its modules take no hooks
     cuda = any(tensor.is_cuda for tensor in inputs)
     lists = {name for name, one in module.named_modules() if isinstance(one, torch.nn.ModuleList)}
-    names = {one: _alike(name, lists) or "(outermost)" for name, one in module.named_modules()}
+    names = {}
+    for name, part in module.named_modules():
+        # `*` stands in place of a number in a ModuleList: repeated blocks are one line.
+        steps = name.split(".")
+        steps = ["*" if ".".join(steps[:i]) in lists else step for i, step in enumerate(steps)]
+        names[part] = ".".join(steps) or "(outermost)"
     whole: dict[str, list[float]] = {name: [] for name in names.values()}
     calls = dict.fromkeys(names.values(), 0)
     running: list[tuple[float, list[float]]] = []
@@ -194,12 +199,6 @@ def peaks(device: str) -> Peaks:
     product = _best(device, lambda: torch.mm(left, right))
     copied = _best(device, lambda: sink.copy_(source))
     return Peaks(flops=2 * edge**3 / product, bandwidth=2 * COPIED[device] / copied)
-
-
-def _alike(name: str, lists: Collection[str]) -> str:
-    """A module's name with `*` in place of its number in a ModuleList: repeated blocks are one line."""
-    parts = name.split(".")
-    return ".".join("*" if ".".join(parts[:i]) in lists else part for i, part in enumerate(parts))
 
 
 def _best(device: str, call: Any) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,12 +57,15 @@ def matrix(
     root = output or Path("build") / file.stem
     require_folder(root, "matrices are made")
     cells = cells_of(read_file(file))
-    own = threads or _threads(jobs, bool(ray))
+    own = threads
+    # Where the user did not say, cells share the processors; what one alone takes by itself is left as it is.
+    if not own and "EDGEKIT_THREADS" not in os.environ and (ray or jobs != 1):
+        own = 1 if ray else max(1, (os.cpu_count() or 1) // jobs)
 
     def crew() -> Crew:
         return Cluster(ray, jobs, max(own, 1)) if ray else Local(jobs)
 
-    tell = (lambda _: None) if as_json or quiet else _say
+    tell = (lambda _: None) if as_json or quiet else partial(print, file=sys.stderr, flush=True)
     found = run(cells, root, crew, Settings(seconds, own, again, fresh), tell)
     if as_json:
         print_json(found.model_dump(mode="json"))
@@ -72,13 +76,6 @@ def matrix(
         sys.exit(REJECTED)
     if statuses - {"verified", "not verified here"}:
         sys.exit(USER_ERROR)
-
-
-def _threads(jobs: int, elsewhere: bool) -> int:
-    """How many threads a cell takes where the user did not say: what one alone takes by itself is left as it is."""
-    if "EDGEKIT_THREADS" in os.environ or (jobs == 1 and not elsewhere):
-        return 0
-    return 1 if elsewhere else max(1, (os.cpu_count() or 1) // jobs)
 
 
 def _show(found: Matrix, root: Path, quiet: bool) -> None:
@@ -96,7 +93,3 @@ def _show(found: Matrix, root: Path, quiet: bool) -> None:
     print_table(("model", "target", "verdict", "size", "times as fast as", "decided by (limit)"), rows)
     print(found.summary)
     print(f"report: {root / PAGE}")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -1,17 +1,22 @@
-"""The file of a matrix: its models, targets, options and places, read from TOML and checked before anything runs."""
+"""The file of a matrix: models, targets, options and places, read from TOML and checked; and the cells that follow."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib import util
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from edgekit import metrics, registry
+from edgekit.artifact.option import OptionValue, as_text
 from edgekit.errors import EdgekitError, UsageError, suggestion
 from edgekit.hosts.catalogue import further_place
 from edgekit.model.contract import check_name
@@ -19,8 +24,9 @@ from edgekit.model.sources import check_model
 from edgekit.model.words import words_of
 from edgekit.pipeline.outcome import allowed_budgets
 from edgekit.pipeline.plan import planned
+from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
+from edgekit.storage.files import digest_file, digest_text, dump_json
 from edgekit.target import Target
-from edgekit_matrix.cell import Cell, ModelEntry
 
 WRONG = {
     "missing": "is missing",
@@ -37,6 +43,43 @@ Options = dict[str, bool | int | float | str | tuple[str, ...]]
 
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+FACTS = {"axes", "inputs", "outputs", "weights", "ema", "author", "licence"}
+DATA = {"data", "metric", "calibration"}
+"""Fields of a model in a matrix file, by the record of a request that they belong to."""
+
+
+class ModelEntry(BaseModel):
+    """One model of a matrix.
+
+    Attributes:
+        model: MODEL as `edgekit export` takes it.
+        weights: A file of weights to load into it.
+        ema: Whether the file's averaged weights are loaded.
+        author: Of the weights.
+        licence: SPDX name of the weights' licence.
+        axes: Which dimensions vary, as `edgekit export --axes` takes it; a list of such texts.
+        inputs: What is known of its inputs, likewise.
+        outputs: What is known of its outputs, likewise.
+        data: Folder of real inputs to judge on.
+        metric: Of data with labels.
+        calibration: Folder of other real inputs, from which INT8 gets its ranges.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    weights: str = ""
+    ema: bool = False
+    author: str = ""
+    licence: str = ""
+    axes: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    data: str = ""
+    metric: str = ""
+    calibration: str = ""
 
 
 class Selection(_Table):
@@ -58,12 +101,12 @@ class Addition(_Table):
     options: Options = {}
 
 
-def _as_entry(value: Any) -> Any:
-    return {"model": value} if isinstance(value, str) else value
-
-
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, dict) else value
+_Entry = Annotated[ModelEntry, BeforeValidator(lambda value: {"model": value} if isinstance(value, str) else value)]
+_OptionSets = Annotated[
+    tuple[Options, ...],
+    BeforeValidator(lambda value: [value] if isinstance(value, dict) else value),
+    Field(min_length=1),
+]
 
 
 class MatrixFile(_Table):
@@ -81,9 +124,9 @@ class MatrixFile(_Table):
         include: Cells to add.
     """
 
-    models: dict[str, Annotated[ModelEntry, BeforeValidator(_as_entry)]] = Field(min_length=1)
+    models: dict[str, _Entry] = Field(min_length=1)
     targets: tuple[str, ...] = ()
-    options: dict[str, Annotated[tuple[Options, ...], BeforeValidator(_as_list), Field(min_length=1)]] = {}
+    options: dict[str, _OptionSets] = {}
     places: tuple[str, ...] = ()
     budget: tuple[str, ...] = ()
     exclude: tuple[Selection, ...] = ()
@@ -104,17 +147,14 @@ def read_file(path: Path) -> MatrixFile:
         raise UsageError(f"'{path}' is not TOML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where, known = ".".join(map(str, first["loc"])), _keys_beside(first["loc"])
+        where = ".".join(map(str, first["loc"]))
+        tables: dict[str | int, type[BaseModel]] = {"models": ModelEntry, "exclude": Selection, "include": Addition}
+        known = list((MatrixFile if len(first["loc"]) == 1 else tables[first["loc"][0]]).model_fields)
         if first["type"] != "extra_forbidden":
             wrong = WRONG.get(first["type"], f"is wrong: {first['msg']}")
             raise UsageError(f"'{path}': {where} {wrong}") from error
         meant = suggestion(str(first["loc"][-1]), known)
         raise UsageError(f"'{path}': no key '{where}': {meant}possible are {', '.join(known)}") from error
-
-
-def _keys_beside(where: tuple[int | str, ...]) -> list[str]:
-    tables: dict[str | int, type[BaseModel]] = {"models": ModelEntry, "exclude": Selection, "include": Addition}
-    return list((MatrixFile if len(where) == 1 else tables[where[0]]).model_fields)
 
 
 def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
@@ -136,7 +176,13 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
         for target, options in (*columns, *((a.target, a.options) for a in file.include if a.model == name)):
             added = any(a.model == name and (a.target, a.options) == (target, options) for a in file.include)
             if added or not any(one.holds(name, target) for one in file.exclude):
-                cells.append(_cell(file, name, target, options, targets))
+                # A cell has the options of all that it makes on its way, which are checked with it.
+                order, _, _ = planned(targets, (target,), {target: options})
+                sources = tuple(source for source in order if source != target)
+                on_its_way = {source: file.options[source][0] for source in sources if source in file.options}
+                every = {source: own for source, own in (on_its_way | {target: options}).items() if own}
+                planned(targets, (target,), every)
+                cells.append(Cell(name, file.models[name], target, every, file.places, file.budget, sources))
     if twice := [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]:
         raise UsageError(f"'{twice[0]}' is asked for twice: remove one of its sets of options or additions")
     if not cells:
@@ -159,6 +205,17 @@ def _columns(file: MatrixFile, targets: dict[str, Target]) -> Iterator[tuple[str
             yield from ((target, options) for options in file.options.get(target, ({},)))
 
 
+def _check_selections(file: MatrixFile, targets: list[str]) -> None:
+    for selection in file.exclude:
+        if not any(selection.holds(model, target) for model in file.models for target in targets):
+            where = f"model '{selection.model}', target '{selection.target}'"
+            raise UsageError(f"exclude of {where} leaves no cell out: remove it")
+    for addition in file.include:
+        if addition.model not in file.models:
+            meant = suggestion(addition.model, file.models)
+            raise UsageError(f"include of '{addition.model}', no model of the file: {meant}add it to [models]")
+
+
 def _check_model(name: str, entry: ModelEntry) -> None:
     check_name(name)
     try:
@@ -177,21 +234,102 @@ def _check_model(name: str, entry: ModelEntry) -> None:
         raise UsageError(f"models.{name}: {error}") from error
 
 
-def _check_selections(file: MatrixFile, columns: list[str]) -> None:
-    for one in file.exclude:
-        if not any(one.holds(model, target) for model in file.models for target in columns):
-            raise UsageError(f"exclude of model '{one.model}', target '{one.target}' leaves no cell out: remove it")
-    for addition in file.include:
-        if addition.model not in file.models:
-            meant = suggestion(addition.model, file.models)
-            raise UsageError(f"include of '{addition.model}', no model of the file: {meant}add it to [models]")
+@dataclass(frozen=True)
+class Cell:
+    """One model, one target, one set of options.
+
+    Attributes:
+        model: The model's name in the matrix, and that of its build folder.
+        entry: The model.
+        target: The target's name.
+        options: By target: its own, and those of what it is made from.
+        places: Further places to judge in.
+        budget: What the artifact may cost.
+        sources: Other targets that are made on the way to it.
+    """
+
+    model: str
+    entry: ModelEntry
+    target: str
+    options: Mapping[str, Mapping[str, OptionValue]]
+    places: Sequence[str] = ()
+    budget: Sequence[str] = ()
+    sources: tuple[str, ...] = ()
+
+    @property
+    def column(self) -> str:
+        """The target with its own options, as a column's head: `onnx`, `onnx opset=20`."""
+        own = self.options.get(self.target, {})
+        return " ".join((self.target, *(f"{name}={as_text(value)}" for name, value in own.items())))
+
+    @property
+    def name(self) -> str:
+        """Model and column; unique in a matrix."""
+        return f"{self.model} {self.column}"
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the matrix's own, with the build, the log and the record."""
+        plain = re.sub(r"[^\w.=,-]", "_", self.column.replace(" ", ","))
+        exact = plain == self.column.replace(" ", ",") and len(plain) < 100
+        return f"cells/{self.model}/{plain if exact else f'{plain[:80]}-{digest_text(self.column)[:8]}'}"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What `edgekit export` is given, but for the folder."""
+        entry = self.entry
+        request = ExportRequest(
+            model=entry.model,
+            targets=(self.target,),
+            options=self.options,
+            facts=ModelFacts(name=self.model, **entry.model_dump(include=FACTS)),
+            data=EvaluationData(**entry.model_dump(include=DATA)),
+            criteria=Criteria(self.places, budget=self.budget),
+        )
+        return tuple(request.words[1:])
+
+    def follows(self, earlier: Sequence[Cell]) -> Cell | None:
+        """Which of the earlier cells of a matrix its build begins with: that of its source, else its model's first."""
+        same = [cell for cell in earlier if cell.model == self.model]
+        for source in reversed(self.sources):
+            options = {name: given for name, given in self.options.items() if name != self.target}
+            for cell in same:
+                if cell.target == source and cell.options == {n: options[n] for n in cell.made if n in options}:
+                    return cell
+        return same[0] if same else None
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The targets that its build holds."""
+        return (*self.sources, self.target)
+
+    @property
+    def key(self) -> str:
+        """sha256 of what the cell is made of: arguments, files and code of the model, code and libraries of edgekit.
+
+        Of a factory the file counts that defines it; what that file imports does not.
+        """
+        entry = self.entry
+        files = [_content(path) for path in (entry.model, entry.weights, entry.data, entry.calibration)]
+        made_of = [list(self.arguments), files, _made_by(self.target)]
+        return digest_text(dump_json(made_of))
 
 
-def _cell(file: MatrixFile, name: str, target: str, own: Options, targets: dict[str, Target]) -> Cell:
-    """A cell with the options of all that it makes on its way, which are checked with it."""
-    order, _, _ = planned(targets, (target,), {target: own})
-    first = {source: file.options[source][0] for source in order if source != target and source in file.options}
-    options = {source: given for source, given in (first | {target: own}).items() if given}
-    planned(targets, (target,), options)
-    sources = tuple(source for source in order if source != target)
-    return Cell(name, file.models[name], target, options, file.places, file.budget, sources)
+@cache
+def _made_by(target: str) -> list[object]:
+    """The code and the libraries that make a target's artifacts."""
+    declared = registry.find(target)
+    return [registry.code_digest(declared), registry.versions(declared)]
+
+
+@cache
+def _content(path: str) -> str:
+    """The hash of a file, of a folder's files, or of the file that defines a factory; empty for any other name."""
+    path = path.partition(":")[2] if path.startswith(("transformers:", "timm:")) else path
+    if path and Path(path).is_dir():
+        files = sorted(file for file in Path(path).rglob("*") if file.is_file())
+        return digest_text("\n".join(f"{file.relative_to(path)} {digest_file(file)}" for file in files))
+    if ":" in path:
+        found = util.find_spec(path.partition(":")[0])
+        path = found.origin or "" if found is not None else ""
+    return digest_file(Path(path)) if path and Path(path).is_file() else ""

@@ -18,8 +18,7 @@ from typing import Any
 from edgekit.errors import DependencyError, UsageError, install_command, reason
 from edgekit.storage.environment import package_digest
 from edgekit.storage.files import scratch
-from edgekit_matrix.attempt import Ended, LostError, Processes, Task
-from edgekit_matrix.folder import packed, take, unpack
+from edgekit_matrix.crew import Ended, LostError, Processes, Task, packed, take, unpack
 from edgekit_matrix.report import LOG
 
 LOCAL, AUTO = "local", "auto"

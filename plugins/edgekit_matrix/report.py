@@ -178,9 +178,14 @@ def read_cell(folder: Path) -> CellRecord | None:
 
 def write_matrix(root: Path, cells: Sequence[CellRecord]) -> Matrix:
     """Write `matrix.json` and `matrix.html`; both are always of one matrix."""
+    from jinja2 import ChoiceLoader, FileSystemLoader
+
     matrix = Matrix(cells=tuple(cells))
     by = {(cell.model, cell.column): cell for cell in cells}
-    page = environment().get_template(PAGE).render(matrix=matrix, by=by, folder=root.resolve().name)
+    jinja = environment()
+    # The page extends a template of the report's.
+    jinja.loader = ChoiceLoader([FileSystemLoader(Path(__file__).parent), *filter(None, [jinja.loader])])
+    page = jinja.get_template(PAGE).render(matrix=matrix, by=by, folder=root.resolve().name)
     write_together({root / RECORD: dump_json(matrix.model_dump(mode="json")), root / PAGE: page})
     return matrix
 

@@ -20,9 +20,8 @@ from edgekit.errors import UsageError
 from edgekit.storage.files import locked
 from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.limits import ending
-from edgekit_matrix.attempt import Ended, LostError, Task, variables
-from edgekit_matrix.cell import Cell
-from edgekit_matrix.crew import Crew
+from edgekit_matrix.crew import Crew, Ended, LostError, Task, variables
+from edgekit_matrix.file import Cell
 from edgekit_matrix.report import CELL, PAGE, RECORD, CellRecord, Matrix, read_cell, record_of, write_cell, write_matrix
 
 ATTEMPTS = 3
@@ -112,16 +111,13 @@ class _State:
                 shutil.rmtree(self.root / cell.folder, ignore_errors=True)
         try:
             while self.waiting or self.running:
-                for cell in [one for one in self.waiting.values() if self._ready(one)]:
-                    self._start(crew, self.waiting.pop(cell.name), 1)
+                follows = {name: self.follows[name] for name in self.waiting}
+                for name in [n for n, first in follows.items() if first is None or first.name in self.records]:
+                    self._start(crew, self.waiting.pop(name), 1)
                 for ended in wait(self.running, return_when=FIRST_COMPLETED).done:
                     self._settle(crew, ended, *self.running.pop(ended))
         finally:
             crew.close()
-
-    def _ready(self, cell: Cell) -> bool:
-        first = self.follows[cell.name]
-        return first is None or first.name in self.records
 
     def _start(self, crew: Crew, cell: Cell, attempt: int) -> None:
         first = self.follows[cell.name]

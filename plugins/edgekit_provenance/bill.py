@@ -20,7 +20,7 @@ from edgekit.errors import DISTRIBUTION, DependencyError, install_command
 from edgekit.model.records import WEIGHTS, read_config
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.batches import EVALUATION, PHOTOGRAPHS
-from edgekit.reference.info import BatchInfo, ReferenceInfo, read_info
+from edgekit.reference.info import ReferenceInfo, read_info
 from edgekit.storage.files import dump_json, write_text
 
 if TYPE_CHECKING:
@@ -86,8 +86,18 @@ def bill_text(config: Mapping[str, Any], recorded: ReferenceInfo, made: Iterable
     from cyclonedx.output.json import JsonV1Dot6
 
     artifacts = tuple(made)
-    tools = {"edgekit": _version(DISTRIBUTION), **{n: v for one in artifacts for n, v in one.export.tools.items()}}
-    model, data = _model(config, recorded), [_data(b) for b in recorded.batches if b.name in (EVALUATION, PHOTOGRAPHS)]
+    try:
+        own = metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        own = ""
+    tools = {"edgekit": own, **{n: v for one in artifacts for n, v in one.export.tools.items()}}
+    model = _model(config, recorded)
+    # The sets of real inputs that the artifacts were judged on.
+    data = []
+    for batch in recorded.batches:
+        if batch.name in (EVALUATION, PHOTOGRAPHS):
+            facts = {"edgekit:samples": str(len(batch.names)), "edgekit:arrays.sha256": batch.inputs_sha256}
+            data.append(_component(f"data:{batch.name}", batch.name, "", "data", told=facts))
     parts = [_artifact(one, str(config["licence"])) for one in artifacts]
     bom = Bom(
         metadata=BomMetaData(component=model, tools=ToolRepository(components=[_tool(*one) for one in tools.items()])),
@@ -125,12 +135,6 @@ def _artifact(made: Manifest, licence: str) -> Component:
     files = (file for file in made.files if file.path != made.entry)
     whole.components = [_component(f"{ref}/{f.path}", f.path, licence, "file", sha256=f.sha256) for f in files]
     return whole
-
-
-def _data(batch: BatchInfo) -> Component:
-    """A set of real inputs that the artifacts were judged on."""
-    told = {"edgekit:samples": str(len(batch.names)), "edgekit:arrays.sha256": batch.inputs_sha256}
-    return _component(f"data:{batch.name}", batch.name, "", "data", told=told)
 
 
 def _tool(name: str, version: str) -> Component:
@@ -181,10 +185,3 @@ def _licence_of(package: str) -> str:
     name = str(facts.get("license", ""))
     classifiers = [c.rpartition(" :: ")[2] for c in facts.get("classifier", ()) if c.startswith("License :: ")]
     return name if name and len(name) <= LONGEST_NAME and name != "UNKNOWN" else " AND ".join(classifiers)
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -97,7 +97,7 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
             records[f"{outcome.target}/{RESULT}"] = results_digest(there)
         if bill:
             records[BILL] = digest_file(build.path / BILL)
-        with staging(build.path / FOLDER, _own_files) as staged:
+        with staging(build.path / FOLDER, lambda _: (STATEMENT, SIGNATURE)) as staged:
             (staged / STATEMENT).write_text(dump_json({"schema_version": 1, "records": records}))
             signer.sign(staged / STATEMENT, staged / SIGNATURE)
 
@@ -122,15 +122,12 @@ def require_signed(root: Path, key: Path) -> Signed:
         signed.require(path, imported[path])
     if os.path.lexists(root / BILL):
         signed.require(BILL, digest_file(root / BILL) if not (root / BILL).is_symlink() else "")
-    if lost := [path for path in sorted(signed.records) if path != RUN and not _is_there(root, path)]:
-        raise ArtifactError(f"'{root / lost[0]}' was signed and is not there: take the build from its author again")
+    for path in sorted(signed.records.keys() - {RUN}):
+        folder, _, name = path.rpartition("/")
+        # An artifact's results are those that its manifest names.
+        if not (root / folder / (MANIFEST if name == RESULT else name)).is_file():
+            raise ArtifactError(f"'{root / path}' was signed and is not there: take the build from its author again")
     return replace(signed, unsigned=tuple(sorted(run | (imported.keys() - signed.records.keys()))))
-
-
-def _is_there(root: Path, path: str) -> bool:
-    """Whether a signed record is there; an artifact's results are those that its manifest names."""
-    folder, _, name = path.rpartition("/")
-    return (root / folder / (MANIFEST if name == RESULT else name)).is_file()
 
 
 def _read(root: Path, key: Path) -> Signed:
@@ -155,7 +152,13 @@ def _verify(statement: bytes, signature: bytes, key: Path, name: str) -> dict[st
                 verifier.verify(place / STATEMENT, place / SIGNATURE)
             return {str(path): str(digest) for path, digest in load_json(statement).get("records", {}).items()}
         except Exception as error:  # whatever the parsers make of it
-            raise ArtifactError(f"the signature of '{name}' {_why(error, key)}: do not use the build") from error
+            if "Key mismatch" in str(error):
+                why = f"is by another key than '{key}'"
+            elif "Signature mismatch" in str(error):
+                why = "is of another statement: it was changed after it was signed"
+            else:
+                why = f"is damaged or not by the key '{key}'"
+            raise ArtifactError(f"the signature of '{name}' {why}: do not use the build") from error
 
 
 def _verifier_of(key: Path) -> Verifier:
@@ -169,14 +172,6 @@ def _verifier_of(key: Path) -> Verifier:
         return Config().use_elliptic_key_verifier(public_key=key)
     except Exception as error:  # whatever the parsers make of it
         raise _no_key(key, "public", "`openssl pkey -in KEY -pubout` writes it") from error
-
-
-def _why(error: Exception, key: Path) -> str:
-    if "Key mismatch" in str(error):
-        return f"is by another key than '{key}'"
-    if "Signature mismatch" in str(error):
-        return "is of another statement: it was changed after it was signed"
-    return f"is damaged or not by the key '{key}'"
 
 
 def _records(root: Path) -> dict[str, str]:
@@ -218,7 +213,3 @@ def _no_key(path: Path, kind: str, hint: str) -> UsageError:
 
 def _lacking(error: ImportError) -> DependencyError:
     return DependencyError(f"signatures need model-signing ({error}): {install_command('sign')}")
-
-
-def _own_files(folder: Path) -> Collection[str]:
-    return (STATEMENT, SIGNATURE)

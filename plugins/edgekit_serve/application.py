@@ -1,4 +1,4 @@
-"""The routes of the server."""
+"""The routes of the server, and the connections that requests come by."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from edgekit.errors import DISTRIBUTION, ArtifactError, EdgekitError
 from edgekit.model.spec import Array
-from edgekit_serve import forms, measurements, protocol
-from edgekit_serve.errors import LeftError, NotReadyError, RefusedError, SlowClientError, TooLargeError
-from edgekit_serve.log import log
-from edgekit_serve.models import Models
-from edgekit_serve.process import STUCK
-from edgekit_serve.served import VERIFIED, Served
+from edgekit_serve import forms, protocol
+from edgekit_serve.models import QUEUE, REFUSED, REQUESTS, ROWS, STAGES, VERIFIED, Models, Served
+from edgekit_serve.process import STUCK, log
+from edgekit_serve.protocol import LeftError, NotReadyError, RefusedError, SlowClientError, TooLargeError
 
 MEBIBYTE = 1 << 20
 DECODING = 2  # pictures at once: a whole one takes more memory than what waits of it
@@ -296,7 +295,7 @@ async def _answered(state: _State, request: Request, name: str, target: str, ans
     served = None
     try:
         served = state.find(name, target)
-        queue = measurements.QUEUE.labels(served.name, served.target)
+        queue = QUEUE.labels(served.name, served.target)
         with served.place(state.limits.queue), queue.track_inprogress():
             body, headers = await answer(served, request, call)
         response = Response(body, 200, headers | _said(served))
@@ -317,7 +316,12 @@ async def _answered(state: _State, request: Request, name: str, target: str, ans
 
 def _record(call: _Call, served: Served | None, named: tuple[str, str], response: Response, spent: float) -> None:
     """Measure and log a request."""
-    _measure(served, call, response.status_code)
+    labels = (served.name, served.target) if served else ("", "")
+    REQUESTS.labels(*labels, str(response.status_code)).inc()
+    if served is not None and response.status_code == 200:
+        for stage, seconds in call.stages.items():
+            STAGES.labels(*labels, stage).observe(max(seconds, 0.0))
+        ROWS.labels(*labels).observe(call.rows)
     error_text = json.loads(bytes(response.body))["error"] if response.status_code != 200 else None
     model, target = (served.name, served.target) if served else (named[0][:80], named[1][:80])
     log(
@@ -332,16 +336,6 @@ def _record(call: _Call, served: Served | None, named: tuple[str, str], response
     )
 
 
-def _measure(served: Served | None, call: _Call, code: int) -> None:
-    labels = (served.name, served.target) if served else ("", "")
-    measurements.REQUESTS.labels(*labels, str(code)).inc()
-    if served is None or code != 200:
-        return
-    for stage, seconds in call.stages.items():
-        measurements.STAGES.labels(*labels, stage).observe(max(seconds, 0.0))
-    measurements.ROWS.labels(*labels).observe(call.rows)
-
-
 def _said(served: Served) -> dict[str, str]:
     """What every answer says of the artifact that gave it."""
     verdict = VERIFIED if served.status == VERIFIED else f"{served.status}; allowed by --allow-unverified"
@@ -352,7 +346,7 @@ def _refusal(error: EdgekitError) -> Response:
     """An error as the protocol says it: one sentence; what the artifact says of the inputs is the client's."""
     status = error.status if isinstance(error, RefusedError) else 500 if isinstance(error, ArtifactError) else 400
     reason = error.reason if isinstance(error, RefusedError) else "failed" if status == 500 else "inputs"
-    measurements.REFUSED.labels(reason).inc()
+    REFUSED.labels(reason).inc()
     headers = {"Content-Type": "application/json"} | ({"Retry-After": "1"} if status in (429, 503) else {})
     return Response(json.dumps({"error": str(error)}), status, headers)
 
@@ -361,3 +355,62 @@ async def _no_route(request: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else ""
     return JSONResponse({"error": f"{request.method} {request.url.path[:200]}: {detail}; /docs lists the routes"}, code)
+
+
+def connection(seconds: float, most: int) -> type[HttpToolsProtocol]:
+    """The class of connections that uvicorn closes, with a sentence, where a request's headers take longer.
+
+    uvicorn itself waits for ever for a first request and for the rest of headers, and each such connection counts
+    among those that it takes at once. It also hands a body on in parts of 64 KiB, and waits for each to be taken: a
+    picture in floats has ten. Here it is handed on when it is whole.
+
+    Args:
+        seconds: For headers.
+        most: Bytes of a body that are waited for; a larger one is handed on before its end, to be refused.
+    """
+
+    class Connection(HttpToolsProtocol):
+        """Its clock runs from the connection, or a later request's first byte, to the end of the headers."""
+
+        clock: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._start()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            super().connection_lost(exc)
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self._start()
+
+        def on_headers_complete(self) -> None:
+            self._stop()
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            if self.cycle.response_complete:
+                return
+            self.cycle.body += body
+            if len(self.cycle.body) > most:
+                self.flow.pause_reading()
+                self.cycle.message_event.set()
+
+        def _start(self) -> None:
+            self._stop()
+            self.clock = self.loop.call_later(seconds, self._refuse)
+
+        def _stop(self) -> None:
+            if self.clock is not None:
+                self.clock.cancel()
+
+        def _refuse(self) -> None:
+            REFUSED.labels("slow").inc()
+            body = json.dumps({"error": f"the request's headers did not arrive within {seconds:g} s"}).encode()
+            head = f"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+            self.transport.write(b"".join((head.encode(), b"\r\nConnection: close\r\n\r\n", body)))
+            self.transport.close()
+
+    return Connection

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +14,6 @@ from edgekit.cli.arguments import DEFAULT_BUILD, Key, TrustBuild
 from edgekit.cli.completion import among, target_names
 from edgekit.cli.help import epilog
 from edgekit.errors import DependencyError, UsageError, install_command
-
-if TYPE_CHECKING:
-    from edgekit_serve.models import Models
 
 MEBIBYTE = 1 << 20
 CONNECTIONS = 2048  # at once; more get 503
@@ -57,13 +55,11 @@ def serve(
     key: Key = None,
 ) -> None:
     """Serve verified artifacts: Open Inference Protocol v2, pictures and words by form, metrics; /docs lists it all."""
-    _require_libraries()
-    from edgekit_serve.application import Limits, application
-    from edgekit_serve.batcher import Batching
-    from edgekit_serve.connection import connection
-    from edgekit_serve.models import Models
+    if missing := [name for name in NEEDS if find_spec(name) is None]:
+        raise DependencyError(f"serving needs {missing[0]}: {install_command('serve')}")
+    from edgekit_serve.application import Limits, application, connection
+    from edgekit_serve.models import Batching, Models, Opening
     from edgekit_serve.process import inherited, listening, supervise
-    from edgekit_serve.served import Opening
 
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
@@ -80,7 +76,10 @@ def serve(
     )
     models.open()
     limits = Limits(max_body * MEBIBYTE, max_pixels * 1_000_000, queue, timeout)
-    _say(models, *listener.getsockname()[:2])
+    for name in models.names():
+        print(f"{name}: {', '.join(models.versions(name))}")
+    address, number = listener.getsockname()[:2]
+    print(f"http://{f'[{address}]' if ':' in address else address}:{number}  (Ctrl-C stops)", flush=True)
     config = uvicorn.Config(
         application(models, limits, reload),
         http=connection(timeout, limits.body),
@@ -104,16 +103,3 @@ def _folders(build: Path) -> tuple[Path, ...]:
     if not (folder / PARTS).is_file():
         return (folder,)
     return tuple(folder / part.folder for part in read_parts(folder).parts.values())
-
-
-def _say(models: Models, host: str, port: int) -> None:
-    for name in models.names():
-        print(f"{name}: {', '.join(models.versions(name))}")
-    print(f"http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops)", flush=True)
-
-
-def _require_libraries() -> None:
-    from importlib.util import find_spec
-
-    if missing := [name for name in NEEDS if find_spec(name) is None]:
-        raise DependencyError(f"serving needs {missing[0]}: {install_command('serve')}")

@@ -17,7 +17,7 @@ from edgekit.model.spec import Array
 from edgekit.pipeline.loaded import picture_size, prepared
 from edgekit.reference.pictures import pixels_of, seen_part
 from edgekit.reference.vocabulary import Vocabulary
-from edgekit_serve.errors import RefusedError, TooLargeError
+from edgekit_serve.protocol import RefusedError, TooLargeError
 
 FIELDS = {"image": "image", "query": "query"}
 """Kind of an input -> the field that it may be sent as, beside its own name."""
@@ -56,7 +56,10 @@ def inputs_of(
         elif tensor.kind == "query" and vocabulary is not None:
             inputs[tensor.name] = vocabulary.encode(_text(form[name], name))[None]
         else:
-            inputs[tensor.name] = _numbers(form[name], name, tensor)
+            try:
+                inputs[tensor.name] = np.asarray(json.loads(form[name]), np.dtype(tensor.dtype))
+            except (ValueError, TypeError, OverflowError, RecursionError) as error:
+                raise RefusedError(f"the field '{name}' must be {_wanted(tensor)}") from error
     if left:
         known = ", ".join(FIELDS.get(tensor.kind, tensor.name) for tensor in manifest.inputs)
         raise RefusedError(f"there is no field '{min(left)[:80]}': '{manifest.name}' takes {known}")
@@ -140,13 +143,6 @@ def _text(data: bytes, name: str) -> str:
     if len(text) > 1000 or not re.search(r"\w", text):
         raise RefusedError(f"the field '{name}' must be one to 1000 characters with a word")
     return text
-
-
-def _numbers(data: bytes, name: str, tensor: TensorInfo) -> Array:
-    try:
-        return np.asarray(json.loads(data), np.dtype(tensor.dtype))
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise RefusedError(f"the field '{name}' must be {_wanted(tensor)}") from error
 
 
 def _wanted(tensor: TensorInfo) -> str:

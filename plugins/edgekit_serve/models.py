@@ -1,18 +1,400 @@
-"""The models that a server answers with, by name and target, and newer ones in their place."""
+"""The models that a server answers with: their artifacts, the queues before them, and newer ones in their place.
+
+An artifact is checked on this host when it is opened. Requests that wait for it may be answered in one run of several
+rows, which gains on a GPU and loses on most CPUs.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from multiprocessing import get_context
 from pathlib import Path
+from threading import Condition
 
-from edgekit.artifact.store import read_artifact
-from edgekit.errors import EdgekitError, UsageError
-from edgekit_serve import measurements
-from edgekit_serve.errors import UnknownError
-from edgekit_serve.log import log
-from edgekit_serve.served import Opening, Seen, Served, open_served, seen_of, servable
+import numpy as np
+from prometheus_client import Counter, Gauge, Histogram
+
+from edgekit import doors, registry
+from edgekit.artifact.manifest import Manifest, TensorInfo
+from edgekit.artifact.run_record import MODEL, REFERENCE, rejected_whole
+from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.errors import ArtifactError, EdgekitError, UsageError
+from edgekit.model.folder import load_builds_model
+from edgekit.model.spec import Array
+from edgekit.pipeline.loaded import LoadedArtifact, load
+from edgekit.reference.golden import Golden, Limits, choose_golden, device_limits
+from edgekit.reference.vocabulary import Vocabulary, read_vocabulary
+from edgekit.report.recommendation import SERVER, recommend
+from edgekit.report.rows import read_study
+from edgekit_serve.process import log
+from edgekit_serve.protocol import BusyError, TooSlowError, UnknownError
+
+VERIFIED = "verified"
+Seen = tuple[str, int, int]
+BATCH = "batch"
+Arrays = Mapping[str, Array]
+Timed = tuple[dict[str, Array], float]
+"""Answers, and the seconds of the run that gave them."""
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+REQUESTS = Counter("edgekit_requests", "Requests that were answered or refused.", ("model", "target", "code"))
+STAGES = Histogram(
+    "edgekit_stage_seconds",
+    "Time of a request by stage: read (its body), queue (until its run), run, write.",
+    ("model", "target", "stage"),
+    buckets=SECONDS,
+)
+ROWS = Histogram("edgekit_batch_rows", "Rows of a request.", ("model", "target"), buckets=(1, 2, 4, 8, 16, 32, 64))
+QUEUE = Gauge("edgekit_queue", "Requests that wait or run.", ("model", "target"))
+REFUSED = Counter("edgekit_refused", "Requests that were refused, by reason.", ("reason",))
+RELOADS = Counter("edgekit_reloads", "Newer artifacts: done or refused.", ("model", "target", "outcome"))
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How requests are joined.
+
+    Attributes:
+        rows: At most so many in one run; 1 runs each request alone.
+        wait: Seconds that the first request of a run waits for others.
+    """
+
+    rows: int = 1
+    wait: float = 0.0
+
+
+@dataclass(eq=False)
+class _Request:
+    """Inputs, which can be joined with those of the same form; None is a request that runs alone."""
+
+    inputs: Arrays
+    form: object
+    rows: int
+    came: float = field(default_factory=time.monotonic)
+    future: Future[Timed] = field(default_factory=Future)
+
+
+@dataclass
+class Batcher:
+    """One thread that runs an artifact: requests in their order, those of the same sizes joined.
+
+    Attributes:
+        manifest: The artifact's.
+        run: What answers one batch.
+        batching: How requests are joined; an artifact that takes one size of batch runs each alone.
+        started: When the run that is under way began; None between runs.
+    """
+
+    manifest: Manifest
+    run: Callable[[Arrays], dict[str, Array]]
+    batching: Batching = field(default_factory=Batching)
+    started: float | None = None
+    _waiting: deque[_Request] = field(default_factory=deque)
+    _changed: Condition = field(default_factory=Condition)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "run"))
+
+    def submit(self, inputs: Arrays) -> Future[Timed]:
+        """Answer a request after those that wait already; until its run begins it can be cancelled."""
+        request = _Request(inputs, *self._form(inputs))
+        with self._changed:
+            self._waiting.append(request)
+            self._changed.notify()
+        self._thread.submit(self._next)
+        return request.future
+
+    def close(self) -> None:
+        """Answer what waits, and end the thread."""
+        self._thread.shutdown()
+
+    @cached_property
+    def most(self) -> int:
+        """Rows of one run: as many as are wanted and the artifact was judged on; 1 where it takes one size only."""
+        axis = self.manifest.axes.get(BATCH)
+        tensors = (*self.manifest.inputs, *self.manifest.outputs)
+        open_batch = axis is not None and axis.dynamic and not self.manifest.sizes
+        if axis is None or not open_batch or any(tensor.shape.count(BATCH) != 1 for tensor in tensors):
+            return 1
+        return min(self.batching.rows, axis.maximum)
+
+    def _form(self, inputs: Arrays) -> tuple[object, int]:
+        """What is equal for requests that can be joined, and the rows; a wrong request runs alone, and is refused."""
+        if self.most == 1:
+            return None, 1
+        tensors = {tensor.name: tensor for tensor in self.manifest.inputs}
+        if {*tensors} != {*inputs} or any(inputs[n].ndim != len(t.shape) for n, t in tensors.items()):
+            return None, 1
+        shapes = {name: [*inputs[name].shape] for name in tensors}
+        rows = {shapes[name].pop(_at(tensor)) for name, tensor in tensors.items()}
+        form = [(name, inputs[name].dtype.str, shapes[name]) for name in tensors]
+        return (form, rows.pop()) if len(rows) == 1 else (None, 1)
+
+    def _next(self) -> None:
+        """Answer the request that waits longest, with what can be joined; nothing where an earlier run took it."""
+        with self._changed:
+            if not self._waiting:
+                return
+            first = self._waiting[0]
+            if first.form is not None:
+                left = first.came + self.batching.wait - time.monotonic()
+                self._changed.wait_for(
+                    lambda: sum(r.rows for r in self._waiting if r.form == first.form) >= self.most, max(left, 0.0)
+                )
+            batch = self._taken()
+        batch = [one for one in batch if one.future.set_running_or_notify_cancel()]
+        if len(batch) > 1:
+            self._answer_joined(batch)
+        elif batch:
+            self._answer(batch[0])
+
+    def _taken(self) -> list[_Request]:
+        """The first request, and those behind it that fit into its run, out of the queue."""
+        first = self._waiting.popleft()
+        taken, rows = [first], first.rows
+        for one in [*self._waiting] if first.form is not None else ():
+            if one.form == first.form and rows + one.rows <= self.most:
+                self._waiting.remove(one)
+                taken.append(one)
+                rows += one.rows
+        return taken
+
+    def _answer(self, request: _Request) -> None:
+        try:
+            request.future.set_result(self._timed(request.inputs))
+        except BaseException as error:
+            request.future.set_exception(error)
+
+    def _answer_joined(self, batch: list[_Request]) -> None:
+        """One run for all; where it is refused each is asked alone, so that one request does not spoil the others."""
+        places = {tensor.name: _at(tensor) for tensor in (*self.manifest.inputs, *self.manifest.outputs)}
+        inputs = {n: np.concatenate([one.inputs[n] for one in batch], places[n]) for n in batch[0].inputs}
+        try:
+            answers, seconds = self._timed(inputs)
+        except EdgekitError:
+            for one in batch:
+                self._answer(one)
+            return
+        except BaseException as error:
+            for one in batch:
+                one.future.set_exception(error)
+            return
+        ends = np.cumsum([one.rows for one in batch])[:-1]
+        parts = {name: np.split(array, ends, places[name]) for name, array in answers.items()}
+        for i, one in enumerate(batch):
+            one.future.set_result(({name: part[i] for name, part in parts.items()}, seconds))
+
+    def _timed(self, inputs: Arrays) -> Timed:
+        self.started = start = time.monotonic()
+        try:
+            return self.run(inputs), time.monotonic() - start
+        finally:
+            self.started = None
+
+
+def _at(tensor: TensorInfo) -> int:
+    return tensor.shape.index(BATCH)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What must hold of an artifact before it is served.
+
+    Attributes:
+        device: "cpu" or "cuda": which of its target's places runs it.
+        unverified: Whether one is served that is not verified.
+        trust_build: Whether code that the build chooses may run.
+        key: Public key (PEM) of whoever must have signed the build; None asks for no signature.
+        batching: How requests are joined.
+    """
+
+    device: str = "cpu"
+    unverified: bool = False
+    trust_build: bool = False
+    key: Path | None = None
+    batching: Batching = field(default_factory=Batching)
+
+
+@dataclass
+class Served:
+    """An opened artifact and its queue.
+
+    Attributes:
+        folder: Its own.
+        artifact: What answers.
+        status: Its verdict in the place that runs it.
+        vocabulary: What turns words into a query; None where the model has none.
+        seen: What its manifest's file was before it was opened, by which a newer one is looked for.
+        batcher: The thread that runs it.
+    """
+
+    folder: Path
+    artifact: LoadedArtifact
+    status: str
+    vocabulary: Vocabulary | None
+    seen: Seen
+    batcher: Batcher
+    waiting: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return self.artifact.manifest.name
+
+    @property
+    def version(self) -> str:
+        """The seal of its manifest, by which a newer one is known."""
+        return self.manifest.content_sha256
+
+    @property
+    def target(self) -> str:
+        """Of the artifact; the protocol's version."""
+        return self.artifact.manifest.target
+
+    @property
+    def manifest(self) -> Manifest:
+        """The artifact's."""
+        return self.artifact.manifest
+
+    @contextmanager
+    def place(self, queue: int) -> Iterator[None]:
+        """A place in the queue, from before a request's body is read until it is answered.
+
+        Raises:
+            BusyError: If `queue` requests wait already.
+        """
+        if self.waiting > queue:
+            raise BusyError(f"{queue} requests wait for '{self.name}' already: ask again later")
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
+    async def run(self, inputs: Mapping[str, Array], seconds: float) -> tuple[dict[str, Array], float]:
+        """Answer a request after those that wait already; with the seconds of the run that did.
+
+        Raises:
+            TooSlowError: If there is no answer after `seconds`.
+            EdgekitError: What the artifact says of the inputs.
+        """
+        future = self.batcher.submit(inputs)
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.wrap_future(future)
+        except TimeoutError as error:
+            raise TooSlowError(f"'{self.name}' gave no answer within {seconds:g} s") from error
+
+    async def close(self) -> None:
+        """Let what waits be answered, then free the artifact."""
+        await asyncio.to_thread(self.batcher.close)
+        self.artifact.close()
+
+
+def open_served(build: Path, target: str, opening: Opening) -> Served:
+    """Open an artifact of a build, after its verdict, files, signature and golden vectors were checked.
+
+    Raises:
+        UsageError: If it is not verified, or cannot run on the device.
+        ArtifactError: If it is missing, damaged, not signed, or answers differently on this host.
+    """
+    folder = build / target
+    seen = seen_of(folder)
+    manifest = read_artifact(folder)
+    if opening.key is not None:
+        doors.hook("require_signature")(build, opening.key).require_artifact(folder, manifest)
+    place = _place(manifest, opening.device)
+    statuses = {verdict.place: verdict.status for verdict in manifest.verdicts}
+    status = statuses.get(place, "not judged")
+    if rejected_whole(build, target) and not opening.unverified:
+        raise UsageError(
+            f"the whole that '{folder}' is a part of is rejected: only verified artifacts are served "
+            "(--allow-unverified serves it)"
+        )
+    if status != VERIFIED and not opening.unverified:
+        raise UsageError(
+            f"'{folder}' is {status} in '{place}': only verified artifacts are served (--allow-unverified serves it)"
+        )
+    artifact = load(folder, place=place, trust_build=opening.trust_build)
+    try:
+        if artifact.manifest.content_sha256 != manifest.content_sha256:
+            raise ArtifactError(f"'{folder}' was replaced while it was opened: start again")
+        golden, limits = _golden(build, folder, manifest, opening.trust_build)
+        failures = golden.failures(artifact.run, limits)
+        if failures and not opening.unverified:
+            raise ArtifactError(f"'{folder}' answers differently on this host: {failures[0]}")
+        words = read_vocabulary(build / MODEL)
+        batcher = Batcher(manifest, artifact.run, opening.batching)
+        return Served(folder, artifact, status, words, seen, batcher)
+    except BaseException:
+        artifact.close()
+        raise
+
+
+def seen_of(folder: Path) -> Seen:
+    """What shows at a glance whether an artifact is another one: its folder, and its manifest's file and time."""
+    try:
+        state = (folder / MANIFEST).stat()
+    except OSError:  # it is being replaced: the next look finds it
+        return str(folder), 0, 0
+    return str(folder), state.st_ino, state.st_mtime_ns
+
+
+def servable(build: Path, device: str) -> list[str]:
+    """The targets of a build whose artifact is verified and runs in this process on a device, the best first."""
+    names = []
+    for folder in sorted(path.parent for path in build.glob(f"*/{MANIFEST}")):
+        manifest = read_artifact(folder)
+        if rejected_whole(build, folder.name):
+            continue
+        with suppress(EdgekitError):  # not installed here, a bundle, or for another device
+            place = _place(manifest, device)
+            if any(verdict.place == place and verdict.status == VERIFIED for verdict in manifest.verdicts):
+                registry.require(manifest.target, registry.find(manifest.target))
+                names.append(folder.name)
+    best = [one.best.row.target for one in recommend(read_study(build)) if one.audience == SERVER and one.best]
+    return sorted(names, key=lambda name: name not in best)
+
+
+def _place(manifest: Manifest, device: str) -> str:
+    """The place of an artifact's target that runs it on a device.
+
+    Raises:
+        UsageError: If it is a bundle, or no place of its target is on that device.
+    """
+    target = registry.find(manifest.target)
+    if manifest.bundle.variants:
+        raise UsageError(f"'{manifest.target}' is a bundle for browsers: `edgekit demo` serves it")
+    place = target.place_on(device)
+    if place is None:
+        raise UsageError(f"'{manifest.target}' has no place on {device}")
+    return place.name
+
+
+def _golden(build: Path, folder: Path, manifest: Manifest, trust_build: bool) -> tuple[Golden, Limits]:
+    """Cases and limits, made in a process that ends: the model itself and PyTorch take more memory than the server."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        try:
+            golden = process.submit(_cases, build, trust_build).result()
+        except BrokenProcessPool as error:
+            raise ArtifactError(
+                f"the model of '{build}' ended the process that asked it: is there memory left?"
+            ) from error
+    return golden, device_limits(golden, folder, manifest)
+
+
+def _cases(build: Path, trust_build: bool) -> Golden:
+    from edgekit.runtime.eager import EagerRuntime
+
+    spec = load_builds_model(build / MODEL, trust_build)
+    golden = choose_golden(spec, build / REFERENCE, EagerRuntime(spec).run)
+    declared = replace(spec, module=None, evaluation=None, calibration=None)  # type: ignore[arg-type]  # not asked again
+    return replace(golden, spec=declared)
 
 
 @dataclass
@@ -61,7 +443,12 @@ class Models:
                     f"export it first, for example `edgekit export -t onnx`"
                 )
             for target in targets:
-                self._add(open_served(build, target, self.opening))
+                served = open_served(build, target, self.opening)
+                versions = self._served.setdefault(served.name, {})
+                if served.target in versions:
+                    raise UsageError(f"two builds hold a '{served.target}' of '{served.name}': serve one of them")
+                versions[served.target] = served
+                self._origins.append(_Origin(served.folder, served.name, served.target))
 
     def names(self) -> list[str]:
         """Of all models."""
@@ -101,7 +488,7 @@ class Models:
                 sentence = str(error) if isinstance(error, EdgekitError) else repr(error)
                 if origin.refused != sentence:  # said once
                     origin.refused = sentence
-                    measurements.RELOADS.labels(origin.name, origin.target, "refused").inc()
+                    RELOADS.labels(origin.name, origin.target, "refused").inc()
                     log("reload", model=origin.name, target=origin.target, outcome="refused", error=sentence)
 
     async def _renew(self, origin: _Origin) -> None:
@@ -120,7 +507,7 @@ class Models:
         new = await asyncio.to_thread(open_served, folder.parent, folder.name, self.opening)
         self._served[origin.name][origin.target] = new
         origin.refused = ""
-        measurements.RELOADS.labels(origin.name, origin.target, "done").inc()
+        RELOADS.labels(origin.name, origin.target, "done").inc()
         log("reload", model=origin.name, target=origin.target, outcome="done", version=new.version)
         closing = asyncio.create_task(old.close())
         self._closing.add(closing)
@@ -129,10 +516,3 @@ class Models:
     async def close(self) -> None:
         """Answer what waits, and free everything."""
         await asyncio.gather(*self._closing, *(served.close() for served in self))
-
-    def _add(self, served: Served) -> None:
-        targets = self._served.setdefault(served.name, {})
-        if served.target in targets:
-            raise UsageError(f"two builds hold a '{served.target}' of '{served.name}': serve one of them")
-        targets[served.target] = served
-        self._origins.append(_Origin(served.folder, served.name, served.target))

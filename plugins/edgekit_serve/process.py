@@ -1,7 +1,11 @@
-"""The server's processes: one that listens and watches, one that answers and is started again where it crashes."""
+"""The server's processes: one that listens and watches, one that answers and is started again where it crashes.
+
+Both log to standard error, one JSON object a line.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -9,11 +13,11 @@ import subprocess
 import sys
 import time
 from collections import deque
+from datetime import UTC, datetime
 from threading import Event
 from types import FrameType
 
 from edgekit.errors import UsageError
-from edgekit_serve.log import log
 
 SOCKET = "EDGEKIT_SERVE_SOCKET"
 """In the answering process: the number of the listening socket that it was given."""
@@ -99,3 +103,11 @@ def inherited() -> socket.socket | None:
         if os.getppid() != int(parent):  # it ended before
             raise SystemExit(1)
     return socket.socket(fileno=int(number))
+
+
+def log(event: str, **fields: object) -> None:
+    """Write one line; fields that are None are left out."""
+    record = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
+    record |= {name: value for name, value in fields.items() if value is not None}  # type: ignore[misc]  # any JSON
+    sys.stderr.write(json.dumps(record) + "\n")
+    sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol, version 2: tensors in JSON, and in its binary extension.
+"""The Open Inference Protocol, version 2: tensors in JSON and in its binary extension; and why a request is refused.
 
 https://github.com/kserve/open-inference-protocol (specification/protocol), and for the extension
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md: the JSON object
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from edgekit.artifact.manifest import Manifest, TensorInfo
+from edgekit.errors import EdgekitError
 from edgekit.model.spec import Array
-from edgekit_serve.errors import RefusedError
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
 DATATYPES = {
@@ -57,7 +57,12 @@ def parse(body: bytes, header_length: str | None) -> Question:
     Raises:
         RefusedError: Saying what is wrong with it.
     """
-    length = _length(header_length, len(body))
+    length = len(body)  # of the JSON at its start
+    if header_length is not None:
+        is_number = header_length.isascii() and header_length.isdigit() and len(header_length) <= 12
+        if not is_number or int(header_length) > len(body):
+            raise RefusedError(f"the header {LENGTH_HEADER} is '{header_length[:40]}': the body has {len(body)} bytes")
+        length = int(header_length)
     try:
         request = json.loads(body[:length])
     except (ValueError, RecursionError) as error:
@@ -89,7 +94,10 @@ def parse(body: bytes, header_length: str | None) -> Question:
         raise RefusedError(f"{len(body) - at} bytes follow the last tensor")
     default = _parameters(request).get("binary_data_output", False) is True
     outputs = {_name(o): _parameters(o).get("binary_data", default) is True for o in _list(request, "outputs")}
-    return Question(_id(request), inputs, outputs, default)
+    identifier = request.get("id", "")
+    if not isinstance(identifier, str) or len(identifier) > 200 or not identifier.isprintable():
+        raise RefusedError("'id' must be a text of at most 200 characters that can be printed")
+    return Question(identifier, inputs, outputs, default)
 
 
 def render(question: Question, manifest: Manifest, answers: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
@@ -143,15 +151,6 @@ def _described(manifest: Manifest, tensor: TensorInfo, output: bool = False) -> 
 
     shape = [size(one, at) for at, one in enumerate(tensor.shape)]
     return {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": shape}
-
-
-def _length(header: str | None, size: int) -> int:
-    """Bytes of the JSON at the start of a body."""
-    if header is None:
-        return size
-    if not header.isascii() or not header.isdigit() or len(header) > 12 or int(header) > size:
-        raise RefusedError(f"the header {LENGTH_HEADER} is '{header[:40]}': the body has {size} bytes")
-    return int(header)
 
 
 def _from_json(name: str, tensor: Mapping[str, Any]) -> Array:
@@ -229,8 +228,49 @@ def _list(request: object, key: str) -> list[Any]:
     return value
 
 
-def _id(request: Mapping[str, Any]) -> str:
-    value = request.get("id", "")
-    if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
-        raise RefusedError("'id' must be a text of at most 200 characters that can be printed")
-    return value
+class RefusedError(EdgekitError):
+    """A request that is refused; `status` is HTTP's, `reason` a word for the metrics."""
+
+    status, reason = 400, "malformed"
+
+
+class UnknownError(RefusedError):
+    """No such model, or no such target of it."""
+
+    status, reason = 404, "unknown"
+
+
+class SlowClientError(RefusedError):
+    """A body that did not arrive in time."""
+
+    status, reason = 408, "slow"
+
+
+class TooLargeError(RefusedError):
+    """A body, picture or batch above its limit."""
+
+    status, reason = 413, "large"
+
+
+class BusyError(RefusedError):
+    """A full queue."""
+
+    status, reason = 429, "busy"
+
+
+class LeftError(RefusedError):
+    """A client that left before its body had arrived; nobody reads the answer."""
+
+    status, reason = 499, "left"
+
+
+class NotReadyError(RefusedError):
+    """A server that starts or stops."""
+
+    status, reason = 503, "not ready"
+
+
+class TooSlowError(RefusedError):
+    """A run that gave no answer in time."""
+
+    status, reason = 504, "timeout"

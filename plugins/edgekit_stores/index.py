@@ -123,7 +123,11 @@ def index_of(build: Path) -> tuple[Index, tuple[str, ...]]:
         for folder in sorted(build.iterdir())
         if not folder.is_symlink() and (folder / MANIFEST).is_file()
     }
-    paths: set[str] = {path for name, manifest in artifacts.items() for path in _of_artifact(name, manifest)}
+    paths = {
+        f"{name}/{path}"
+        for name, manifest in artifacts.items()
+        for path in (MANIFEST, *(file.path for file in (*manifest.files, *manifest.results)))
+    }
     paths |= {path for pattern, head in HEADS.items() for path in _of_record(build, pattern, head)}
     beside = (f"{folder}/{name}".lstrip("/") for folder, names in BESIDE.items() for name in names)
     paths |= {path for path in beside if (build / path).exists()}
@@ -188,11 +192,6 @@ def check_files(folder: Path, index: Index) -> None:
     states = _of_targets(read_parts(folder)) if whole else states
     if states != index.verdicts:
         raise ArtifactError(f"the index of '{folder}' does not say what its manifests say: push the build again")
-
-
-def _of_artifact(name: str, manifest: Manifest) -> Iterator[str]:
-    yield f"{name}/{MANIFEST}"
-    yield from (f"{name}/{file.path}" for file in (*manifest.files, *manifest.results))
 
 
 def _of_record(build: Path, pattern: str, head: str) -> Iterator[str]:

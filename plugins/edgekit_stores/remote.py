@@ -188,7 +188,15 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
             for file in fresh:
                 moved.add(file)
         else:
-            in_parallel(lambda file: _send(store, build, file), fresh, moved.add)
+
+            def send(file: File) -> None:
+                content = _content(build, file)
+                if isinstance(content, bytes):
+                    store.write(f"{BLOBS}/{file.sha256}", content)
+                else:
+                    store.send(f"{BLOBS}/{file.sha256}", content)
+
+            in_parallel(send, fresh, moved.add)
         store.write(f"{VERSIONS}/{index.version[:SHORT]}.json", index.data)
     if latest != index.version:
         store.write(LATEST, door.sealed({"version": index.version}).encode())
@@ -253,14 +261,6 @@ def working_copy(build: Transfer, tell: Tell) -> Path:
 def cache() -> Path:
     """Where builds lie that were taken from stores: $EDGEKIT_BUILDS, or `edgekit/builds` in the user's cache."""
     return user_folder("builds", "EDGEKIT_BUILDS").absolute()
-
-
-def _send(store: Store, build: Path, file: File) -> None:
-    content = _content(build, file)
-    if isinstance(content, bytes):
-        store.write(f"{BLOBS}/{file.sha256}", content)
-    else:
-        store.send(f"{BLOBS}/{file.sha256}", content)
 
 
 def _content(build: Path, file: File) -> bytes | Path:

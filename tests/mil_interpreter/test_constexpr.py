@@ -151,8 +151,8 @@ def test_a_scale_of_the_wrong_length_is_a_sentence(saved: Any) -> None:
         ),
     )
     from mil_interpreter import read_package
-    from mil_interpreter.decode import parse
     from mil_interpreter.interpreter import Interpreter
+    from mil_interpreter.package import parse
 
     file = path / "Data" / "com.apple.CoreML" / "model.mlmodel"
     model = parse(file.read_bytes())

@@ -12,7 +12,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mil_interpreter.operators.elementwise import erf, erfc
+from mil_interpreter.operators.arithmetic import erf, erfc
 from mil_interpreter.records import Array
 
 F = torch.nn.functional

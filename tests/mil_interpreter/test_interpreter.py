@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from mil_interpreter import interpreter, read_package
-from mil_interpreter.decode import parse
 from mil_interpreter.errors import PackageError, UnsupportedError
 from mil_interpreter.interpreter import Interpreter
+from mil_interpreter.package import parse
 from mil_interpreter.records import Array
 from tests.mil_interpreter.programs import builder as mb
 from tests.mil_interpreter.programs import normal

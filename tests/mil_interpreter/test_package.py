@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from mil_interpreter import read_package, write_package
-from mil_interpreter.decode import WeightFile, parse
 from mil_interpreter.errors import PackageError, UnsupportedError
 from mil_interpreter.interpreter import Interpreter
+from mil_interpreter.package import WeightFile, parse
 from mil_interpreter.records import TensorType
 
 MODEL = Path("Data/com.apple.CoreML/model.mlmodel")

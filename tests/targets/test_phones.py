@@ -22,7 +22,7 @@ from edgekit.pipeline import run
 from edgekit.pipeline.outcome import Build
 from edgekit.testing import QuietListener
 from edgekit_targets.coreml.runtime import find_package
-from mil_interpreter.decode import parse
+from mil_interpreter.package import parse
 from tests.builds import unjudged, without_report
 from tests.manifests import unchecked
 

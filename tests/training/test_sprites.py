@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from edgekit.errors import UsageError
-from edgekit_arrcoc.nouns import GROUPS, NAMES, NOUNS, SYNONYMS
-from edgekit_arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS, concept_table
+from edgekit_arrcoc.queries import ATTRIBUTES, DRAWN, GROUPS, MEANINGS, NAMES, NOUN_SYNONYMS, NOUNS, concept_table
 from training import flat, naming, questions, scenes, sprites, train
 from training.names import ALSO, SLUGS
 
@@ -27,8 +26,8 @@ def test_words_name_what_there_is() -> None:
     assert set(SLUGS) <= set(NOUNS)
     assert set(ALSO) <= set(NOUNS)
     assert {word for words in ALSO.values() for word in words} <= set(MEANINGS)
-    assert set(SYNONYMS) <= set(NAMES)
-    assert not {word for words in SYNONYMS.values() for word in words} & set(MEANINGS)
+    assert set(NOUN_SYNONYMS) <= set(NAMES)
+    assert not {word for words in NOUN_SYNONYMS.values() for word in words} & set(MEANINGS)
 
 
 def test_rows_of_nouns_follow_from_the_word_and_are_all_different() -> None:

@@ -23,7 +23,7 @@ from torch import nn
 from edgekit.cli.console import print_table
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit_arrcoc import presets
-from edgekit_targets.onnx.passes.optimizer import fixed
+from edgekit_targets.onnx.passes.graph import fixed
 from tools.bench.plain import export_own
 from tools.bench.turns import in_turn, ratio
 

@@ -17,8 +17,7 @@ from edgekit.cli.console import print_table
 from edgekit.evaluate import timing
 from edgekit.judge import budget
 from edgekit.runtime.ort import OrtRuntime
-from edgekit_targets.onnx.passes.dynamic import quantize_dynamic
-from edgekit_targets.onnx.passes.nbits import quantize_blocks
+from edgekit_targets.onnx.passes.dynamic import quantize_blocks, quantize_dynamic
 
 PAIRS, NARROW, WIDE = 8, 768, 3072
 ROWS = (1, 8, 128)

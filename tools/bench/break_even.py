@@ -14,8 +14,7 @@ from torch._inductor.utils import fresh_cache
 
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.runtime.protocol import Runtime
-from edgekit_inspect.modes import COMPILED, EAGER, torch_modes
-from edgekit_inspect.profiling import Request, profile
+from edgekit_inspect.profiling import COMPILED, EAGER, Request, profile, torch_modes
 
 EDGE = 600
 MOST = 5_000

@@ -26,9 +26,9 @@ from edgekit.judge import budget
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets.onnx.passes import qdq
-from edgekit_targets.onnx.passes.groups import groups_after_extremes
-from edgekit_targets.onnx.passes.quant_config import QuantConfig
-from edgekit_targets.onnx.quantization import calibration, conditioning, observers
+from edgekit_targets.onnx.passes.groups import QuantConfig, groups_after_extremes
+from edgekit_targets.onnx.quantization import calibration, conditioning
+from edgekit_targets.onnx.quantization.calibration import observe
 from tools.bench.plain import export_own
 from tools.zoo.plain import pair
 from tools.zoo.samples import of, pictures, seeded
@@ -153,7 +153,7 @@ def _made(spec: ModelSpec, place: Path) -> tuple[Path, Path]:
     graph = onnx.load(fp32)
     shown = calibration.samples(spec, count=SAMPLES)
     ready = conditioning.condition(graph, shown, groups_after_extremes(graph), False)
-    observed = observers.observe(ready.graph, qdq.activations(ready.graph), shown, ("minmax",), lambda done: None)
+    observed = observe(ready.graph, qdq.activations(ready.graph), shown, ("minmax",), lambda done: None)
     made = qdq.quantize_static(ready.graph, QuantConfig(floats=ready.floats), observed)
     onnx.save(made, place / "static.onnx")
     return fp32, place / "static.onnx"

@@ -36,8 +36,9 @@ from edgekit.reference.store import read_reference
 from edgekit.runtime.ort import OrtRuntime
 from edgekit_arrcoc import presets
 from edgekit_targets.onnx.passes import dynamic, qdq
-from edgekit_targets.onnx.passes.quant_config import QuantConfig
-from edgekit_targets.onnx.quantization import calibration, observers
+from edgekit_targets.onnx.passes.groups import QuantConfig
+from edgekit_targets.onnx.quantization import calibration
+from edgekit_targets.onnx.quantization.calibration import observe
 from tools.bench.plain import export_own, export_plain
 
 OURS = ("onnx", "onnx-int8-static", "onnx-int8-dynamic")
@@ -93,7 +94,7 @@ def _seeded(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[st
     """The same graphs without a verdict: seeded weights have nothing to judge, and are too many to record."""
     fp32 = export_own(spec, place)
     graph = onnx.load(fp32)
-    observed = observers.observe(graph, qdq.activations(graph), shown, ("minmax",), lambda done: None)
+    observed = observe(graph, qdq.activations(graph), shown, ("minmax",), lambda done: None)
     onnx.save(qdq.quantize_static(graph, QuantConfig(), observed), place / "static.onnx")
     onnx.save(dynamic.quantize_dynamic(graph), place / "dynamic.onnx")
     return dict(zip(OURS, (fp32, place / "static.onnx", place / "dynamic.onnx"), strict=True))

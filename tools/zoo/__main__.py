@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from edgekit.storage.files import write_text
-from edgekit_matrix.cell import Cell as MatrixCell
 from edgekit_matrix.crew import Local
 from edgekit_matrix.file import Addition, MatrixFile, cells_of
+from edgekit_matrix.file import Cell as MatrixCell
 from edgekit_matrix.report import CELL, CellRecord, read_cell
 from edgekit_matrix.run import Settings, run
 from tools.zoo.catalogue import MODELS, targets_of

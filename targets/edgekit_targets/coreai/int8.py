@@ -26,7 +26,21 @@ from edgekit.model.shapes import example_sizes
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ModelSpec
 from edgekit.target import INT8, About, Exported, Job, Option, Place, Target
-from edgekit_targets.coreai import convert
+from edgekit_targets.coreai.export import (
+    ENTRY,
+    NEEDS,
+    SHAPES,
+    converted,
+    described,
+    load,
+    open_axes,
+    program_of,
+    quiet,
+    sizes_of,
+    taken_apart,
+    told,
+    write,
+)
 from edgekit_targets.coreai.runtime import DEVICE, LINUX
 
 if TYPE_CHECKING:
@@ -53,25 +67,25 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         ExportError: If it cannot be captured with packed weights, or there is none to pack.
     """
     spec, weights = load_model(job.model), job.get(WEIGHTS)
-    sizes = convert.sizes_of(spec, job)
-    bits, captured = PALETTES.get(weights), convert.program_of(source, spec, job)
+    sizes = sizes_of(spec, job)
+    bits, captured = PALETTES.get(weights), program_of(source, spec, job)
     job.progress(0.1, "rounding the weights")
     exported, layers = _quantized(spec, captured, bits)
     job.progress(0.4, "decomposing the graph")
-    exported = convert.taken_apart(spec, exported)
+    exported = taken_apart(spec, exported)
     job.progress(0.6, "converting to Core AI")
-    program = convert.converted(spec, exported, sizes)
+    program = converted(spec, exported, sizes)
     job.progress(0.9, "writing the asset")
-    convert.write(program, out / convert.ENTRY, spec, convert.described(spec, weights_digest(spec)))
+    write(program, out / ENTRY, spec, described(spec, weights_digest(spec)))
     how = "INT8 weights" if bits is None else f"weights as indices of {bits} bits"
     scaled = "a scale a channel" if bits is None else f"a table of {2**bits} values for each {GROUP} channels"
     note = f"{how} in {layers} linear and convolution layers, {scaled}; the arithmetic is fp32"
     return Exported(
         precision="int8",
-        entry=convert.ENTRY,
-        dynamic=convert.open_axes(captured, sizes),
+        entry=ENTRY,
+        dynamic=open_axes(captured, sizes),
         sizes=sizes,
-        notes=(note, *convert.told(sizes)),
+        notes=(note, *told(sizes)),
     )
 
 
@@ -86,7 +100,7 @@ def _quantized(spec: ModelSpec, captured: Program, bits: int | None) -> tuple[to
     arguments = to_tensors(spec, spec.random(seed=0, sizes=example_sizes(spec.axes) if captured.dynamic else {}))
     any_size = torch.export.Dim.AUTO if captured.dynamic else None
     shapes = tuple({d: any_size for d, size in enumerate(i.shape) if isinstance(size, str)} for i in spec.inputs)
-    with convert.quiet(), torch.no_grad():
+    with quiet(), torch.no_grad():
         layers = _pack(module, bits)
         if not layers:
             raise ExportError(
@@ -211,9 +225,9 @@ TARGET = Target(
     ),
     source="program",
     export=export,
-    load=convert.load,
+    load=load,
     places=tuple(Place(name=name, tolerance=INT8, timed=False) for name in (LINUX, DEVICE)),
-    needs=convert.NEEDS,
+    needs=NEEDS,
     groups=("apple",),
-    options=(WEIGHTS, convert.SHAPES),
+    options=(WEIGHTS, SHAPES),
 )

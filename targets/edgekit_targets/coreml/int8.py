@@ -15,7 +15,7 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, reason
 from edgekit.runtime.logs import quiet
 from edgekit.target import INT8, About, Exported, Job, Need, Place, Target
-from edgekit_targets.coreml.convert import load
+from edgekit_targets.coreml.export import load
 from edgekit_targets.coreml.runtime import CORE_ML, INTERPRETER, find_package
 from mil_interpreter import write_package
 

@@ -119,11 +119,16 @@ class CoreMLRuntime(_PackageRuntime):
         self._model = None
 
     def _answers(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        from PIL import Image
+
         values: dict[str, object] = {}
         for feature in self._package.inputs:
             with _errors():
                 array = feature.array(inputs)
-            values[feature.name] = _picture(array) if feature.kind == "image" else array
+            values[feature.name] = array
+            if feature.kind == "image":
+                layout = array[0, 0] if array.shape[1] == 1 else array[0].transpose(1, 2, 0)
+                values[feature.name] = Image.fromarray(np.ascontiguousarray(layout).astype(np.uint8))
         answers: Mapping[str, Array] = self._model.predict(values)
         return answers
 
@@ -160,13 +165,6 @@ def _one_blas_thread() -> contextlib.AbstractContextManager[object]:
     return limits
 
 
-def _picture(pixels: Array) -> object:
-    from PIL import Image
-
-    layout = pixels[0, 0] if pixels.shape[1] == 1 else pixels[0].transpose(1, 2, 0)
-    return Image.fromarray(np.ascontiguousarray(layout).astype(np.uint8))
-
-
 @dataclass(frozen=True)
 class Derived:
     """An output that an app computes from scores, and how many a ranking names; 0 for counts."""
@@ -190,12 +188,12 @@ class Contract:
     def with_pixels(self, package: Package, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The inputs, with images as the bytes of a pixel buffer: float32 in [0, 255], rounded."""
         images = {feature.name for feature in package.inputs if feature.kind == "image"}
-        return {name: self._pixels(name, array) if name in images else array for name, array in inputs.items()}
-
-    def _pixels(self, name: str, image: Array) -> Array:
-        low, high = self.spans.get(name, (0.0, 1.0))
-        scaled = (image - np.float32(low)) * np.float32(LARGEST_BYTE / (high - low))
-        return np.asarray(np.clip(np.round(scaled), 0, LARGEST_BYTE), dtype=np.float32)
+        pixels = dict(inputs)
+        for name in images & pixels.keys():
+            low, high = self.spans.get(name, (0.0, 1.0))
+            scaled = (inputs[name] - np.float32(low)) * np.float32(LARGEST_BYTE / (high - low))
+            pixels[name] = np.asarray(np.clip(np.round(scaled), 0, LARGEST_BYTE), dtype=np.float32)
+        return pixels
 
     def complete(self, answers: Mapping[str, Array]) -> dict[str, Array]:
         """The package's answers in the model's dtypes, with the derived outputs.

@@ -11,8 +11,7 @@ from pathlib import Path
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Place, Precision, Target
-from edgekit_targets.executorch import backends
-from edgekit_targets.executorch import lower as lower_module
+from edgekit_targets.executorch import lower
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -22,17 +21,17 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         DependencyError: If nothing can be lowered for the delegate here.
         ExportError: If ExecuTorch cannot lower the program.
     """
-    backend = job.get(backends.BACKEND)
-    delegate = backends.delegate(backend)
+    backend = job.get(lower.BACKEND)
+    delegate = lower.delegate(backend)
     spec = load_model(job.model)
-    axes = lower_module.kept(spec, job.get(lower_module.DYNAMIC))
+    axes = lower.kept(spec, job.get(lower.DYNAMIC))
     job.progress(0.1, "fixing the axes that do not stay dynamic")
-    exported = lower_module.fixed(load_program(source), spec, axes, rewrite=backend == backends.XNNPACK)
+    exported = lower.fixed(load_program(source), spec, axes, rewrite=backend == lower.XNNPACK)
     job.progress(0.3, f"lowering to ExecuTorch and {delegate.words}")
-    lowered = lower_module.lowered(spec, exported, [delegate.partitioner], delegate.words)
-    (out / lower_module.ENTRY).write_bytes(backends.identified(lowered.data))
-    precision: Precision = "fp16" if backend == backends.COREML else "fp32"
-    return Exported(precision=precision, entry=lower_module.ENTRY, dynamic=axes, notes=lowered.notes())
+    lowered = lower.lowered(spec, exported, [delegate.partitioner], delegate.words)
+    (out / lower.ENTRY).write_bytes(lower.identified(lowered.data))
+    precision: Precision = "fp16" if backend == lower.COREML else "fp32"
+    return Exported(precision=precision, entry=lower.ENTRY, dynamic=axes, notes=lowered.notes())
 
 
 TARGET = Target(
@@ -45,9 +44,9 @@ TARGET = Target(
     ),
     source="program",
     export=export,
-    load=lower_module.load,
+    load=lower.load,
     places=(Place(name="cpu", tolerance=FP32_DELEGATED, limits={"fp16": FP16}),),
     needs=(Need("executorch", "executorch"),),
     groups=("mobile",),
-    options=(lower_module.DYNAMIC, backends.BACKEND),
+    options=(lower.DYNAMIC, lower.BACKEND),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ExportError
@@ -31,7 +32,9 @@ def apply_workarounds(name: str, exported: torch.export.ExportedProgram) -> torc
     import torch
 
     if any(node.target is torch.ops.aten.gru.input for node in exported.graph.nodes):
-        exported = _without_gru(exported)
+        from torch._decomp import get_decompositions
+
+        exported = exported.run_decompositions(get_decompositions((torch.ops.aten.gru.input,)))  # its gates are split
     module = exported.module()
     if not isinstance(module, torch.fx.GraphModule):
         raise ExportError(f"the program of '{name}' holds no graph: run `edgekit export` again")
@@ -46,15 +49,6 @@ def apply_workarounds(name: str, exported: torch.export.ExportedProgram) -> torc
     fold_constants(module)
     module.recompile()
     return module
-
-
-def _without_gru(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Its gates are split: see `write_out_splits`."""
-    import torch
-    from torch._decomp import get_decompositions
-
-    made: torch.export.ExportedProgram = exported.run_decompositions(get_decompositions((torch.ops.aten.gru.input,)))
-    return made
 
 
 def write_out_attention(module: torch.fx.GraphModule) -> None:
@@ -206,7 +200,8 @@ def fold_constants(module: torch.fx.GraphModule) -> None:
     found: dict[torch.fx.Node, torch.Tensor] = {}
     with torch.no_grad():
         for node in list(module.graph.nodes):
-            if node.op == "get_attr" and isinstance(value := _attribute(module, str(node.target)), torch.Tensor):
+            value = attrgetter(str(node.target))(module) if node.op == "get_attr" else None
+            if isinstance(value, torch.Tensor):
                 found[node] = value
             elif given := _constant(node, found):
                 made = node.target(*given[0], **given[1])
@@ -221,7 +216,11 @@ def fold_constants(module: torch.fx.GraphModule) -> None:
                 module.graph.erase_node(node)
                 found[constant] = getattr(module, name)
     module.graph.eliminate_dead_code()
-    _drop_unused(module)
+    # Weights that only constants were made of.
+    used = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
+    for name in [n for n, _ in (*module.named_parameters(), *module.named_buffers()) if n not in used]:
+        home, _, last = name.rpartition(".")
+        delattr(module.get_submodule(home), last)
 
 
 def name_parts(exported: torch.export.ExportedProgram) -> None:
@@ -249,20 +248,6 @@ def _constant(node: torch.fx.Node, known: dict[torch.fx.Node, torch.Tensor]) -> 
     if target._schema.name.removeprefix("aten::") in GROWING or torch.Tag.nondeterministic_seeded in target.tags:
         return None
     return torch.fx.node.map_arg((node.args, node.kwargs), lambda given: known[given])
-
-
-def _attribute(module: torch.nn.Module, name: str) -> object:
-    for part in name.split("."):
-        module = getattr(module, part)
-    return module
-
-
-def _drop_unused(module: torch.fx.GraphModule) -> None:
-    """Weights that only constants were made of."""
-    used = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
-    for name in [n for n, _ in (*module.named_parameters(), *module.named_buffers()) if n not in used]:
-        home, _, last = name.rpartition(".")
-        delattr(module.get_submodule(home), last)
 
 
 def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None = None) -> torch.Tensor:
@@ -317,7 +302,8 @@ def _frames(
     """
     import torch
 
-    steps, around, apart = (_three(value) for value in (stride, padding, dilation))
+    sizes = (tuple(value) if isinstance(value, (tuple, list)) else (value,) for value in (stride, padding, dilation))
+    steps, around, apart = (value * 3 if len(value) == 1 else value for value in sizes)
     x = torch.nn.functional.pad(x, (0, 0, 0, 0, around[0], around[0])) if around[0] else x
     made = (x.shape[2] - apart[0] * (depth - 1) - 1) // steps[0] + 1
     seen = (made - 1) * steps[0] + 1
@@ -326,8 +312,3 @@ def _frames(
     flat = frames.permute(0, 3, 1, 2, 4, 5).reshape(batch * made, channels * depth, height, width)
     answer = torch.nn.functional.conv2d(flat, weight, bias, steps[1:], around[1:], apart[1:], groups)
     return answer.reshape(batch, made, *answer.shape[1:]).transpose(1, 2)
-
-
-def _three(value: Any) -> tuple[int, ...]:
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return given * 3 if len(given) == 1 else given

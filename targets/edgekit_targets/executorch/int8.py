@@ -20,8 +20,7 @@ from edgekit.model.spec import ORDERED, ModelSpec
 from edgekit.runtime.logs import silent
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Target
 from edgekit_targets.executorch import graph as graphs
-from edgekit_targets.executorch import lower
-from edgekit_targets.executorch.xnnpack import constants
+from edgekit_targets.executorch import lower, xnnpack_passes
 from edgekit_targets.onnx.quantization import calibration
 
 if TYPE_CHECKING:
@@ -47,7 +46,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     float_parts = job.get(FLOAT)
     job.progress(0.3, "calibrating and quantizing")
     graph = exported.module()
-    ends = _end_layers(spec, graph)
+    # The layers that stay in fp32: the last ones, and the first convolutions where others remain.
+    last = _last_layers(spec, graph)
+    both = {*last, *_first_convolutions(graph)}
+    ends = sorted(both if {name for node in graph.graph.nodes if (name := _layer(node))} - both else last)
     quantized, layers = _quantized(spec, graph, axes, (*float_parts, *ends))
     job.progress(0.5, "lowering to ExecuTorch and XNNPACK")
     partitioners = [partition.XnnpackPartitioner()]
@@ -57,14 +59,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{kept}", *lowered.notes())
     notes = (*notes, calibration.OF_SHIPPED) if calibration.unknown(spec) else notes
     return Exported(precision="int8", entry=lower.ENTRY, dynamic=axes, notes=notes)
-
-
-def _end_layers(spec: ModelSpec, graph: torch.fx.GraphModule) -> tuple[str, ...]:
-    """Names of the layers that stay in fp32: the last ones, and the first convolutions where others remain."""
-    last = _last_layers(spec, graph)
-    layers = {name for node in graph.graph.nodes if (name := _layer(node))}
-    first = _first_convolutions(graph)
-    return tuple(sorted({*last, *first} if layers - {*last, *first} else last))
 
 
 def _first_convolutions(graph: torch.fx.GraphModule) -> set[str]:
@@ -121,7 +115,7 @@ def _weight(node: torch.fx.Node) -> str:
     if str(node.target) not in LAYERS:
         return ""
     weight = node.all_input_nodes[1]
-    own = weight.op == "get_attr" and not str(weight.target).startswith(constants.OWN)
+    own = weight.op == "get_attr" and not str(weight.target).startswith(xnnpack_passes.OWN)
     return str(weight.target) if own else ""
 
 

@@ -1,19 +1,26 @@
-"""A captured program -> ExecuTorch's `.pte` with XNNPACK, and how much of it the delegate took.
+"""A captured program -> ExecuTorch's `.pte` with a delegate, and how much of it the delegate took.
 
 The pipeline's program is dynamic in all axes and proved; it is captured again from its own graph with the axes that
 the artifact keeps, since symbols for height and width triple the time of lowering and plan memory for the largest
-image. What ExecuTorch gets wrong is written otherwise before that (`graphs`), and what XNNPACK lacks after
-it (`_xnnpack`): each operator that it leaves ends a subgraph, and the next one begins with another hand-over.
+image. What ExecuTorch gets wrong is written otherwise before that (`graph.py`), and what XNNPACK lacks after it
+(`xnnpack_passes.py`).
+
+Only XNNPACK's programs run in the runtime of ExecuTorch's wheel for Linux. Vulkan's and Core ML's are lowered here and
+run where a build of ExecuTorch has that backend.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import re
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import ExportError, reason
+from edgekit.errors import DependencyError, ExportError, install_command, reason
 from edgekit.model import capture_errors as causes
 from edgekit.model import complex_numbers
 from edgekit.model.adapter import to_tensors
@@ -23,8 +30,8 @@ from edgekit.model.spec import ModelSpec, axes_in, size_of
 from edgekit.runtime.logs import silent
 from edgekit.target import Option, Place, Runtime
 from edgekit_targets.executorch import graph as graphs
+from edgekit_targets.executorch import runtime, xnnpack_passes
 from edgekit_targets.executorch.runtime import ExecutorchRuntime
-from edgekit_targets.executorch.xnnpack import passes, views
 
 if TYPE_CHECKING:
     import torch
@@ -42,9 +49,27 @@ ENTRY = "model.pte"
 CYCLES = "Invalid partition, found dependency cycles"
 APART = "export the towers of a model with several as parts of an `edgekit.Parts`, or export to onnx or openvino"
 NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
-
 PRODUCTS = ("linear", "convolution", "bmm", "mm", "addmm")
 """Operators whose multiplications are counted."""
+XNNPACK, VULKAN, COREML = "xnnpack", "vulkan", "coreml"
+BACKENDS = {XNNPACK: runtime.XNNPACK, VULKAN: runtime.VULKAN, COREML: runtime.COREML}
+BACKEND = Option(
+    name="backend",
+    default=XNNPACK,
+    choices=(XNNPACK, VULKAN, COREML, "qnn", "mediatek"),
+    help="delegate that runs what it can; of vulkan and coreml (in fp16) no program runs in ExecuTorch's wheel for "
+    "Linux, and qnn and mediatek are refused with what they lack",
+)
+REFUSED = {
+    "qnn": "its partitioner needs Qualcomm's AI Engine Direct SDK, which it downloads when it is imported; edgekit "
+    "downloads nothing unasked and has lowered nothing with it",
+    "mediatek": "its partitioner needs mtk_converter of MediaTek's NeuroPilot SDK, which is on no package index; "
+    "edgekit has lowered nothing with it",
+}
+PACKAGE = re.compile(rb'\{\n    "fileFormatVersion".*?\n\}\n', re.DOTALL)
+"""The table of contents of a Core ML package, as coremltools writes it."""
+DRAWN = re.compile(rb'(?<="executorch_)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=")')
+"""The identifier of a Core ML model in a program, under which a device keeps what it compiled."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +130,7 @@ def fixed(
     module = captured(spec, graphs.apply_workarounds(spec.name, whole.exported), axes).module()
     graphs.fold_constants(module)
     if rewrite:
-        passes.rewrite(module, fold=fold)
+        xnnpack_passes.rewrite(module, fold=fold)
     return captured(spec, module, axes)
 
 
@@ -146,7 +171,7 @@ def lowered(
 
         graphs.name_parts(exported)
         try:
-            edge = to_edge_transform_and_lower(exported, [views.simplify_views], partitioners)
+            edge = to_edge_transform_and_lower(exported, [xnnpack_passes.simplify_views], partitioners)
             graph = edge.exported_program().graph_module
             info = get_delegation_info(graph)
             written = edge.to_executorch()
@@ -157,12 +182,16 @@ def lowered(
             why = f"XNNPACK's partitioner stops ({CYCLES}): {APART}" if CYCLES in why else why
             raise ExportError(f"ExecuTorch cannot lower '{spec.name}': {why}") from error
     operators = {n: o for n, o in info.delegation_by_operator.items() if n not in NO_OPERATORS}
+    # The share of the multiplications of one sample that lie in the delegate's subgraphs.
+    parts: list[Any] = [part for part in graph.children() if hasattr(part, "original_module")]
+    inside = sum(_multiplications(node) for part in parts for node in part.original_module.graph.nodes)
+    outside = sum(_multiplications(node) for node in graph.graph.nodes)
     return Lowered(
         data=data,
         delegated=sum(o.delegated for o in operators.values()),
         portable=sum(o.non_delegated for o in operators.values()),
         subgraphs=info.num_delegated_subgraphs,
-        multiplications=_share(graph),
+        multiplications=inside / (inside + outside) if inside + outside else 0.0,
         left=tuple(sorted(_plain(name) for name, o in operators.items() if o.non_delegated)),
         delegate=delegate,
     )
@@ -188,14 +217,6 @@ def _require_kernels(written: ExecutorchProgramManager) -> None:
 def load(artifact: Path, place: Place) -> Runtime:
     """Run it in ExecuTorch's own runtime."""
     return ExecutorchRuntime(artifact, ENTRY)
-
-
-def _share(lowered: torch.fx.GraphModule) -> float:
-    """Share of the multiplications of one sample that lie in the delegate's subgraphs."""
-    parts: list[Any] = [part for part in lowered.children() if hasattr(part, "original_module")]
-    taken = sum(_multiplications(node) for part in parts for node in part.original_module.graph.nodes)
-    left = sum(_multiplications(node) for node in lowered.graph.nodes)
-    return taken / (taken + left) if taken + left else 0.0
 
 
 def _multiplications(node: torch.fx.Node) -> int:
@@ -249,3 +270,72 @@ def _plain(name: str) -> str:
     for start in ("aten_", "dim_order_ops__"):
         name = name.removeprefix(start)
     return name.rsplit("_", 1)[0] if name.rsplit("_", 1)[-1] in ("default", "int", "self", "dim", "vec") else name
+
+
+@dataclass(frozen=True)
+class Delegate:
+    """One of ExecuTorch's delegates: its name in sentences, and what chooses its part of a graph."""
+
+    words: str
+    partitioner: Partitioner
+
+
+def delegate(name: str) -> Delegate:
+    """A delegate by the option's value.
+
+    Raises:
+        DependencyError: If nothing can be lowered for it here; the message says what is missing.
+    """
+    if name in REFUSED:
+        raise DependencyError(f"executorch.backend={name} cannot be made here: {REFUSED[name]}")
+    with silent():
+        return Delegate(runtime.DELEGATES[BACKENDS[name]], _partitioner(name))
+
+
+def identified(data: bytes) -> bytes:
+    """A program in which identifiers follow from the content; Core ML's parts have some that are drawn by chance.
+
+    Raises:
+        ExportError: If a Core ML package is not written as coremltools 9.0 does.
+    """
+    settled = PACKAGE.sub(_by_path, data)
+    digest = hashlib.sha256(DRAWN.sub(b"", settled)).hexdigest()
+    own = {
+        name: str(uuid.uuid5(uuid.NAMESPACE_OID, f"{digest}{n}"))
+        for n, name in enumerate(list(dict.fromkeys(DRAWN.findall(settled))))
+    }
+    return DRAWN.sub(lambda found: own[found[0]].encode(), settled)
+
+
+def _by_path(found: re.Match[bytes]) -> bytes:
+    """The table of contents with items named by their paths."""
+    package = json.loads(found[0])
+    entries = package["itemInfoEntries"]
+    own = {name: str(uuid.uuid5(uuid.NAMESPACE_OID, entry["path"])) for name, entry in entries.items()}
+    package["itemInfoEntries"] = {own[name]: entry for name, entry in entries.items()}
+    package["rootModelIdentifier"] = own[package["rootModelIdentifier"]]
+    text = json.dumps(package, indent=4, sort_keys=True).encode() + b"\n"
+    if len(text) != len(found[0]):
+        raise ExportError("the Core ML package in the program is not written as coremltools 9.0 does")
+    return text
+
+
+def _partitioner(name: str) -> Partitioner:
+    if name == XNNPACK:
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+        return XnnpackPartitioner()
+    if name == VULKAN:
+        from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+
+        return VulkanPartitioner()
+    try:
+        import coremltools
+        from executorch.backends.apple.coreml.compiler import CoreMLBackend
+        from executorch.backends.apple.coreml.partition import CoreMLPartitioner
+    except ImportError as error:
+        raise DependencyError(f"executorch.backend=coreml needs {error.name}: {install_command('coreml')}") from error
+    specs = CoreMLBackend.generate_compile_specs(
+        minimum_deployment_target=coremltools.target.iOS17, compute_precision=coremltools.precision.FLOAT16
+    )
+    return CoreMLPartitioner(compile_specs=specs)

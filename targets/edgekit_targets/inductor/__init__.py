@@ -11,10 +11,5 @@ PLACE = PlaceRuntime(
     hint="pip install torch",
     opens=("program.pt2",),
     settings={"device": "cuda"},
-    carried=(
-        "edgekit.runtime.cuda_graph",
-        "edgekit_targets.inductor.cuda_runtime",
-        "edgekit_targets.inductor.linear_gelu",
-        "edgekit_targets.inductor.patches",
-    ),
+    carried=("edgekit.runtime.cuda_graph", "edgekit_targets.inductor.cuda_runtime"),
 )

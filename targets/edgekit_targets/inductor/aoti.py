@@ -14,18 +14,21 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from edgekit.errors import DependencyError, ExportError
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import ArtifactError, DependencyError, ExportError, NotVerifiedHere, reason
 from edgekit.model import capture_errors as causes
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
+from edgekit.model.spec import Array
+from edgekit.runtime.input_shapes import arguments
+from edgekit.runtime.processor import threads
 from edgekit.storage import files as archive
 from edgekit.target import FP32, INT8, About, Exported, Job, Option, Place, Reads, Runtime, Target
-from edgekit_targets.inductor.aoti_runtime import NAME, AotiRuntime
-from edgekit_targets.inductor.half import LIMITS, precision_option, to_half
-from edgekit_targets.inductor.int8_linear import SMALLEST, to_int8
+from edgekit_targets.inductor.half import LIMITS, SMALLEST, precision_option, to_half, to_int8
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +50,9 @@ NO_PATHS = """ -s -Wno-builtin-macro-redefined -D__FILE__='"model"'"""
 """Flags behind `-march=`: no symbols, and no path of a source in the library's messages."""
 FOREIGN = "vr must not be None"  # what Inductor of PyTorch 2.13 says of a replicate pad of a reshaped permutation
 DROPPED = (".cpp", "serialization_id")  # sources with their paths; a hash of all records in the order of their names
+NAME = "model"  # of the one model in a package
+CAPABILITY = {"AVX2": ("AVX2", "AVX512"), "AVX512": ("AVX512",)}
+"""The first word of the vectors that a package was compiled for -> what PyTorch says of a processor that has them."""
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -56,11 +62,15 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         DependencyError: If there is no C++ compiler.
         ExportError: If Inductor cannot compile the program.
     """
+    import torch
+
     if why := unavailable_reason():
         raise DependencyError(f"target 'aoti' {why}")
     spec = load_model(job.model)
     exported = load_program(source).exported
-    if own := sorted(_own_operators(exported)):
+    used = {node.target for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
+    # The operators that are not PyTorch's, as "library::name".
+    if own := sorted({o._schema.name for o in used if o.namespace not in ("aten", "prims")}):
         raise ExportError(
             f"'{spec.name}' uses the operator '{own[0]}', which LibTorch does not have: name what stands for it in "
             "`ModelSpec.decompositions`, and nothing in `translations`"
@@ -115,14 +125,6 @@ def compiler_version() -> str:
     return next(iter(said.splitlines()), "")
 
 
-def _own_operators(exported: torch.export.ExportedProgram) -> set[str]:
-    """Operators of the graph that are not PyTorch's, as "library::name"."""
-    import torch
-
-    used = {node.target for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
-    return {one._schema.name for one in used if one.namespace not in ("aten", "prims")}
-
-
 def _compiled(name: str, exported: torch.export.ExportedProgram, march: str) -> bytes:
     """The package as AOTInductor writes it."""
     from torch._inductor import aoti_compile_and_package
@@ -167,6 +169,71 @@ def _notes(march: str) -> tuple[str, ...]:
         f"machine code for {sys.platform} on {machine}, for processors with all of {needs}",
         f"compiled by {compiler_version()} for PyTorch or LibTorch {torch.__version__.partition('+')[0]}",
     )
+
+
+class AotiRuntime:
+    """A `.pt2` file: the entry of an artifact whose manifest names inputs and outputs in their order.
+
+    Raises:
+        NotVerifiedHere: If it was compiled for another kind of processor, or is INT8 and sums saturate on this one.
+        ArtifactError: If the loader refuses the file.
+    """
+
+    def __init__(self, folder: Path, entry: str) -> None:
+        import torch
+        import torch._inductor  # its loader is made by it
+
+        self._manifest = read_artifact(folder)
+        torch.set_num_threads(threads())
+        if self._manifest.precision == "int8":
+            require_exact_sums()
+        loader: Any = torch._C._aoti.AOTIModelPackageLoader  # its stubs lack a method
+        try:
+            _require_processor(loader.load_metadata_from_package(str(folder / entry), NAME))
+            self._loader = loader(str(folder / entry), NAME, False, 1, -1)  # one runner, on the CPU
+        except RuntimeError as error:
+            raise ArtifactError(f"PyTorch refuses '{folder / entry}': {reason(error)}") from error
+
+    @property
+    def device(self) -> str:
+        """Library, version and threads, in words."""
+        import torch
+
+        return f"PyTorch {torch.__version__} AOTInductor loader, CPU, {threads()} threads"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch; inputs are copied, since a module may change them in place."""
+        import torch
+
+        feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]
+        with torch.inference_mode():
+            values = self._loader.run(feed)
+        return {o.name: v.numpy() for o, v in zip(self._manifest.outputs, values, strict=True)}
+
+    def close(self) -> None:
+        """Free the library."""
+        del self._loader
+
+
+def _require_processor(metadata: Mapping[str, str]) -> None:
+    """See that this processor has what the package was compiled for: a missing instruction would end the process."""
+    import torch
+
+    here = (platform.machine(), torch.backends.cpu.get_cpu_capability())
+    machine, vectors = metadata["AOTI_MACHINE"], metadata["AOTI_CPU_ISA"].partition(" ")[0]
+    if machine != here[0] or here[1] not in CAPABILITY.get(vectors, here[1:]):
+        raise NotVerifiedHere(
+            f"it is machine code for {machine} with {vectors}, and this host has {' with '.join(here)}"
+        )
+
+
+def require_exact_sums() -> None:
+    """See that PyTorch adds products of integers exactly here: on x86 without VNNI pairs of them saturate at 32,767."""
+    import torch
+
+    largest = torch.full((32, 32), 127, dtype=torch.int8)
+    if int(torch._int_mm(largest, largest)[0, 0]) != 32 * 127 * 127:
+        raise NotVerifiedHere("it multiplies in INT8, and PyTorch's sums saturate on this processor, which has no VNNI")
 
 
 TARGET = Target(

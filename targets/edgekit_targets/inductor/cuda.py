@@ -46,7 +46,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     saved = io.BytesIO()
     torch.export.save(exported, saved, extra_files={DECLARED: json.dumps(declared(spec))})
     (out / ENTRY).write_bytes(archive.without(saved.getvalue(), DROPPED))
-    return Exported(precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=_notes(precision))
+    half = f"products and their weights in {precision}, all else in fp32; " if precision != "fp32" else ""
+    note = f"{half}for PyTorch {torch.__version__.partition('+')[0]}, which compiles it when it is opened"
+    return Exported(precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=(note,))
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -71,13 +73,6 @@ def declared(spec: ModelSpec) -> dict[str, Any]:
     """What the file says of a model's inputs and outputs; shapes are those that are compiled first."""
     inputs = [{"name": one.name, "dtype": one.dtype, "shape": list(spec.shape(one.name))} for one in spec.inputs]
     return {"inputs": inputs, "outputs": [one.name for one in spec.outputs]}
-
-
-def _notes(precision: str) -> tuple[str, ...]:
-    import torch
-
-    half = f"products and their weights in {precision}, all else in fp32; " if precision != "fp32" else ""
-    return (f"{half}for PyTorch {torch.__version__.partition('+')[0]}, which compiles it when it is opened",)
 
 
 TARGET = Target(

@@ -1,11 +1,4 @@
-"""Products in half precision in a captured program, all else in fp32: what `torch-cuda` and `aoti` share.
-
-The operators are those of PyTorch's automatic mixed precision
-(https://docs.pytorch.org/docs/2.13/amp.html#cuda-ops-that-can-autocast-to-float16). Here the casts are part of the
-program, so that no caller can forget them. A weight that products alone read is stored so; one that another operator
-reads too, or that is moved first, stays in fp32 and is cast when it runs. What lies in the branches of `torch.cond` and
-the like stays in fp32.
-"""
+"""Products in half precision or INT8 in a captured program, all else in fp32: what `torch-cuda` and `aoti` share."""
 
 from __future__ import annotations
 
@@ -17,7 +10,7 @@ from edgekit.target import FP16, Option
 
 if TYPE_CHECKING:
     import torch
-    from torch.fx import Node
+    from torch.fx import Graph, Node
 
 DTYPES = ("fp16", "bf16", "fp32")
 LIMITS = {"fp16": FP16, "bf16": FP16}
@@ -34,6 +27,10 @@ MOVES = (
     "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten", "unsqueeze", "view",
 )  # fmt: skip
 """Operators that only move values: between two products they move half the bytes."""
+LEVELS = 127
+SMALLEST = 1 << 10  # weights: a smaller layer costs more to round than it gains
+LEAST_STEP = 1e-30
+"""Of a row's scale: a row of zeros stays one."""
 
 
 def precision_option(default: str, *more: str) -> Option[str]:
@@ -42,7 +39,14 @@ def precision_option(default: str, *more: str) -> Option[str]:
 
 
 def to_half(exported: torch.export.ExportedProgram, precision: str) -> None:
-    """Let a program's products compute in half precision, in its place: inputs, outputs and all else stay in fp32."""
+    """Let a program's products compute in half precision, in its place: inputs, outputs and all else stay in fp32.
+
+    The operators are those of PyTorch's automatic mixed precision
+    (https://docs.pytorch.org/docs/2.13/amp.html#cuda-ops-that-can-autocast-to-float16). Here the casts are part of the
+    program, so that no caller can forget them. A weight that products alone read is stored so; one that another
+    operator reads too, or that is moved first, stays in fp32 and is cast when it runs. What lies in the branches of
+    `torch.cond` and the like stays in fp32.
+    """
     import torch
 
     if precision == "fp32":
@@ -145,14 +149,9 @@ def _store(exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
             exported.graph.erase_node(user)
         _recast(node, dtype)
         held = exported.state_dict if name in exported.state_dict else exported.constants
-        held[name] = _half(tensors[name], dtype)
-
-
-def _half(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    import torch
-
-    half = tensor.detach().to(dtype)
-    return torch.nn.Parameter(half, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else half
+        half = tensors[name].detach().to(dtype)
+        is_parameter = isinstance(tensors[name], torch.nn.Parameter)
+        held[name] = torch.nn.Parameter(half, requires_grad=False) if is_parameter else half
 
 
 def _values(product: Node) -> tuple[Node, ...]:
@@ -191,3 +190,92 @@ def operator_name(node: Node) -> str:
     schema: Callable[..., Any] | str = node.target
     library, _, name = schema._schema.name.partition("::") if hasattr(schema, "_schema") else ("", "", "")
     return name if library == "aten" else ""
+
+
+def to_int8(exported: torch.export.ExportedProgram) -> int:
+    """Let a program's linear layers multiply in INT8, in its place; returns how many do.
+
+    Weights are rounded once, a scale an output channel; each row of a layer's input is rounded when it runs, to a scale
+    of its own. Sums are exact in int32 where the processor has VNNI. torchao makes the same of a module's `nn.Linear`
+    (Int8DynamicActivationInt8WeightConfig, https://docs.pytorch.org/ao/stable/); here the layers are found in the
+    program, where those of any module are one operator.
+    """
+    import torch
+
+    signature = exported.graph_signature
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    layers = 0
+    for held in [node for node in exported.graph.nodes if node.op == "placeholder" and node.name in names]:
+        weight = exported.state_dict.get(names[held.name])
+        users = list(held.users)
+        if weight is None or weight.dtype != torch.float32 or weight.dim() != 2 or weight.numel() < SMALLEST:
+            continue
+        if not users or not all(_is_layer(user, held) for user in users):
+            continue
+        scale = _declared(exported, held, f"{names[held.name]}_scale", _round(exported, held, names[held.name]))
+        for user in users:
+            _multiply(exported.graph, user, held, scale)
+        layers += len(users)
+    exported.graph.lint()
+    exported.graph_module.recompile()
+    return layers
+
+
+def _is_layer(node: Node, weight: Node) -> bool:
+    rows: Any = node.args[0] if operator_name(node) == "linear" else None
+    return rows is not None and rows is not weight and node.args[1] is weight and rows.meta["val"].dim() > 1
+
+
+def _round(exported: torch.export.ExportedProgram, held: Node, name: str) -> torch.Tensor:
+    """Store a weight [N, K] as integers; its scales, [N]."""
+    import torch
+
+    weight = exported.state_dict[name].detach()
+    scale = weight.abs().amax(1) / LEVELS
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    integers = torch.round(weight / scale[:, None]).to(torch.int8)
+    exported.state_dict[name] = torch.nn.Parameter(integers, requires_grad=False)
+    held.meta["val"] = held.meta["val"].to(torch.int8)
+    return scale
+
+
+def _declared(exported: torch.export.ExportedProgram, beside: Node, name: str, scale: torch.Tensor) -> Node:
+    """A parameter of the program beside another one."""
+    import torch
+    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+    with exported.graph.inserting_before(beside):
+        node: Node = exported.graph.placeholder(f"{beside.name}_scale")
+    node.meta["val"] = beside.meta["val"].amax(1).to(torch.float32)
+    specs = exported.graph_signature.input_specs
+    number = next(n for n, spec in enumerate(specs) if getattr(spec.arg, "name", "") == beside.name)
+    specs.insert(number, InputSpec(InputKind.PARAMETER, TensorArgument(name=node.name), target=name))
+    exported.state_dict[name] = torch.nn.Parameter(scale, requires_grad=False)
+    return node
+
+
+def _multiply(graph: Graph, linear: Node, weight: Node, scale: Node) -> None:
+    """Put a product of integers in the place of a linear layer."""
+    import torch
+
+    aten = torch.ops.aten
+
+    def call(operator: Any, *arguments: Any) -> Any:
+        return graph.call_function(operator, arguments)
+
+    rows: Any = linear.args[0]
+    bias = (*linear.args, None)[2]
+    with graph.inserting_before(linear):
+        largest = call(aten.amax.default, call(aten.abs.default, rows), [-1], True)  # magnitude of each row
+        step = call(aten.clamp.default, call(aten.div.Tensor, largest, LEVELS), LEAST_STEP)
+        rounded = call(aten.to.dtype, call(aten.round.default, call(aten.div.Tensor, rows, step)), torch.int8)
+        flat = call(aten.flatten.using_ints, rounded, 0, -2)
+        sums = call(aten._int_mm.default, flat, call(aten.t.default, weight))
+        leading = [call(aten.sym_size.int, rows, d) for d in range(rows.meta["val"].dim() - 1)]
+        shaped = call(aten.reshape.default, sums, [*leading, linear.meta["val"].shape[-1]])
+        answer = call(aten.mul.Tensor, call(aten.mul.Tensor, call(aten.to.dtype, shaped, torch.float32), step), scale)
+        if bias is not None:
+            answer = call(aten.add.Tensor, answer, bias)
+    answer.meta = linear.meta
+    linear.replace_all_uses_with(answer)
+    graph.erase_node(linear)

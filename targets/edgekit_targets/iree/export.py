@@ -13,24 +13,24 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.model.shapes import size_text
+from edgekit.model.spec import Array
+from edgekit.runtime.input_shapes import arguments, require_names
 from edgekit.target import FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets.iree import convert
-from edgekit_targets.iree.runtime import IreeRuntime
-from edgekit_targets.iree.session import CPU, FUNCTION
-from edgekit_targets.onnx.passes.graph import save_graph
-from edgekit_targets.onnx.passes.optimizer import fixed
+from edgekit_targets.iree.session import CPU, FUNCTION, IreeSession
+from edgekit_targets.onnx.passes.graph import fixed, save_graph
 
 if TYPE_CHECKING:
     import onnx
 
-    from edgekit.model.spec import ModelSpec
 
 ENTRY = "model.vmfb"
 DEVICE = Option(
@@ -76,7 +76,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     spec, device = load_model(job.model), job.get(DEVICE)
     job.progress(0.1, "fixing the graph at the default sizes")
-    graph = _fixed(onnx.load(job.entry), spec)
+    try:
+        graph = fixed(onnx.load(job.entry), {i.name: spec.shape(i.name, {}) for i in spec.inputs})
+    except Exception as error:
+        raise ExportError(f"'{spec.name}' cannot be fixed at its default sizes: {error}") from error
     job.progress(0.3, f"compiling with IREE for {device}")
     said = compiled(graph, out / ENTRY, device)
     if not (out / ENTRY).is_file():
@@ -131,12 +134,26 @@ def _dtypes(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
     return {one.name: helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type).name for one in values}
 
 
-def _fixed(graph: onnx.ModelProto, spec: ModelSpec) -> onnx.ModelProto:
-    """The graph at the default sizes."""
-    try:
-        return fixed(graph, {i.name: spec.shape(i.name, {}) for i in spec.inputs})
-    except Exception as error:
-        raise ExportError(f"'{spec.name}' cannot be fixed at its default sizes: {error}") from error
+class IreeRuntime(IreeSession):
+    """A `.vmfb` file: the entry of an artifact.
+
+    Raises:
+        NotVerifiedHere: If IREE is not installed, or the code is for another processor.
+        ArtifactError: If IREE refuses the file, or its inputs and outputs are not those of the manifest.
+    """
+
+    def __init__(self, folder: Path, entry: str) -> None:
+        self._manifest = read_artifact(folder)
+        super().__init__(folder / entry)
+        try:
+            require_names(self._manifest, entry, self.inputs, self.outputs)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch."""
+        return super().run(arguments(self._manifest, inputs))
 
 
 TARGET = Target(

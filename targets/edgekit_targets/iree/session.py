@@ -11,7 +11,7 @@ import platform
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -53,7 +53,11 @@ class IreeSession:
     """
 
     def __init__(self, model: Path, settings: Mapping[str, str] | None = None) -> None:
-        self._iree = _imported()
+        try:
+            import iree.runtime
+        except ImportError as error:
+            raise RuntimeMissingError(f"IREE is not installed ({error})") from error
+        self._iree = iree.runtime
         self._threads = int((settings or {}).get("threads", "0")) or threads()
         content = model.read_bytes()
         try:
@@ -75,7 +79,12 @@ class IreeSession:
         if machine == "x86_64" and (missing := _missing()):
             raise NotVerifiedHere(f"it is machine code for x86-64-v3, and this processor has no {', '.join(missing)}")
         try:
-            self._device = self._opened()
+            if self._threads == 1:  # one alone waits for no other
+                driver = self._iree.get_driver("local-sync")
+            else:
+                self._iree.flags.parse_flags(f"--task_topology_group_count={self._threads}")
+                driver = self._iree.get_driver("local-task")
+            self._device = driver.create_default_device()
             hal = self._iree.create_hal_module(instance, self._device)
             self._context = self._iree.VmContext(instance, modules=[hal, module])
             self._function = self._iree.FunctionInvoker(self._context, self._device, function)
@@ -110,13 +119,6 @@ class IreeSession:
         for name in ("_function", "_context", "_device"):
             self.__dict__.pop(name, None)
 
-    def _opened(self) -> Any:
-        """A device with as many threads; one alone waits for no other."""
-        if self._threads == 1:
-            return self._iree.get_driver("local-sync").create_default_device()
-        self._iree.flags.parse_flags(f"--task_topology_group_count={self._threads}")
-        return self._iree.get_driver("local-task").create_default_device()
-
 
 def _missing() -> list[str]:
     """What this x86 processor lacks of x86-64-v3; nothing where the system does not say."""
@@ -126,14 +128,6 @@ def _missing() -> list[str]:
         return []
     has = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), None)
     return [] if has is None else [name for name in X86_V3 if name not in has]
-
-
-def _imported() -> Any:
-    try:
-        import iree.runtime
-    except ImportError as error:
-        raise RuntimeMissingError(f"IREE is not installed ({error})") from error
-    return iree.runtime
 
 
 def _why(error: Exception) -> str:

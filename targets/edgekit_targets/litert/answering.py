@@ -1,32 +1,38 @@
 """One `.tflite` file that answers until nobody asks any more: run by the interpreter of the environment `litert`.
 
-It imports nothing of edgekit but the file beside it. Answers go through a connection whose number it is given, so that
-libraries may print what they like.
+It imports nothing of edgekit. Answers go through a connection whose number it is given, so that libraries may print
+what they like: a letter, then arrays or a text, which `multiprocessing.connection` frames. The runtime imports this
+file too, for its side of the connection.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
+from collections.abc import Mapping
 from importlib.metadata import version
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 DELEGATE = "DELEGATE"
 """The name of an operator that XNNPACK took the place of others with."""
+RUN, CLOCK, ANSWER, TEXT, REFUSED = b"R", b"C", b"A", b"T", b"E"
+"""Asked to run, asked to time; arrays, a JSON object, what went wrong."""
+NARROW = {"int64": "int32", "float64": "float32"}
+"""The programs have no 64-bit numbers: inputs are handed over in 32 bits."""
 
 
 def main() -> None:
     """Say what the file is, then answer each message."""
     model, threads, handle = sys.argv[1:]
     connection = Connection(int(handle))
-    sys.path.insert(0, str(Path(__file__).parent))
-    import frames  # type: ignore[import-not-found]  # beside this file
 
     def told(**facts: object) -> bytes:
-        return frames.TEXT + json.dumps(facts).encode()  # type: ignore[no-any-return]  # bytes
+        return TEXT + json.dumps(facts).encode()
 
     try:
         from ai_edge_litert.interpreter import Interpreter
@@ -38,7 +44,7 @@ def main() -> None:
         facts = {"version": version("ai-edge-litert"), "parts": ran.count(DELEGATE)}
         names = {"inputs": sorted(runner.get_input_details()), "outputs": sorted(runner.get_output_details())}
     except Exception as error:
-        connection.send_bytes(frames.REFUSED + _reason(error).encode())
+        connection.send_bytes(REFUSED + _reason(error).encode())
         return
     connection.send_bytes(told(**facts, **names))
     while True:
@@ -47,13 +53,13 @@ def main() -> None:
         except EOFError:
             return
         try:
-            arrays = frames.unpacked(message[1:])
-            if message[:1] == frames.CLOCK:
+            arrays = unpacked(message[1:])
+            if message[:1] == CLOCK:
                 connection.send_bytes(told(milliseconds=_timed(runner, arrays)))
             else:
-                connection.send_bytes(frames.ANSWER + frames.packed(runner(**arrays)))
+                connection.send_bytes(ANSWER + packed(runner(**arrays)))
         except Exception as error:
-            connection.send_bytes(frames.REFUSED + _reason(error).encode())
+            connection.send_bytes(REFUSED + _reason(error).encode())
 
 
 def _timed(runner: Any, arrays: dict[str, Any]) -> list[float]:
@@ -73,6 +79,19 @@ def _timed(runner: Any, arrays: dict[str, Any]) -> list[float]:
 def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def packed(arrays: Mapping[str, Any]) -> bytes:
+    """Arrays by name as bytes."""
+    held = io.BytesIO()
+    np.savez(held, **{f"_{name}": array for name, array in arrays.items()})  # a leading letter: "file" is an argument
+    return held.getvalue()
+
+
+def unpacked(content: bytes) -> dict[str, Any]:
+    """Bytes as arrays by name."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as held:
+        return {name[1:]: held[name] for name in held.files}
 
 
 if __name__ == "__main__":

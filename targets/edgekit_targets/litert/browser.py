@@ -16,7 +16,7 @@ from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.model.spec import Array
 from edgekit.runtime.input_shapes import arguments, require_names
 from edgekit.storage.files import user_folder
-from edgekit_targets.litert.frames import NARROW
+from edgekit_targets.litert.answering import NARROW
 from edgekit_targets.litert.runtime import JS
 from edgekit_targets.web.browser import PATIENCE, SCRIPT, launch, received, sent
 

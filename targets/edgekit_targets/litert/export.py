@@ -13,7 +13,7 @@ from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.target import FP32_DELEGATED, About, Exported, Job, Place, Reads, Target
 from edgekit_targets.executorch import lower
-from edgekit_targets.litert import called
+from edgekit_targets.litert import runtime
 from edgekit_targets.litert.runtime import CPU, JS, parts
 
 
@@ -33,11 +33,11 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         torch.export.save(exported, program)
         job.progress(0.3, "converting to LiteRT in its environment")
         names = {"inputs": [i.name for i in spec.inputs], "outputs": [o.name for o in spec.outputs]}
-        asked = {"program": str(program), "out": str(out / called.ENTRY), **names}
-        called.called(called.CONVERT, asked, spec.name)
-    called.describe(out / called.ENTRY, spec)
-    notes = (*called.fixed_at(spec), f"parts of the graph that XNNPACK runs: {parts(out / called.ENTRY)}")
-    return Exported(precision="fp32", entry=called.ENTRY, notes=notes)
+        settings = {"program": str(program), "out": str(out / runtime.ENTRY), **names}
+        runtime.call_script(runtime.CONVERT, settings, spec.name)
+    runtime.describe(out / runtime.ENTRY, spec)
+    notes = (*runtime.fixed_at(spec), f"parts of the graph that XNNPACK runs: {parts(out / runtime.ENTRY)}")
+    return Exported(precision="fp32", entry=runtime.ENTRY, notes=notes)
 
 
 TARGET = Target(
@@ -48,11 +48,11 @@ TARGET = Target(
         not_proved="other sizes, phones' processors, GPUs and NPUs",
         audience="android",
     ),
-    reads=Reads(content=called.content),
+    reads=Reads(content=runtime.content),
     source="program",
     export=export,
-    load=called.load,
+    load=runtime.load,
     places=(Place(name=CPU, tolerance=FP32_DELEGATED), Place(name=JS, tolerance=FP32_DELEGATED, timed=False)),
-    needs=called.NEEDS[:2],
+    needs=runtime.NEEDS[:2],
     groups=("android",),
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.target import INT8, About, Exported, Job, Option, Place, Reads, Target
-from edgekit_targets.litert import called
+from edgekit_targets.litert import runtime
 from edgekit_targets.litert.runtime import CPU, JS
 
 RECIPE = Option(
@@ -34,13 +34,13 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """
     spec, recipe = load_model(job.model), job.get(RECIPE)
     job.progress(0.3, "quantizing in LiteRT's environment")
-    asked = {"model": str(job.entry), "out": str(out / called.ENTRY), "recipe": recipe}
-    answer = called.called(called.QUANTIZE, asked, spec.name)
+    settings = {"model": str(job.entry), "out": str(out / runtime.ENTRY), "recipe": recipe}
+    answer = runtime.call_script(runtime.QUANTIZE, settings, spec.name)
     if not answer["weights"]:
         raise ExportError(f"'{spec.name}' has no layer whose weights the AI Edge Quantizer takes: use litert")
-    called.describe(out / called.ENTRY, spec)
+    runtime.describe(out / runtime.ENTRY, spec)
     told = f"INT8 weights in {answer['weights']} layers, {SAID[recipe]}"
-    return Exported(precision="int8", entry=called.ENTRY, notes=(told, *called.fixed_at(spec)))
+    return Exported(precision="int8", entry=runtime.ENTRY, notes=(told, *runtime.fixed_at(spec)))
 
 
 TARGET = Target(
@@ -51,12 +51,12 @@ TARGET = Target(
         not_proved="other sizes, phones' processors, GPUs and NPUs",
         audience="android",
     ),
-    reads=Reads(content=called.content),
+    reads=Reads(content=runtime.content),
     source="litert",
     export=export,
-    load=called.load,
+    load=runtime.load,
     places=(Place(name=CPU, tolerance=INT8), Place(name=JS, tolerance=INT8, timed=False)),
-    needs=called.NEEDS,
+    needs=runtime.NEEDS,
     groups=("android",),
     options=(RECIPE,),
 )

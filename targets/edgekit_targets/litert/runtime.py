@@ -1,11 +1,13 @@
-"""A `.tflite` file in LiteRT with XNNPACK, in a process of the environment `litert`."""
+"""LiteRT in its environment `litert`: a `.tflite` file runs there with XNNPACK, and scripts there write it."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from contextlib import closing
 from multiprocessing import Pipe
@@ -15,23 +17,30 @@ from typing import Any
 import numpy as np
 
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ArtifactError
-from edgekit.model.spec import Array
+from edgekit.errors import ArtifactError, ExportError
+from edgekit.model.spec import Array, ModelSpec
 from edgekit.runtime.input_shapes import arguments, require_names
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Timings
 from edgekit.storage import environment, limits
-from edgekit_targets.litert import answering, frames
+from edgekit.storage.environment import LITERT, lock, python
+from edgekit.storage.files import digest_file, digest_text, dump_json
+from edgekit.target import Need, Place, Runtime
+from edgekit_targets.litert import answering
 
 CPU, JS = "litert-cpu", "litert-js"
 """The names of the places: this one, and LiteRT.js in a browser."""
 WARM_UPS, RUNS = 10, 100
-
-
 IDENTIFIER = b"TFL3"
 """Of a flatbuffer, after its first four bytes
 (https://github.com/google-ai-edge/LiteRT/blob/main/tflite/converter/schema/schema.fbs)."""
-SCRIPT = Path(answering.__file__)
+ANSWERING = Path(answering.__file__)
+ENTRY = "model.tflite"
+FACTS = "edgekit.json"
+FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # of a ZIP archive: no date
+SCRIPT, CONVERT, QUANTIZE = (Path(__file__).with_name(f"{name}.py") for name in ("script", "convert", "quantize"))
+NEEDS = tuple(Need(name, environment=LITERT) for name in ("litert_torch", "ai_edge_litert", "ai_edge_quantizer"))
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
 
 
 class LitertRuntime:
@@ -59,16 +68,18 @@ class LitertRuntime:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch."""
-        answers = frames.unpacked(self._process.ask(frames.RUN, arguments(self._manifest, inputs, frames.NARROW)))
+        answers = answering.unpacked(
+            self._process.ask(answering.RUN, arguments(self._manifest, inputs, answering.NARROW))
+        )
         return {one.name: answers[one.name].astype(one.dtype, copy=False) for one in self._manifest.outputs}
 
     def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time one batch in the process that answers."""
         asked = {" seconds": seconds, " warm_ups": WARM_UPS, " least": RUNS}
-        arrays = arguments(self._manifest, inputs, frames.NARROW) | {
+        arrays = arguments(self._manifest, inputs, answering.NARROW) | {
             name: np.asarray(value) for name, value in asked.items()
         }
-        return Timings(tuple(json.loads(self._process.ask(frames.CLOCK, arrays))["milliseconds"]))
+        return Timings(tuple(json.loads(self._process.ask(answering.CLOCK, arrays))["milliseconds"]))
 
     def close(self) -> None:
         """End the process."""
@@ -99,7 +110,7 @@ class Process:
         with path.open("rb") as stream:
             if stream.read(8)[4:] != IDENTIFIER:
                 raise ArtifactError(f"'{path}' is not a LiteRT model: export again")
-        command = [str(environment.python(environment.LITERT)), "-I", str(SCRIPT), str(path), str(threads())]
+        command = [str(environment.python(environment.LITERT)), "-I", str(ANSWERING), str(path), str(threads())]
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - `close` closes it
         self._connection, theirs = Pipe()
         with theirs:
@@ -123,7 +134,7 @@ class Process:
             ArtifactError: If LiteRT fails.
         """
         with contextlib.suppress(OSError):  # it died: the answer says so
-            self._connection.send_bytes(kind + frames.packed(arrays))
+            self._connection.send_bytes(kind + answering.packed(arrays))
         return self._answer("LiteRT failed")
 
     def close(self) -> None:
@@ -139,7 +150,7 @@ class Process:
         except (EOFError, OSError):
             message = b""
         kind, content = message[:1], message[1:]
-        if kind == frames.REFUSED:
+        if kind == answering.REFUSED:
             raise ArtifactError(f"{what}: {content.decode(errors='replace')}")
         if not kind:
             code = self._process.wait()
@@ -148,3 +159,65 @@ class Process:
             last = f"; its last output was: {lines[-1]}" if lines else ""
             raise ArtifactError(f"{what}: its process died ({limits.ending(code)}){last}")
         return content
+
+
+def call_script(file: Path, settings: Mapping[str, object], name: str) -> dict[str, Any]:
+    """Return what a file's `answer` returns in the environment.
+
+    Args:
+        file: CONVERT or QUANTIZE.
+        settings: What its `answer` gets.
+        name: The user's model.
+
+    Raises:
+        DependencyError: If the environment is not there.
+        ExportError: If the file's library could not do it or its process died; the message names the user's model.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
+        result = Path(scratch) / "result.json"
+        process = subprocess.run(
+            [str(python(LITERT)), "-I", str(SCRIPT), str(file), json.dumps(dict(settings)), str(result)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            env=os.environ | QUIET,
+        )
+        answer: dict[str, Any] = json.loads(result.read_text()) if result.is_file() else {}
+    if not answer:
+        lines = [line.strip() for line in process.stderr.splitlines() if line.strip()] or ["nothing"]
+        raise ExportError(f"LiteRT cannot {file.stem} '{name}': its process died ({process.returncode}), {lines[-1]}")
+    if "error" in answer:
+        raise ExportError(f"LiteRT cannot {file.stem} '{name}': {answer['error']}")
+    returned: dict[str, Any] = answer["answer"]
+    return returned
+
+
+def fixed_at(spec: ModelSpec) -> tuple[str, ...]:
+    """What a manifest says of the axes."""
+    sizes = ", ".join(f"{name} {axis.default}" for name, axis in spec.axes.items())
+    return (f"all axes are fixed: {sizes}",) if sizes else ()
+
+
+def describe(path: Path, spec: ModelSpec) -> None:
+    """Put what there is to know of the model behind the file, as a ZIP archive: LiteRT's way for what belongs to one.
+
+    https://ai.google.dev/edge/litert/models/metadata
+    """
+    facts = {**spec.facts, "preprocessing": "; ".join(i.preprocessing for i in spec.inputs)}
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as behind:
+        behind.writestr(zipfile.ZipInfo(FACTS, FIRST_DAY), dump_json(facts))
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in LiteRT, in a process of its environment, or in LiteRT.js."""
+    if place.name != JS:
+        return LitertRuntime(artifact, ENTRY)
+    from edgekit_targets.litert.browser import LitertJsRuntime
+
+    return LitertJsRuntime(artifact, ENTRY)
+
+
+def content() -> str:
+    """sha256 of what makes the artifacts elsewhere: the environment's lock, and the scripts."""
+    return digest_text("\n".join(digest_file(path) for path in (lock(LITERT), SCRIPT, CONVERT, QUANTIZE)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgekit.target import INT8, About, Exported, Job, Need, Place, Reads, Target
-from edgekit_targets.mnn import convert as convert_module
+from edgekit_targets.mnn.export import ENTRY, load, write
 from edgekit_targets.mnn.runtime import CPU
 
 QUANTIZE = ("--weightQuantBits", "8", "--weightQuantAsymmetric")
@@ -23,10 +23,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     Raises:
         ExportError: If MNN cannot convert the graph; the message names its operators.
     """
-    notes = convert_module.write(out, job, QUANTIZE)
+    notes = write(out, job, QUANTIZE)
     return Exported(
         precision="int8",
-        entry=convert_module.ENTRY,
+        entry=ENTRY,
         dynamic=job.dynamic,
         notes=(
             "INT8 weights, activations in fp32: MNN computes in fp32 unless an app asks it for memory 'low'",
@@ -46,7 +46,7 @@ TARGET = Target(
     reads=Reads(fixed=True),
     source="onnx",
     export=export,
-    load=convert_module.load,
+    load=load,
     places=(Place(name=CPU, tolerance=INT8),),
     needs=(Need("MNN", "mnn"),),
 )

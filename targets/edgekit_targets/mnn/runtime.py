@@ -66,7 +66,13 @@ class MnnRuntime:
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch; the answer is copied, since MNN writes the next one into the same memory."""
         arrays = arguments(self._manifest, inputs)
-        given = [self._variable(arrays[name], dtype) for name, dtype in self._inputs.items()]
+        expr = self._mnn.expr
+        kinds = {expr.float: np.float32, expr.int: np.int32, expr.uint8: np.uint8}
+        given = []
+        for name, dtype in self._inputs.items():
+            variable = expr.placeholder(list(arrays[name].shape), expr.NCHW, dtype)
+            variable.write(np.asarray(arrays[name], dtype=kinds.get(dtype, np.float32), order="C"))
+            given.append(variable)
         try:
             answers = dict(zip(self._outputs, map(self._array, self._module.forward(given)), strict=True))
         except Exception as error:  # of a shape that it cannot compute, it returns no variables
@@ -91,14 +97,6 @@ class MnnRuntime:
                 failed = error
         why = next((line for line in reversed(said) if not line.startswith(CHATTER)), type(failed).__name__)
         raise ArtifactError(f"MNN refuses '{path.name}': {why}") from failed
-
-    def _variable(self, array: Array, dtype: Any) -> Any:
-        """An array as MNN's variable, in the file's dtype."""
-        expr = self._mnn.expr
-        kinds = {expr.float: np.float32, expr.int: np.int32, expr.uint8: np.uint8}
-        variable = expr.placeholder(list(array.shape), expr.NCHW, dtype)
-        variable.write(np.asarray(array, dtype=kinds.get(dtype, np.float32), order="C"))
-        return variable
 
     def _array(self, variable: Any) -> Array:
         expr = self._mnn.expr

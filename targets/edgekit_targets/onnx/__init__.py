@@ -12,7 +12,7 @@ QNN = PlaceRuntime(
     opens=(".onnx",),
     carried=("edgekit_targets.onnx.qnn",),
     folder_index="buckets.json",
-    folder_opener="edgekit_targets.onnx.bucket_runtime:BucketRuntime",
+    folder_opener="edgekit_targets.onnx.buckets:BucketRuntime",
     is_emulated=True,
     computes_half=True,
 )

@@ -1,9 +1,9 @@
-"""ONNX in buckets: one file a size, all with the same weights, for runtimes that want fixed sizes.
+"""ONNX in buckets: one file a size, all with the same weights, for runtimes that want fixed sizes; and what runs them.
 
 An NPU, a delegate or a compiler often takes fixed shapes only, and a fixed graph computes nothing of shapes. Each
 file is the ONNX artifact with its sizes fixed and folded; their weights lie once in a file beside them. `buckets.json`
-names them, and a picker of a few lines, in Python, TypeScript and Kotlin, chooses one: the smallest that holds the
-picture.
+names them and says how outputs are cut back where inputs are padded. A picker of a few lines, the same in Python,
+TypeScript and Kotlin (`tests/golden/README.md`), chooses one: the smallest that holds the picture.
 
 What happens to a picture between two sizes is the rule. "resize": it is brought to the bucket's size before it is
 given, as pictures always are; the artifact takes the sizes of its buckets only, and that is what is proved. "pad": the
@@ -14,26 +14,26 @@ between its buckets to what the model answers without padding. A model that look
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal, TypeVar
 
-from edgekit.errors import ExportError, UsageError, reason
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from edgekit.artifact.manifest import Manifest
+from edgekit.errors import ArtifactError, ExportError, UsageError, reason
 from edgekit.model.folder import load_model
 from edgekit.model.shapes import named_sizes, size_text
-from edgekit.model.spec import Axis, ModelSpec
-from edgekit.runtime.ort import OrtRuntime, require_onnxruntime
+from edgekit.model.spec import Array, Axis, ModelSpec
+from edgekit.runtime.ort import OrtRuntime, checked, require_onnxruntime
 from edgekit.runtime.ort_session import OrtSession
+from edgekit.runtime.protocol import WithFacts
+from edgekit.storage.door import require_plain
 from edgekit.storage.files import dump_json
 from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Runtime, Target
-from edgekit_targets.onnx.bucket_runtime import INDEX, WEIGHTS, Bucket, BucketRuntime, Buckets, Part
-from edgekit_targets.onnx.passes.graph import save_graph
-from edgekit_targets.onnx.passes.optimizer import fixed
-from edgekit_targets.onnx.passes.shared_weights import SharedWeights
-
-if TYPE_CHECKING:
-    import onnx
+from edgekit_targets.onnx.passes.graph import SharedWeights, fixed, save_graph
 
 ENTRY, BATCH = "model", "batch"
 SIZES = Option(
@@ -49,6 +49,9 @@ RULE = Option(
 )
 POSITIONS = ("ranking", "features")
 """Roles whose values name places, or stand for places, of the padded input: they cannot be cut."""
+INDEX, WEIGHTS = "buckets.json", "weights.bin"
+Sizes = TypeVar("Sizes", bound=Mapping[str, int])
+Rule = Literal["resize", "pad"]
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -73,9 +76,17 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     for number, size in enumerate(sizes):
         job.progress(0.1 + 0.8 * number / len(sizes), f"fixing the graph at {size_text(size)}")
         made.append(Bucket(file=f"{size_text(size)}.onnx", sizes=dict(size)))
-        _write(_fixed(graph, spec, size), weights, folder / made[-1].file)
+        try:
+            at_size = fixed(graph, {i.name: spec.shape(i.name, size) for i in spec.inputs})  # the batch at its default
+        except Exception as error:
+            raise ExportError(f"'{spec.name}' cannot be fixed at {size_text(size)}: {reason(error)}") from error
+        path = folder / made[-1].file
+        save_graph(at_size, path)  # checked as a whole before its weights are taken out
+        weights.move(at_size)
+        path.write_bytes(at_size.SerializeToString(deterministic=True))
     (folder / WEIGHTS).write_bytes(weights.data)
-    whole = {"rule": rule, "weights": WEIGHTS, "inputs": _inputs(spec, axes), "outputs": outputs, "buckets": made}
+    inputs = {i.name: tuple(d if isinstance(d, str) and d in axes else None for d in i.shape) for i in spec.inputs}
+    whole = {"rule": rule, "weights": WEIGHTS, "inputs": inputs, "outputs": outputs, "buckets": made}
     index = Buckets.model_validate(whole)
     (folder / INDEX).write_text(dump_json(index.model_dump(mode="json")), encoding="utf-8")
     named = ", ".join(map(size_text, sizes))
@@ -107,27 +118,6 @@ def _wanted(spec: ModelSpec, named: tuple[str, ...]) -> tuple[Mapping[str, int],
     return tuple(known[name] for name in dict.fromkeys(named or known))
 
 
-def _fixed(graph: onnx.ModelProto, spec: ModelSpec, sizes: Mapping[str, int]) -> onnx.ModelProto:
-    """The graph at one size, the batch at its default."""
-    try:
-        return fixed(graph, {i.name: spec.shape(i.name, sizes) for i in spec.inputs})
-    except Exception as error:
-        raise ExportError(f"'{spec.name}' cannot be fixed at {size_text(sizes)}: {reason(error)}") from error
-
-
-def _write(graph: onnx.ModelProto, weights: SharedWeights, path: Path) -> None:
-    """One file, checked as a whole before its weights are taken out."""
-    save_graph(graph, path)
-    weights.move(graph)
-    path.write_bytes(graph.SerializeToString(deterministic=True))
-
-
-def _inputs(spec: ModelSpec, axes: Mapping[str, Axis]) -> dict[str, tuple[str | None, ...]]:
-    return {
-        i.name: tuple(size if isinstance(size, str) and size in axes else None for size in i.shape) for i in spec.inputs
-    }
-
-
 def _parts(spec: ModelSpec, entry: Path, axes: Mapping[str, Axis]) -> dict[str, tuple[Part | None, ...]]:
     """Which dimensions of outputs follow from which axes, as they are seen at several sizes.
 
@@ -139,35 +129,30 @@ def _parts(spec: ModelSpec, entry: Path, axes: Mapping[str, Axis]) -> dict[str, 
             f"the answers of '{spec.name}' cannot be cut after padding: '{bad.name}' ({bad.role}) speaks of places in "
             "the padded picture; use onnx-buckets.rule=resize"
         )
-    asked = list(_probes(axes))
+    # The defaults, and each axis alone at its largest and its smallest size.
+    usual = {name: axis.default for name, axis in axes.items()}
+    probes = [usual]
+    for name, axis in axes.items():
+        probes += [{**usual, name: axis.sizes[-1]}, {**usual, name: axis.sizes[0]}]
     runtime = OrtRuntime(entry)
     try:
-        seen = [runtime.run(spec.random(number, sizes)) for number, sizes in enumerate(asked)]
+        seen = [runtime.run(spec.random(number, sizes)) for number, sizes in enumerate(probes)]
     finally:
         runtime.close()
     found: dict[str, tuple[Part | None, ...]] = {}
     for o in spec.outputs:
         shapes = [answer[o.name].shape for answer in seen]
-        found[o.name] = tuple(_part(spec, o.name, axes, asked, sizes) for sizes in zip(*shapes, strict=True))
+        found[o.name] = tuple(_part(spec, o.name, axes, probes, sizes) for sizes in zip(*shapes, strict=True))
     return found
 
 
-def _probes(axes: Mapping[str, Axis]) -> Iterator[dict[str, int]]:
-    """The defaults, and each axis alone at its largest and its smallest size."""
-    usual = {name: axis.default for name, axis in axes.items()}
-    yield usual
-    for name, axis in axes.items():
-        yield {**usual, name: axis.sizes[-1]}
-        yield {**usual, name: axis.sizes[0]}
-
-
 def _part(
-    spec: ModelSpec, output: str, axes: Mapping[str, Axis], asked: Sequence[Mapping[str, int]], seen: Sequence[int]
+    spec: ModelSpec, output: str, axes: Mapping[str, Axis], probes: Sequence[Mapping[str, int]], seen: Sequence[int]
 ) -> Part | None:
     if len(set(seen)) == 1:
         return None
     for names in chain.from_iterable(combinations(axes, count) for count in range(1, len(axes) + 1)):
-        shares = {math.prod(sizes[n] for n in names) / size for sizes, size in zip(asked, seen, strict=True)}
+        shares = {math.prod(sizes[n] for n in names) / size for sizes, size in zip(probes, seen, strict=True)}
         step = round(max(shares) ** (1 / len(names)))
         if shares == {step ** len(names)} and all(axes[name].multiple_of % step == 0 for name in names):
             return Part(axes=names, steps=(step,) * len(names))
@@ -175,6 +160,181 @@ def _part(
         f"the answers of '{spec.name}' cannot be cut after padding: sizes of '{output}' are no fixed share of the "
         "input's; use onnx-buckets.rule=resize"
     )
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Bucket(_Record):
+    """One size of each axis, and the ONNX file beside `buckets.json`."""
+
+    file: str
+    sizes: dict[str, int]
+
+
+class Part(_Record):
+    """A dimension of an output that is the product of axes, in order, each divided by a step."""
+
+    axes: tuple[str, ...]
+    steps: tuple[int, ...]
+
+    def within(self, sizes: Mapping[str, int]) -> list[int]:
+        """The size of each factor."""
+        return [sizes[axis] // step for axis, step in zip(self.axes, self.steps, strict=True)]
+
+
+class Buckets(_Record):
+    """What `buckets.json` says.
+
+    Attributes:
+        rule: What is done with an input of a size between: "resize" it before it is given, or "pad" it here.
+        weights: The file that holds what all files share.
+        inputs: The axis of each dimension of each input; None where it is none of these.
+        outputs: Likewise of what follows from axes, for cutting padded answers; empty where nothing is padded.
+        buckets: The files.
+    """
+
+    schema_version: Literal[1] = 1
+    rule: Rule
+    weights: str
+    inputs: dict[str, tuple[str | None, ...]]
+    outputs: dict[str, tuple[Part | None, ...]]
+    buckets: tuple[Bucket, ...] = Field(min_length=1)
+
+    def sizes_of(self, inputs: Mapping[str, Array]) -> dict[str, int]:
+        """The size of each axis in some inputs."""
+        return {
+            axis: size
+            for name, array in inputs.items()
+            for axis, size in zip(self.inputs.get(name, ()), array.shape, strict=False)
+            if axis is not None
+        }
+
+    def padded(self, name: str, array: Array, bucket: Bucket) -> Array:
+        """An input of a bucket's sizes: its last row and column repeated."""
+        declared = self.inputs.get(name, (None,) * array.ndim)
+        axes = zip(declared, array.shape, strict=True)
+        return clamped(array, [size if axis is None else bucket.sizes[axis] for axis, size in axes])
+
+    def cut(self, name: str, array: Array, bucket: Bucket, sizes: Mapping[str, int]) -> Array:
+        """An output of a bucket as it belongs to an input of these sizes."""
+        declared = self.outputs.get(name, (None,) * array.ndim)
+
+        def factors(of: Mapping[str, int]) -> list[list[int]]:
+            parts = zip(declared, array.shape, strict=True)
+            return [[size] if part is None else part.within(of) for part, size in parts]
+
+        own = factors(sizes)
+        whole = clamped(array.reshape([*chain.from_iterable(factors(bucket.sizes))]), [*chain.from_iterable(own)])
+        return whole.reshape([math.prod(some) for some in own])
+
+
+def chosen(possible: Sequence[Sizes], sizes: Mapping[str, int]) -> Sizes:
+    """The sizes for an input: the smallest that hold it; where none do, those that it is scaled down least for.
+
+    Of equals the first. The smallest: the least product of all axes.
+    """
+
+    def scale(one: Sizes) -> float:
+        return max((size / one[axis] for axis, size in sizes.items() if axis in one), default=1.0)
+
+    holding = [one for one in possible if scale(one) <= 1]
+    if holding:
+        return min(holding, key=lambda one: math.prod(one.values()))
+    return min(possible, key=scale)
+
+
+def clamped(array: Array, wanted: Sequence[int]) -> Array:
+    """An array of another size: cut at the end of each axis, or with its last values repeated."""
+    for axis, (size, new) in enumerate(zip(array.shape, wanted, strict=True)):
+        if new != size:
+            array = np.take(array, np.minimum(np.arange(new), size - 1), axis)
+    return array
+
+
+def is_index(manifest: Manifest) -> bool:
+    """Whether an artifact is a folder of buckets."""
+    return any(file.path == f"{manifest.entry}/{INDEX}" for file in manifest.files)
+
+
+def read_index(folder: Path) -> Buckets:
+    """Read `buckets.json`.
+
+    Raises:
+        ArtifactError: If it is no such file, or names files that lie elsewhere.
+    """
+    try:
+        index = Buckets.model_validate_json((folder / INDEX).read_bytes())
+        for name in (index.weights, *(bucket.file for bucket in index.buckets)):
+            require_plain(name)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"'{folder / INDEX}' is not an index of buckets ({reason(error)}); export again") from error
+    return index
+
+
+class BucketRuntime:
+    """The buckets of a folder; each file is checked and opened when it is first asked.
+
+    Args:
+        folder: With `buckets.json`.
+        opener: What opens a file that was checked.
+
+    Raises:
+        ArtifactError: If `buckets.json` is damaged, or the runtime refuses the first file.
+    """
+
+    def __init__(self, folder: Path, opener: Callable[[Path], Runtime]) -> None:
+        self._folder, self._index, self._opener = folder, read_index(folder), opener
+        self._opened: dict[str, Runtime] = {}
+        self._device = self._open(self._index.buckets[0]).device
+
+    @property
+    def device(self) -> str:
+        """Library, version, provider and threads, in words."""
+        return self._device
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch; padded, and its answers cut, where it is smaller than the chosen bucket."""
+        sizes = self._index.sizes_of(inputs)
+        bucket = self._bucket(sizes)
+        runtime = self._open(bucket)
+        if sizes == bucket.sizes:
+            return runtime.run(inputs)
+        answers = runtime.run({name: self._index.padded(name, array, bucket) for name, array in inputs.items()})
+        return {name: self._index.cut(name, array, bucket, sizes) for name, array in answers.items()}
+
+    def facts(self) -> dict[str, str]:
+        """What the runtimes of the files say of themselves, each fact once where it is the same in all."""
+        told: dict[str, dict[str, list[str]]] = {}
+        for bucket in self._index.buckets:
+            runtime = self._opened.get(bucket.file)
+            facts: dict[str, str] = runtime.facts() if isinstance(runtime, WithFacts) else {}
+            for name, text in facts.items():
+                told.setdefault(name, {}).setdefault(text, []).append(size_text(bucket.sizes))
+        each = {name: [f"{text} at {', '.join(sizes)}" for text, sizes in said.items()] for name, said in told.items()}
+        return {name: next(iter(told[name])) if len(said) == 1 else "; ".join(said) for name, said in each.items()}
+
+    def close(self) -> None:
+        """Free all sessions."""
+        for runtime in self._opened.values():
+            runtime.close()
+        self._opened.clear()
+
+    def _bucket(self, sizes: Mapping[str, int]) -> Bucket:
+        best = chosen([bucket.sizes for bucket in self._index.buckets], sizes)
+        fits = sizes == best or (self._index.rule == "pad" and all(size <= best[n] for n, size in sizes.items()))
+        if not fits:
+            known = ", ".join(size_text(bucket.sizes) for bucket in self._index.buckets)
+            raise UsageError(f"no bucket takes inputs of the size {size_text(sizes)}: there are {known}")
+        return next(bucket for bucket in self._index.buckets if bucket.sizes == best)
+
+    def _open(self, bucket: Bucket) -> Runtime:
+        if bucket.file not in self._opened:
+            file = self._folder / bucket.file
+            checked(file, self._index.weights)
+            self._opened[bucket.file] = self._opener(file)
+        return self._opened[bucket.file]
 
 
 TARGET = Target(

@@ -27,14 +27,11 @@ from edgekit.model.shapes import named_sizes
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
-from edgekit_targets.onnx.passes import attention, foreign, patch_embed, sigmoid
-from edgekit_targets.onnx.passes.constant_names import module_path, name_constants
-from edgekit_targets.onnx.passes.graph import save_graph, strip_properties
-from edgekit_targets.onnx.passes.optimizer import exact
+from edgekit_targets.onnx.passes import patterns
+from edgekit_targets.onnx.passes.graph import exact, module_path, name_constants, save_graph, strip_properties
 
 if TYPE_CHECKING:
     import onnx
-    import onnx_ir as ir
     import torch
 
     from edgekit.model.spec import ModelSpec
@@ -65,7 +62,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     file = onnx_file.file_of(spec.module)
     job.progress(0.2, "translating the graph to ONNX")
     if file is None:
-        captured = capture(_at(spec, sizes), dynamic=False) if static else load_program(source)
+        axes = {name: replace(axis, default=sizes.get(name, axis.default)) for name, axis in spec.axes.items()}
+        captured = capture(replace(spec, axes=axes), dynamic=False) if static else load_program(source)
         graph = _translate(spec, captured, max(job.get(OPSET), LOWEST))
         _name_axes(graph, spec)
         # module.path/OpType, numbered where a module has several: what error attribution and Netron show.
@@ -81,10 +79,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         names = ([i.name for i in spec.inputs], [o.name for o in spec.outputs])
         theirs = onnx_file.read_graph(file)
         del theirs.metadata_props[:]  # a history of passes in it would be none of ours
-        graph = foreign.adopted(theirs, *names)
+        graph = patterns.normalize_foreign(theirs, *names)
     job.progress(0.8, "checking the graph")
     if job.get(SIGMOID) == "exponentials":
-        graph = sigmoid.by_exponentials(graph)
+        graph = patterns.sigmoid_by_exponentials(graph)
     _strip(graph)
     graph.graph.name = spec.name
     for key, value in spec.facts.items():
@@ -120,12 +118,6 @@ def size_of(spec: ModelSpec, wanted: str) -> Mapping[str, int]:
     return known[wanted] if wanted != next(iter(known)) else {}
 
 
-def _at(spec: ModelSpec, sizes: Mapping[str, int]) -> ModelSpec:
-    """The model with other default sizes."""
-    axes = {name: replace(axis, default=sizes.get(name, axis.default)) for name, axis in spec.axes.items()}
-    return replace(spec, axes=axes)
-
-
 @exact()
 def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProto:
     import onnx_ir as ir
@@ -148,7 +140,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
                 external_data=False,
                 input_names=[i.name for i in spec.inputs],
                 output_names=[o.name for o in spec.outputs],
-                custom_translation_table=attention.translations() | own_operators.translations(spec),
+                custom_translation_table=patterns.attention_translations() | own_operators.translations(spec),
             )
         except Exception as error:
             cause = causes.why(error, captured.exported)
@@ -157,21 +149,16 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
         raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
     for declared, value in zip(spec.inputs, translated.model.graph.inputs, strict=True):
         value.name = declared.name  # PyTorch 2.10 renames an input that is an output as well
-    _clear_names(translated.model)
-    graph = patch_embed.embed(translated.model, _multiples(spec))
+    # Inner tensors get another name where the exporter called them as an input or output is called.
+    ends = (*translated.model.graph.inputs, *translated.model.graph.outputs)
+    reserved = {value.name for value in ends}
+    for value in [value for node in translated.model.graph.all_nodes() for value in node.outputs]:
+        if value.name in reserved and not any(value is end for end in ends):
+            value.name = f"{value.name}_inner"
+    graph = patterns.patches_as_gemm(translated.model, _multiples(spec))
     if not captured.dynamic:
         onnxscript.optimizer.optimize(graph)  # what the passes compute of shapes is constant now
     return ir.to_proto(name_constants(graph))
-
-
-def _clear_names(model: ir.Model) -> None:
-    """Another name for each inner tensor that the exporter called as an input or output is called."""
-    own = (*model.graph.inputs, *model.graph.outputs)
-    taken = {value.name for value in own}
-    for node in model.graph.all_nodes():
-        for value in node.outputs:
-            if value.name in taken and not any(value is other for other in own):
-                value.name = f"{value.name}_inner"
 
 
 def _lay_out(exported: torch.export.ExportedProgram) -> None:

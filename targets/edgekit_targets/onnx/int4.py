@@ -14,8 +14,9 @@ from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
-from edgekit_targets.onnx.passes import nbits, optimizer, weight_only
-from edgekit_targets.onnx.passes.graph import save_graph
+from edgekit_targets.onnx.passes import weight_only
+from edgekit_targets.onnx.passes.dynamic import quantize_blocks
+from edgekit_targets.onnx.passes.graph import folded, save_graph
 from edgekit_targets.onnx.passes.groups import linear_groups, nodes_of
 from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import extra_inputs
@@ -40,7 +41,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """
     import onnx
 
-    spec, graph = load_model(job.model), optimizer.folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), folded(onnx.load(job.entry))
     parts = _parts(graph)
     if not parts:
         raise ExportError(
@@ -52,7 +53,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     def made(eight: tuple[str, ...]) -> onnx.ModelProto:
         finer = [node for group in eight for node in parts[group]]
-        return weight_only.quantize_weights(nbits.quantize_blocks(graph, every, finer, block))
+        return weight_only.quantize_weights(quantize_blocks(graph, every, finer, block))
 
     samples = calibration.available(spec, SAMPLES)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:

@@ -21,8 +21,8 @@ from edgekit.model.onnx_check import bodies, every_node
 from edgekit.model.shapes import between
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
-from edgekit_targets.onnx.passes import dynamic, optimizer, weight_only
-from edgekit_targets.onnx.passes.graph import save_graph
+from edgekit_targets.onnx.passes import dynamic, weight_only
+from edgekit_targets.onnx.passes.graph import folded, save_graph
 from edgekit_targets.onnx.passes.groups import groups
 from edgekit_targets.onnx.quantization import calibration, conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples, at_shapes, extra_inputs
@@ -49,7 +49,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
-    spec, graph = load_model(job.model), optimizer.folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), folded(onnx.load(job.entry))
     parts = groups(graph, dynamic=True)
     floats = job.get(FLOAT)
     if unknown := [name for name in floats if name not in parts]:
@@ -64,7 +64,14 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     only = () if parts else (f"{stored} weights are stored in INT8; all arithmetic is in float",)
     kept = (f"in float arithmetic: {', '.join(made.floats)}",) if made.floats else ()
     half = (f"{COARSE} and are stored in fp16: {made.lost}",) if made.lost else ()
-    notes = (*only, *kept, *half, *_elsewhere(spec, graph, made.graph))
+    # What the file answers on processors without VNNI, on the first evaluation images, where there are any.
+    elsewhere: tuple[str, ...] = ()
+    evaluation = evaluation_of(spec)
+    if evaluation is not None:
+        every = Samples(evaluation.inputs, evaluation.names, unusual_shapes(spec.inputs))
+        comparison = compare_processors(spec, graph, made.graph, every.part(0, COMPARED_IMAGES))
+        elsewhere = (comparison.sentence("for such processors export with `-O onnx-int8-dynamic.reduce_range=yes`"),)
+    notes = (*only, *kept, *half, *elsewhere)
     return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes)
 
 
@@ -148,16 +155,6 @@ def _candidates(
     yield _Made(dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range), ready.floats)
     yield _Made(dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range, token_scales=True), ready.floats)
     yield _Made(dynamic.quantize_dynamic(graph, floats, reduce_range), floats)
-
-
-def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -> tuple[str, ...]:
-    """What the file answers on processors without VNNI, on the first evaluation images, where there are any."""
-    shown = evaluation_of(spec)
-    if shown is None:
-        return ()
-    images = Samples(shown.inputs, shown.names, unusual_shapes(spec.inputs)).part(0, COMPARED_IMAGES)
-    found = compare_processors(spec, graph, made, images)
-    return (found.sentence("for such processors export with `-O onnx-int8-dynamic.reduce_range=yes`"),)
 
 
 def load(artifact: Path, place: Place) -> Runtime:

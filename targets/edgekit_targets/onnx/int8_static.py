@@ -13,16 +13,14 @@ from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
-from edgekit_targets.onnx.passes import optimizer, qdq
-from edgekit_targets.onnx.passes.graph import save_graph
-from edgekit_targets.onnx.passes.groups import groups_after_extremes
-from edgekit_targets.onnx.passes.quant_config import METHODS, Method, QuantConfig
-from edgekit_targets.onnx.quantization import calibration, conditioning, observers
-from edgekit_targets.onnx.quantization.calibration import Samples
+from edgekit_targets.onnx.passes import qdq
+from edgekit_targets.onnx.passes.graph import folded, save_graph
+from edgekit_targets.onnx.passes.groups import METHODS, Method, QuantConfig, groups_after_extremes
+from edgekit_targets.onnx.quantization import calibration, conditioning
+from edgekit_targets.onnx.quantization.calibration import Samples, observe
 from edgekit_targets.onnx.quantization.conditioning import REDUCE_RANGE, Conditioned
 from edgekit_targets.onnx.quantization.evaluator import STRICTER, compare_processors
-from edgekit_targets.onnx.quantization.search import NEEDED, Depth, SearchOptions, search
-from edgekit_targets.onnx.quantization.trials import TABLE
+from edgekit_targets.onnx.quantization.search import NEEDED, TABLE, Depth, SearchOptions, search
 
 if TYPE_CHECKING:
     import onnx
@@ -46,7 +44,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
-    spec, graph = load_model(job.model), optimizer.folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), folded(onnx.load(job.entry))
     if not qdq.activations(graph):
         raise ExportError(
             f"'{spec.name}' has no linear layer and no chain of convolutions with constant weights, which are what "
@@ -83,7 +81,7 @@ def _unsearched(
     def tell(done: float) -> None:
         job.progress(0.1 + 0.7 * done, "looking at activations")
 
-    observed = observers.observe(graph, qdq.activations(graph), samples, (method,), tell)
+    observed = observe(graph, qdq.activations(graph), samples, (method,), tell)
     return qdq.quantize_static(graph, recipe, observed), (f"recipe: {recipe.name}; none was searched for",), ()
 
 

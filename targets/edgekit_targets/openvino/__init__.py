@@ -13,5 +13,5 @@ PLACE = PlaceRuntime(
     settings={"INFERENCE_PRECISION_HINT": "f32"},
     carried=("edgekit_targets.openvino.runtime",),
     folder_index="buckets.json",
-    folder_opener="edgekit_targets.onnx.bucket_runtime:BucketRuntime",
+    folder_opener="edgekit_targets.onnx.buckets:BucketRuntime",
 )

@@ -6,14 +6,20 @@ plugin's choice on a user's machine (bf16 where the processor has it), and fp32 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
-from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Reads, Target
+from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
 from edgekit_targets.openvino import runtime
-from edgekit_targets.openvino.convert import ENTRY, load, read_model, save_model
 
 WEIGHTS = Option(name="weights", default="fp32", choices=("fp32", "fp16"), help="precision in which weights are stored")
+ENTRY = "model.xml"
+UNKNOWN = re.compile(r"No conversion rule found for operations: (.+)")
+FAILED = re.compile(r"^-- (\w+)-\d+ with a message:\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -29,6 +35,54 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.8, "writing the files")
     save_model(model, out / ENTRY, spec.facts, half)
     return Exported(precision="fp16" if half else "fp32", entry=ENTRY, dynamic=job.dynamic)
+
+
+def read_model(path: Path, name: str) -> Any:
+    """An ONNX file as OpenVINO's model.
+
+    Raises:
+        ExportError: If OpenVINO cannot read the graph; the message names the user's model.
+    """
+    import openvino
+
+    try:
+        return openvino.Core().read_model(path)  # `convert_model` starts processes that report its use
+    except Exception as error:
+        raise ExportError(f"OpenVINO cannot convert '{name}': {_why(path, error)}") from error
+
+
+def _why(path: Path, error: Exception) -> str:
+    """The first operator of the graph that OpenVINO did not take, and what it says of it: those behind it fail too."""
+    import onnx
+
+    text = str(error)
+    unknown, failed = UNKNOWN.findall(text), dict(FAILED.findall(text))
+    refused = {name.strip().rpartition("-")[0] for names in unknown for name in names.split(",")} | set(failed)
+    nodes = onnx.load(path, load_external_data=False).graph.node if refused else ()
+    first = next((node.op_type for node in nodes if node.op_type in refused), "")
+    if not first:
+        return runtime.reason(error)
+    said = failed.get(first, "").strip().rpartition("\n")[2].rstrip(".")
+    why = (
+        f"does not take the ONNX operator '{first}' as it stands there ({said})"
+        if said
+        else f"has no rule for the ONNX operator '{first}'"
+    )
+    return f"it {why}; write what becomes '{first}' with other operators"
+
+
+def save_model(model: Any, path: Path, facts: Mapping[str, str], half: bool = False) -> None:
+    """Write model.xml and model.bin with facts of the model, its weights in fp16 if `half`."""
+    import openvino
+
+    for key, value in facts.items():
+        model.set_rt_info(value, ["edgekit", key])
+    openvino.save_model(model, path, compress_to_fp16=half)
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in OpenVINO's CPU plugin."""
+    return runtime.OpenvinoRuntime(artifact / ENTRY)
 
 
 TARGET = Target(

@@ -20,8 +20,7 @@ from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.model.shapes import between
 from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target
-from edgekit_targets.onnx.passes import optimizer
-from edgekit_targets.onnx.passes.graph import save_graph
+from edgekit_targets.onnx.passes.graph import folded, save_graph
 from edgekit_targets.onnx.passes.groups import group_of
 from edgekit_targets.onnx.quantization import calibration, conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples, extra_inputs
@@ -29,7 +28,7 @@ from edgekit_targets.onnx.quantization.conditioning import REDUCE_RANGE
 from edgekit_targets.onnx.quantization.evaluator import Evaluator, Quality, strictest
 from edgekit_targets.onnx.quantization.search import NEEDED, fallback, split
 from edgekit_targets.openvino import runtime
-from edgekit_targets.openvino.convert import ENTRY, load, read_model, save_model
+from edgekit_targets.openvino.export import ENTRY, load, read_model, save_model
 
 LAYERS = ("MatMul", "Convolution", "GroupConvolution")
 UNPACKING = ("Convert", "Reshape", "Transpose", "Unsqueeze")  # what may stand between a constant and its layer
@@ -46,7 +45,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """
     import onnx
 
-    spec, graph = load_model(job.model), optimizer.folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), folded(onnx.load(job.entry))
     job.progress(0.0, "making the calibration samples")
     samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED["quick"])
     shown, held_back = split(samples, "quick")
@@ -57,7 +56,17 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         place = Path(scratch)
         save_graph(ready.graph, place / "model.onnx")
         model = read_model(place / "model.onnx", spec.name)
-        parts = {group: names for group, names in _groups(model).items() if group not in ready.floats}
+        # Names of the layers with constant weights, by the user's module.
+        parts: dict[str, list[str]] = {}
+        for operation in model.get_ordered_ops():
+            name = operation.get_friendly_name()
+            if operation.get_type_name() not in LAYERS or group_of(name) in ready.floats:
+                continue
+            weight = operation.input_value(1).get_node()
+            while weight.get_type_name() in UNPACKING:
+                weight = weight.input_value(0).get_node()
+            if weight.get_type_name() == "Constant":
+                parts.setdefault(group_of(name), []).append(name)
         if not parts:
             raise ExportError(
                 f"'{spec.name}' has no linear layer and no convolution with constant weights, which are what INT8 "
@@ -90,21 +99,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         notes=(*kept, *chosen.notes),
         failures=chosen.failures,
     )
-
-
-def _groups(model: Any) -> dict[str, list[str]]:
-    """Names of the layers with constant weights, by the user's module."""
-    found: dict[str, list[str]] = {}
-    for operation in model.get_ordered_ops():
-        if operation.get_type_name() in LAYERS and _is_constant(operation.input_value(1).get_node()):
-            found.setdefault(group_of(operation.get_friendly_name()), []).append(operation.get_friendly_name())
-    return found
-
-
-def _is_constant(node: Any) -> bool:
-    while node.get_type_name() in UNPACKING:
-        node = node.input_value(0).get_node()
-    return bool(node.get_type_name() == "Constant")
 
 
 def _quantized(model: Any, samples: Samples, layers: set[str], reduced: bool, name: str) -> Any:

@@ -7,17 +7,19 @@ TorchScript working and develops torch.export instead; for new phones and edge b
 from __future__ import annotations
 
 import io
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import ArtifactError, reason
 from edgekit.model.folder import load_model
+from edgekit.model.spec import Array
+from edgekit.runtime.input_shapes import arguments
+from edgekit.runtime.processor import threads
 from edgekit.storage import files as archive
 from edgekit.target import FP32, About, Exported, Job, Place, Runtime, Target
 from edgekit_targets.torchscript.compile import compiled, quiet
-from edgekit_targets.torchscript.runtime import TorchScriptRuntime
-
-if TYPE_CHECKING:
-    import torch
 
 ENTRY = "model.pt"
 
@@ -28,7 +30,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     spec = load_model(source)
     job.progress(0.1, "compiling the module to TorchScript and proving it")
-    made = compiled(spec, _freeze)
+    made = compiled(spec, lambda module: torch.jit.freeze(module.eval()))
     job.progress(0.9, "saving")
     saved = io.BytesIO()
     with quiet():
@@ -44,10 +46,50 @@ def load(artifact: Path, place: Place) -> Runtime:
     return TorchScriptRuntime(artifact, ENTRY)
 
 
-def _freeze(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    import torch
+class TorchScriptRuntime:
+    """A `.ptl` or `.pt` file: the entry of an artifact whose manifest names inputs, outputs and fixed sizes.
 
-    return torch.jit.freeze(module.eval())  # type: ignore[no-any-return]  # freeze is untyped
+    Raises:
+        ArtifactError: If the interpreter refuses the file.
+    """
+
+    def __init__(self, folder: Path, entry: str, lite: bool = False) -> None:
+        import torch
+        from torch.jit.mobile import _load_for_lite_interpreter
+
+        self._manifest = read_artifact(folder)
+        self._lite = lite
+        torch.set_num_threads(threads())
+        try:
+            load: Callable[[str], Callable[..., object]] = _load_for_lite_interpreter if lite else torch.jit.load
+            with warnings.catch_warnings():
+                # Both are deprecated, which the docs of the targets say; a user of the artifact cannot change it.
+                warnings.filterwarnings("ignore", message=r".*(torch\.jit|Lite Interp)")
+                self._module = load(str(folder / entry))
+        except Exception as error:
+            raise ArtifactError(f"PyTorch refuses '{folder / entry}': {reason(error)}") from error
+
+    @property
+    def device(self) -> str:
+        """Library, version, interpreter and threads, in words."""
+        import torch
+
+        kind = "lite interpreter" if self._lite else "TorchScript interpreter"
+        return f"PyTorch {torch.__version__} {kind}, CPU, {threads()} threads"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch; inputs are copied, since a module may change them in place."""
+        import torch
+
+        feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]
+        with torch.inference_mode():
+            answer = self._module(*feed)
+        values = answer if isinstance(answer, (tuple, list)) else (answer,)
+        return {o.name: v.numpy() for o, v in zip(self._manifest.outputs, values, strict=True)}
+
+    def close(self) -> None:
+        """Free the module."""
+        del self._module
 
 
 TARGET = Target(

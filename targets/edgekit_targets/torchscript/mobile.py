@@ -15,37 +15,52 @@ from edgekit.model.folder import load_model
 from edgekit.storage import files as archive
 from edgekit.target import FP32, About, Exported, Job, Place, Runtime, Target
 from edgekit_targets.torchscript.compile import compiled, quiet
-from edgekit_targets.torchscript.runtime import TorchScriptRuntime
+from edgekit_targets.torchscript.export import TorchScriptRuntime
 
 if TYPE_CHECKING:
     import torch
 
 ENTRY = "model.ptl"
 OPERATORS = "operators.yaml"
+WITH_XNNPACK = "optimize_for_mobile was run: weights are packed for XNNPACK"
+WITHOUT_XNNPACK = (
+    "this PyTorch has no XNNPACK, so batch norms were folded and dropout removed without optimize_for_mobile"
+)
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Model folder -> model.ptl and operators.yaml."""
+    import torch.backends.xnnpack
+
     spec = load_model(source)
     job.progress(0.1, "compiling the module to TorchScript and proving it")
     made = compiled(spec, _folded)
     job.progress(0.7, "writing bytecode")
-    module = _packed(made.module) if _xnnpack() else made.module
+    module, passes = made.module, WITHOUT_XNNPACK
+    if torch.backends.xnnpack.enabled:  # type: ignore[attr-defined]  # made when the module is imported
+        from torch.utils.mobile_optimizer import optimize_for_mobile
+
+        # All passes of mobile_optimizer; without XNNPACK it asserts, whatever passes are asked for.
+        module, passes = optimize_for_mobile(module), WITH_XNNPACK
     with quiet():
         (out / ENTRY).write_bytes(archive.rewrite(module._save_to_buffer_for_lite_interpreter(), code=False))
-    # Prove a file in the lite interpreter; returns its bytecode version.
+    # The file is proved in the lite interpreter.
     path = out / ENTRY
-    from torch.jit.mobile import _get_model_bytecode_version, _load_for_lite_interpreter
+    from torch.jit.mobile import (
+        _get_model_bytecode_version,
+        _get_model_ops_and_info,
+        _load_for_lite_interpreter,
+    )
 
     with quiet():
         loaded = _load_for_lite_interpreter(str(path))  # type: ignore[no-untyped-call]
     made.proof.check(loaded, made.dynamic)
     version = int(_get_model_bytecode_version(str(path)))
-    operators = _operators(out / ENTRY)
+    operators = sorted(_get_model_ops_and_info(str(path)))  # type: ignore[no-untyped-call]
     (out / OPERATORS).write_text("".join(f"- {name}\n" for name in operators))
     notes = (
         *made.notes,
-        _passes(),
+        passes,
         f"bytecode version {version}",
         f"{len(operators)} operators, listed in '{OPERATORS}' for reduced builds: {', '.join(operators)}",
     )
@@ -66,32 +81,6 @@ def _folded(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     torch._C._jit_pass_remove_dropout(folded)
     wrapped: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(folded)  # type: ignore[no-untyped-call]
     return wrapped
-
-
-def _packed(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """All passes of mobile_optimizer; without XNNPACK it asserts, whatever passes are asked for."""
-    from torch.utils.mobile_optimizer import optimize_for_mobile
-
-    optimized: torch.jit.ScriptModule = optimize_for_mobile(module)
-    return optimized
-
-
-def _xnnpack() -> bool:
-    import torch.backends.xnnpack
-
-    return bool(torch.backends.xnnpack.enabled)  # type: ignore[attr-defined]  # made when the module is imported
-
-
-def _passes() -> str:
-    if _xnnpack():
-        return "optimize_for_mobile was run: weights are packed for XNNPACK"
-    return "this PyTorch has no XNNPACK, so batch norms were folded and dropout removed without optimize_for_mobile"
-
-
-def _operators(path: Path) -> list[str]:
-    from torch.jit.mobile import _get_model_ops_and_info
-
-    return sorted(_get_model_ops_and_info(str(path)))  # type: ignore[no-untyped-call]
 
 
 TARGET = Target(

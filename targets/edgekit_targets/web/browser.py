@@ -139,7 +139,13 @@ class BrowserRuntime:
 
     def _request(self, inputs: Mapping[str, Array]) -> dict[str, object]:
         given = user_input(self._made.inputs, inputs)
-        return {"inputs": sent(inputs)} if given is None else {"picture": _picture(given)}
+        if given is None:
+            return {"inputs": sent(inputs)}
+        height, width, _ = given.pixels.shape
+        rgba = np.concatenate([given.pixels, np.full((height, width, 1), 255, np.uint8)], 2)
+        query = None if given.query is None else base64.b64encode(given.query.astype("<f4").tobytes()).decode()
+        pixels = base64.b64encode(rgba.tobytes()).decode()
+        return {"picture": {"rgba": pixels, "width": width, "height": height, "query": query}}
 
     def _read(self, answer: Mapping[str, Any]) -> dict[str, Array]:
         if "error" in answer:
@@ -284,13 +290,6 @@ def user_input(declared: Sequence[TensorInfo], inputs: Mapping[str, Array]) -> U
         return None
     query = next((inputs[one.name][0] for one in declared if one.kind == "query"), None)
     return UserInput(pixels, query)
-
-
-def _picture(given: UserInput) -> dict[str, object]:
-    height, width, _ = given.pixels.shape
-    rgba = np.concatenate([given.pixels, np.full((height, width, 1), 255, np.uint8)], 2)
-    query = None if given.query is None else base64.b64encode(given.query.astype("<f4").tobytes()).decode()
-    return {"rgba": base64.b64encode(rgba.tobytes()).decode(), "width": width, "height": height, "query": query}
 
 
 def received(tensor: Mapping[str, Any]) -> Array:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from pathlib import Path
@@ -77,8 +76,17 @@ def choose(spec: ModelSpec, model: Path, reference: Path, answer: golden.Answer)
     vocabulary = read_vocabulary(model)
     if vocabulary is None or not any(i.kind == "query" for i in spec.inputs):
         return [Sample(case) for case, _ in zip(cases, range(MOST), strict=False)]
-    asker = _Asker(spec, vocabulary, _threshold(model), answer)
-    agreed = list(_agreed(asker, cases, _nothing(spec)))
+    file = model / PRESENCE
+    # The least of the highest scores that answer a query; None where the model has none.
+    threshold = float(json.loads(file.read_text(encoding="utf-8"))["threshold"]) if file.is_file() else None
+    asker = _Asker(spec, vocabulary, threshold, answer)
+    # The cases on which the model agrees with the truth, as far as that is known.
+    agreed = []
+    nothing = _nothing(spec)
+    for case in cases:
+        words, absent = asker.words(case), nothing.get(case.name, False)
+        if words and asker.present(case, words) != absent:
+            agreed.append(Sample(case, " ".join(words), absent=absent))
     answered = sorted((s for s in agreed if not s.absent), key=lambda s: len(s.query.split()) < TELLING)
     missed = [s for s in agreed if s.absent][:ABSENT]
     return [asker.with_queries(sample) for sample in (*answered[: MOST - len(missed)], *missed)]
@@ -119,14 +127,6 @@ class _Asker:
         return replace(sample, queries=tuple(islice(answered, QUERIES)))
 
 
-def _agreed(asker: _Asker, cases: Iterator[golden.Case], nothing: Mapping[str, bool]) -> Iterator[Sample]:
-    """The cases on which the model agrees with the truth, as far as that is known."""
-    for case in cases:
-        words, absent = asker.words(case), nothing.get(case.name, False)
-        if words and asker.present(case, words) != absent:
-            yield Sample(case, " ".join(words), absent=absent)
-
-
 def _nothing(spec: ModelSpec) -> dict[str, bool]:
     """Which rows of the evaluation set have no answer, by name, where its truth says so."""
     evaluation = evaluation_of(spec)
@@ -134,12 +134,6 @@ def _nothing(spec: ModelSpec) -> dict[str, bool]:
         return {}
     rows: Array = evaluation.truth.reshape(len(evaluation.names), -1)
     return {name: bool((row == 0).all()) for name, row in zip(evaluation.names, rows, strict=True)}
-
-
-def _threshold(model: Path) -> float | None:
-    """The least of the highest scores that answer a query; None where the model has none."""
-    file = model / PRESENCE
-    return float(json.loads(file.read_text(encoding="utf-8"))["threshold"]) if file.is_file() else None
 
 
 def _row(sample: Sample, number: int, spec: ModelSpec, out: Path) -> dict[str, object]:

@@ -35,7 +35,7 @@ from edgekit.report.rows import read_study
 from edgekit.storage.door import sealed
 from edgekit_apps.android import PLATFORM
 from edgekit_apps.bundle import plan
-from edgekit_serve.served import Opening, open_served, servable
+from edgekit_serve.models import Opening, open_served, servable
 
 TOKENS = 6
 

@@ -16,7 +16,7 @@ from edgekit.errors import ArtifactError
 from edgekit.reference import golden
 from edgekit.runtime.eager import EagerRuntime
 from edgekit_apps import bundle
-from edgekit_apps.records import Platform, content_digest, content_size
+from edgekit_apps.bundle import Platform, content_digest, content_size
 from tests.manifests import resealed, result
 from tests.plugins.apps import toy
 

@@ -13,7 +13,7 @@ from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.storage import door
 from edgekit_apps.android import kotlin
 from edgekit_apps.apple import swift
-from edgekit_apps.records import Bundle, Model, identifiers, quoted
+from edgekit_apps.bundle import Bundle, Model, identifiers, quoted
 from tests.command import exit_code
 
 CODE = 'P{init{with((Runtime::getRuntime)()){exec("touch\\u0020/tmp/X")}}};object/**/Q'

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from edgekit.artifact.manifest import AxisInfo, TensorInfo
-from edgekit_apps.records import identifier, sizes
+from edgekit_apps.bundle import identifier, sizes
 from tests.manifests import manifest
 
 

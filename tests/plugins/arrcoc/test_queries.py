@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgekit.errors import ExportError, UsageError
 from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.storage.door import visible
-from edgekit_arrcoc import nouns, presets, queries
+from edgekit_arrcoc import presets, queries
 
 VOCABULARY = queries.vocabulary()
 
@@ -61,8 +61,8 @@ def test_things_have_plurals_and_further_words_and_unsure_ones_are_refused() -> 
     ):
         assert np.array_equal(VOCABULARY.encode(said), VOCABULARY.encode(same))
     assert not np.array_equal(VOCABULARY.encode("red car"), VOCABULARY.encode("car"))
-    assert set(nouns.NAMES) > set(nouns.UNSURE)
-    for noun in nouns.UNSURE:
+    assert set(queries.NAMES) > set(queries.UNSURE)
+    for noun in queries.UNSURE:
         with pytest.raises(UsageError, match=f"does not know '{noun}'"):
             VOCABULARY.encode(noun)
 

@@ -8,7 +8,7 @@ import onnxruntime
 from onnx import numpy_helper, parser
 
 from edgekit.model.spec import Array
-from edgekit_hub.branches import joined
+from edgekit_hub.folder import joined
 
 NAMES = {"present_a": "present.a", "past_a": "past_key_values.a"}
 WEIGHTS = np.arange(4, dtype=np.float32)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit_targets.onnx.passes import dynamic, qdq
-from edgekit_targets.onnx.passes.quant_config import QuantConfig
-from edgekit_targets.onnx.quantization import conditioning, observers
+from edgekit_targets.onnx.passes.groups import QuantConfig
+from edgekit_targets.onnx.quantization import calibration, conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples
 from tools.bench.plain import export_own
 
@@ -32,7 +32,7 @@ def quantized(spec: ModelSpec, graph: onnx.ModelProto, static: bool) -> onnx.Mod
     ready = conditioning.condition(graph, samples)
     if not static:
         return dynamic.quantize_dynamic(ready.graph, ready.floats)
-    observed = observers.observe(ready.graph, qdq.activations(ready.graph), samples, ("minmax",), lambda done: None)
+    observed = calibration.observe(ready.graph, qdq.activations(ready.graph), samples, ("minmax",), lambda done: None)
     return qdq.quantize_static(ready.graph, QuantConfig(floats=ready.floats), observed)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from edgekit.errors import UsageError
 from edgekit_inspect.inspection import Inspection, layers_of, write_page
-from edgekit_targets.onnx.passes.optimizer import folded
+from edgekit_targets.onnx.passes.graph import folded
 from tests import networks
 from tests.command import exit_code
 from tests.plugins.inspect import nets

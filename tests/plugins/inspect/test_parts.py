@@ -11,11 +11,10 @@ from onnx import TensorProto, helper
 
 from edgekit.model.spec import Array
 from edgekit.runtime import ort
-from edgekit_inspect.attribution import Module, Part, attribute, modules_of
-from edgekit_inspect.pair import Noise, cut, layouts_in_float
+from edgekit_inspect.attribution import Module, Noise, Part, attribute, cut, layouts_in_float, modules_of
 from edgekit_targets.onnx.passes import qdq
-from edgekit_targets.onnx.passes.quant_config import QuantConfig
-from edgekit_targets.onnx.quantization import observers
+from edgekit_targets.onnx.passes.groups import QuantConfig
+from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import Samples
 from tests.plugins.inspect import nets
 from tests.plugins.inspect.test_broken_modules import broken, noisy
@@ -123,7 +122,7 @@ def test_layouts_in_float_compute_the_same() -> None:
     constants["sizes"] = np.array([-1, 4], np.int64)
     graph = model(nodes, {"x": ["rows", 8]}, {"y": ["rows", 6]}, constants)
     samples = Samples(ROW, tuple(map(str, range(64))))
-    observed = observers.observe(graph, qdq.activations(graph), samples, ("minmax",), lambda done: None)
+    observed = calibration.observe(graph, qdq.activations(graph), samples, ("minmax",), lambda done: None)
     static = qdq.quantize_static(graph, QuantConfig(), observed)
     moved = layouts_in_float(static)
     reshaped = next(node.output[0] for node in static.graph.node if node.name == "embed/Reshape")

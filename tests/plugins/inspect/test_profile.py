@@ -21,8 +21,7 @@ from edgekit.errors import UsageError
 from edgekit.model.folder import load_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit_inspect import compilation
-from edgekit_inspect.modes import COMPILED, EAGER, furthest
-from edgekit_inspect.profiling import Request, advice, break_even, part_of, profile
+from edgekit_inspect.profiling import COMPILED, EAGER, Request, advice, break_even, furthest, part_of, profile
 from tests import modules
 from tests.manifests import resealed
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import EdgekitError
-from edgekit_matrix.cell import Cell
-from edgekit_matrix.file import cells_of, read_file
+from edgekit_matrix.file import Cell, cells_of, read_file
 from tests.command import exit_code
 
 MODEL = "edgekit.testing:small_model"

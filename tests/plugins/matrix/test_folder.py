@@ -8,8 +8,7 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.storage.environment import package_digest
-from edgekit_matrix.attempt import Task, variables
-from edgekit_matrix.folder import begin, packed, take, unpack
+from edgekit_matrix.crew import Task, begin, packed, take, unpack, variables
 from edgekit_matrix.ray_crew import work
 
 

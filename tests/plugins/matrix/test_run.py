@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from edgekit_matrix import run as running
-from edgekit_matrix.attempt import Ended, LostError, Task
-from edgekit_matrix.cell import Cell, ModelEntry
+from edgekit_matrix.crew import Ended, LostError, Task
+from edgekit_matrix.file import Cell, ModelEntry
 from edgekit_matrix.report import Matrix, read_matrix
 from edgekit_matrix.run import ATTEMPTS, Settings
 from tests.command import exit_code
@@ -188,7 +188,7 @@ def _processes(root: Path) -> list[int]:
             words = path.read_bytes()
         except OSError:
             continue
-        ours = b"export" in words or b"edgekit_matrix.attempt" in words
+        ours = b"export" in words or b"edgekit_matrix.crew" in words
         if ours and str(root).encode() in words:
             found.append(int(path.parent.name))
     return found

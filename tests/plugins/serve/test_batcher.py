@@ -14,7 +14,7 @@ import edgekit
 from edgekit.errors import UsageError
 from edgekit.model.spec import Array
 from edgekit.pipeline.loaded import LoadedArtifact
-from edgekit_serve.batcher import Batcher, Batching, Timed
+from edgekit_serve.models import Batcher, Batching, Timed
 
 Arrays = Mapping[str, Array]
 

@@ -8,8 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from edgekit_serve.errors import RefusedError
-from edgekit_serve.protocol import DTYPES, parse
+from edgekit_serve.protocol import DTYPES, RefusedError, parse
 
 
 def body(**tensor: object) -> bytes:

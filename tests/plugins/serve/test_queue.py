@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from edgekit.model.spec import Array
-from edgekit_serve.errors import BusyError, TooSlowError
-from edgekit_serve.served import Opening, Served, open_served
+from edgekit_serve.models import Opening, Served, open_served
+from edgekit_serve.protocol import BusyError, TooSlowError
 
 
 def finish(work: Coroutine[None, None, None]) -> None:

@@ -22,7 +22,7 @@ from edgekit.target import Job
 from edgekit.testing import small_model
 from edgekit.testing.models import SMALL
 from edgekit_apps import apple, bundle
-from edgekit_targets.coreai import convert
+from edgekit_targets.coreai import export
 from edgekit_targets.coreai.export import TARGET
 from edgekit_targets.coreai.runtime import LINUX, CoreaiRuntime
 from tests import modules
@@ -37,8 +37,8 @@ class TestCoreai(CoreaiContract):
 
 def written(folder: Path, spec: ModelSpec, captured: Program, sizes: tuple[Mapping[str, int], ...]) -> None:
     """The asset of a program with a function for each of these sizes."""
-    program = convert.converted(spec, convert.taken_apart(spec, captured.exported), sizes)
-    convert.write(program, folder / convert.ENTRY, spec, convert.described(spec, weights_digest(spec)))
+    program = export.converted(spec, export.taken_apart(spec, captured.exported), sizes)
+    export.write(program, folder / export.ENTRY, spec, export.described(spec, weights_digest(spec)))
 
 
 def wrong_at(size: int) -> ModelSpec:
@@ -88,7 +88,7 @@ class TestEnumerated:
         assert [model.manifest.sizes for model in taken] == [made.sizes]
 
     def test_other_sizes_are_refused_with_the_list(self, build: Build) -> None:
-        runtime = CoreaiRuntime(build["coreai"].path, convert.ENTRY, LINUX)
+        runtime = CoreaiRuntime(build["coreai"].path, export.ENTRY, LINUX)
         try:
             answers = runtime.run(small_model().random(0, {"height": 96, "width": 160}))
             assert answers["relevance"].shape == (1, 60)
@@ -104,10 +104,10 @@ class TestEnumerated:
         written(tmp_path, small_model(), load_program(build.path / PROGRAM), fixed_sizes(small_model().axes))
         files = {
             path.relative_to(tmp_path).as_posix(): path
-            for path in (tmp_path / convert.ENTRY).rglob("*")
+            for path in (tmp_path / export.ENTRY).rglob("*")
             if path.is_file()
         }
-        assert files.keys() == {file.path for file in made.files if file.path.startswith(convert.ENTRY)}
+        assert files.keys() == {file.path for file in made.files if file.path.startswith(export.ENTRY)}
         assert all(path.read_bytes() == (build["coreai"].path / name).read_bytes() for name, path in files.items())
 
     def test_one_wrong_function_is_rejected(self, build: Build, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ class TestEnumerated:
         spec = replace(small_model(), axes={name: Axis(96, 96, 96) for name in ("batch", "height", "width")})
         job = Job(model=Path(), reference=Path(), options={"shapes": "enumerated"})
         with pytest.raises(UsageError, match="'small' takes one size: use shapes=static"):
-            convert.sizes_of(spec, job)
+            export.sizes_of(spec, job)
 
 
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes a minute: set EDGEKIT_SLOW=1")

@@ -16,7 +16,7 @@ from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.testing import TargetContract, small_model
 from edgekit_targets.coreml import export as coreml
-from edgekit_targets.coreml.convert import Wishes, convert
+from edgekit_targets.coreml.export import Wishes, convert
 from edgekit_targets.coreml.runtime import find_package, open_package
 from mil_interpreter import read_package, write_package
 from tests.targets import phone_models

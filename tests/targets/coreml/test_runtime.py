@@ -16,7 +16,7 @@ from edgekit.errors import ArtifactError, NotVerifiedHere, UsageError
 from edgekit.model.spec import Array, Input, Output, Role
 from edgekit_targets.coreml import runtime as coreml
 from edgekit_targets.coreml.runtime import Contract, Derived, entries, find_package, open_package
-from mil_interpreter.decode import parse
+from mil_interpreter.package import parse
 from tests.mil_interpreter.programs import Saved
 
 MODEL = Path("Data/com.apple.CoreML/model.mlmodel")

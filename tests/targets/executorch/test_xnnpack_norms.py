@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from edgekit_targets.executorch.xnnpack.norms import fold_norms
+from edgekit_targets.executorch.xnnpack_passes import fold_norms
 from tests.targets.captured import Parts, rewritten
 
 

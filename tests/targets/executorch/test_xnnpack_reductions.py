@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgekit_targets.executorch.xnnpack.reductions import write_out_reductions
+from edgekit_targets.executorch.xnnpack_passes import write_out_reductions
 from tests.targets.captured import Formula, Parts, rewritten, targets
 
 REDUCTIONS = {"mean", "sum", "amax", "layer_norm", "log_softmax"}

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from edgekit_arrcoc.texture import sobel
-from edgekit_targets.executorch.xnnpack.slices import combine_slices
+from edgekit_targets.executorch.xnnpack_passes import combine_slices
 from tests.targets.captured import Parts, rewritten, targets
 
 

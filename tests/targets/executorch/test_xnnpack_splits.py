@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edgekit_targets.executorch.xnnpack.splits import split_linears
+from edgekit_targets.executorch.xnnpack_passes import split_linears
 from tests.targets.captured import Formula, Parts, rewritten, targets
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from edgekit.runtime.logs import silent
-from edgekit_targets.executorch.xnnpack.views import simplify_views
+from edgekit_targets.executorch.xnnpack_passes import simplify_views
 from tests.targets.captured import Parts, exported
 
 

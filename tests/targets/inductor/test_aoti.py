@@ -28,9 +28,8 @@ from edgekit.report.rows import read_study
 from edgekit.target import FP32, INT8, Place
 from edgekit.testing import TargetContract
 from edgekit_targets.inductor import aoti
-from edgekit_targets.inductor.aoti_runtime import require_exact_sums
-from edgekit_targets.inductor.half import operator_name
-from edgekit_targets.inductor.int8_linear import to_int8
+from edgekit_targets.inductor.aoti import require_exact_sums
+from edgekit_targets.inductor.half import operator_name, to_int8
 from tests import own_operators
 from tests.targets import phone_models, tampering
 
@@ -194,7 +193,7 @@ def test_an_int8_package_answers_and_is_refused_where_sums_saturate(tmp_path: Pa
     manifest = read_artifact(artifact)
     assert manifest.precision == "int8"
     assert "3 linear layers in INT8" in manifest.notes[0]
-    module = "edgekit_targets.inductor.aoti_runtime"
+    module = "edgekit_targets.inductor.aoti"
     code = f"import sys; from pathlib import Path; from {module} import *; AotiRuntime(Path(sys.argv[1]), 'x')"
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     if platform.machine() == "x86_64":

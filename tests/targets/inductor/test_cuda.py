@@ -19,10 +19,8 @@ from edgekit.report.recommendation import recommend
 from edgekit.report.rows import read_study
 from edgekit.testing import TargetContract
 from edgekit_targets.inductor import cuda as torch_cuda
-from edgekit_targets.inductor.cuda_runtime import TorchCudaRuntime
+from edgekit_targets.inductor.cuda_runtime import TorchCudaRuntime, join_gelu, multiply_patches
 from edgekit_targets.inductor.half import to_half
-from edgekit_targets.inductor.linear_gelu import join_gelu
-from edgekit_targets.inductor.patches import multiply_patches
 from tests.targets import tampering
 
 GPU = torch.cuda.is_available()

@@ -21,7 +21,7 @@ from edgekit.errors import ArtifactError, NotVerifiedHere, UsageError
 from edgekit.testing import TargetContract, small_model
 from edgekit_targets.iree import export as iree
 from edgekit_targets.iree import session as iree_session
-from edgekit_targets.iree.runtime import IreeRuntime
+from edgekit_targets.iree.export import IreeRuntime
 from tests.builds import unjudged
 from tests.targets import tampering
 from tests.targets.onnx.passes.graphs import model

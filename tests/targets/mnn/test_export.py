@@ -15,7 +15,7 @@ import edgekit
 from edgekit import Axis, Input, ModelSpec, Output
 from edgekit.artifact.store import read_artifact
 from edgekit.testing import TargetContract, small_model
-from edgekit_targets.mnn import convert, runtime
+from edgekit_targets.mnn import export, runtime
 from tests.builds import unjudged
 from tests.networks import lstm
 from tests.targets import tampering
@@ -91,7 +91,7 @@ class TestMnn(DamageContract):
         def change(folder: Path) -> None:
             graph = model([helper.make_node("Neg", ["x"], ["y"])], {"x": [2]}, {"y": [2]}, {})
             onnx.save(graph, tmp_path / "other.onnx")
-            convert.convert(tmp_path / "other.onnx", folder / convert.ENTRY)
+            export.convert(tmp_path / "other.onnx", folder / export.ENTRY)
 
         row = tampering.judged(builds / "small", self.name, change, tmp_path / "small")
         assert "'model.mnn' has the inputs ['x'], not ['images', 'queries']: export again" in row.sentences[0]
@@ -125,12 +125,12 @@ def test_a_row_that_is_masked_from_end_to_end_is_zeros(tmp_path: Path) -> None:
     """What the guard behind a softmax is left out for."""
     graph = model([helper.make_node("Softmax", ["x"], ["y"], axis=-1)], {"x": [2, 4]}, {"y": [2, 4]}, {})
     onnx.save(graph, tmp_path / "model.onnx")
-    convert.convert(tmp_path / "model.onnx", tmp_path / convert.ENTRY)
+    export.convert(tmp_path / "model.onnx", tmp_path / export.ENTRY)
     with runtime.printed():
         import MNN
 
         manager = MNN.nn.create_runtime_manager(({"backend": 0, "precision": runtime.PRECISION},))
-        opened = MNN.nn.load_module_from_file(str(tmp_path / convert.ENTRY), [], [], runtime_manager=manager)
+        opened = MNN.nn.load_module_from_file(str(tmp_path / export.ENTRY), [], [], runtime_manager=manager)
     x = MNN.expr.placeholder([2, 4], MNN.expr.NCHW, MNN.expr.float)
     x.write(np.array([[-np.inf] * 4, [0, 0, -np.inf, -np.inf]], np.float32))
     answer = opened.forward([x])[0].read()
@@ -157,7 +157,7 @@ def test_what_only_its_modules_run_is_said(tmp_path: Path) -> None:
             assert any(
                 "it has GRU: MNN's modules run it, and its sessions" in n for n in read_artifact(build / target).notes
             )
-            net = MNN.Interpreter(str(build / target / convert.ENTRY))
+            net = MNN.Interpreter(str(build / target / export.ENTRY))
             session = net.createSession({"numThread": 1})
             net.resizeTensor(net.getSessionInput(session, "x"), (1, 5, 4))
             net.resizeSession(session)
@@ -175,25 +175,25 @@ def test_an_lstm_without_its_last_states_is_converted(tmp_path: Path) -> None:
 
 def test_a_converter_that_crashes_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As MNN 3.6 mostly does of an LSTM that names its answers alone: it writes beyond its memory, so not always."""
-    monkeypatch.setattr(convert, "SCRIPT", "import os; os.abort()")
+    monkeypatch.setattr(export, "SCRIPT", "import os; os.abort()")
     node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=3)
     weights = {"w": np.ones((1, 12, 4), np.float32), "r": np.ones((1, 12, 3), np.float32)}
     onnx.save(model([node], {"x": [5, 1, 4]}, {"y": [5, 1, 1, 3]}, weights), tmp_path / "model.onnx")
-    said = convert.convert(tmp_path / "model.onnx", tmp_path / convert.ENTRY)
-    assert not (tmp_path / convert.ENTRY).exists()
-    assert convert.reason(said) == "its converter crashed"
+    said = export.convert(tmp_path / "model.onnx", tmp_path / export.ENTRY)
+    assert not (tmp_path / export.ENTRY).exists()
+    assert export.reason(said) == "its converter crashed"
 
 
 def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
     graph = model([helper.make_node("Hardmax", ["x"], ["y"])], {"x": [2, 3]}, {"y": [2, 3]}, {})
     onnx.save(graph, tmp_path / "model.onnx")
-    said = convert.convert(tmp_path / "model.onnx", tmp_path / convert.ENTRY)
-    assert not (tmp_path / convert.ENTRY).exists()
-    assert convert.reason(said) == "it has no operator Hardmax"
+    said = export.convert(tmp_path / "model.onnx", tmp_path / export.ENTRY)
+    assert not (tmp_path / export.ENTRY).exists()
+    assert export.reason(said) == "it has no operator Hardmax"
 
 
 def test_a_file_that_it_cannot_read_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"nonsense")
-    said = convert.convert(tmp_path / "model.onnx", tmp_path / convert.ENTRY)
-    assert not (tmp_path / convert.ENTRY).exists()
-    assert "please check your file format" in convert.reason(said)
+    said = export.convert(tmp_path / "model.onnx", tmp_path / export.ENTRY)
+    assert not (tmp_path / export.ENTRY).exists()
+    assert "please check your file format" in export.reason(said)

@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
-from edgekit_targets.onnx.bucket_runtime import INDEX, Buckets, chosen, read_index
+from edgekit_targets.onnx.buckets import INDEX, Buckets, chosen, read_index
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "buckets.json").read_text())
 

@@ -22,8 +22,7 @@ from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.pipeline.outcome import Build
 from edgekit.target import Job
 from edgekit.testing import TargetContract, small_model
-from edgekit_targets.onnx.bucket_runtime import INDEX, WEIGHTS
-from edgekit_targets.onnx.buckets import TARGET
+from edgekit_targets.onnx.buckets import INDEX, TARGET, WEIGHTS
 from tests.builds import without_report
 from tests.manifests import resealed
 from tests.targets import tampering

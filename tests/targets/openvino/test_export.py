@@ -5,7 +5,7 @@ import pytest
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor, make_tensor_value_info
 
 from edgekit.errors import ExportError
-from edgekit_targets.openvino.convert import read_model
+from edgekit_targets.openvino.export import read_model
 from tests.targets.damage_contract import OpenvinoContract
 
 

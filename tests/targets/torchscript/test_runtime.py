@@ -12,7 +12,7 @@ from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
 from edgekit.artifact.store import commit
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage.files import staging
-from edgekit_targets.torchscript.runtime import TorchScriptRuntime
+from edgekit_targets.torchscript.export import TorchScriptRuntime
 from tests.manifests import EXPORT, resealed
 
 BATCH = AxisInfo(default=1, minimum=1, maximum=8, multiple_of=1, dynamic=True)

@@ -12,7 +12,7 @@ import torch
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.reference import golden
 from edgekit.reference.adopt import obtain
-from edgekit_arrcoc import nouns, presets, queries
+from edgekit_arrcoc import presets, queries
 from edgekit_targets.web import samples as samples_module
 from training import photographs, sets
 from training.scenes import CELL
@@ -60,7 +60,7 @@ def test_the_samples_of_the_shipped_model_show_what_stands_beside_them(
             {values[value] for values, value in zip(queries.ATTRIBUTES, row, strict=True) if value >= 0}
             | {queries.OBJECT}
             | (
-                {nouns.NOUNS[noun], *(group for group, own in nouns.GROUPS.items() if nouns.NOUNS[noun] in own)}
+                {queries.NOUNS[noun], *(group for group, own in queries.GROUPS.items() if queries.NOUNS[noun] in own)}
                 if noun >= 0
                 else set()
             )

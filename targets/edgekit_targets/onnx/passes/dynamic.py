@@ -1,15 +1,4 @@
-"""Dynamic INT8: weights are rounded once, activations at each run by their own range (ONNX Runtime's quantizer).
-
-    x [..., K] -> MatMul or Gemm, weight fp32 [K, N] -> y [..., N]
-    x [..., K] -> DynamicQuantizeLinear uint8 -> MatMulInteger, weight int8 [K, N] -> Cast, Mul by scales [N] -> y
-
-    Layers that read more channels than they write may get a scale for each token first (`scale_tokens`).
-
-    LSTM, W fp32 [1, 4H, K], R fp32 [1, 4H, H] -> DynamicQuantizeLSTM, W int8 [1, K, 4H], R int8 [1, H, 4H]
-
-A bias is added afterwards, in fp32. Weights of what stays in float arithmetic are stored in INT8 (weight_only.py);
-convolutions are: ONNX Runtime's ConvInteger is slower than its Conv.
-"""
+"""Linear layers whose weights are rounded once and whose activations need no calibration: dynamic INT8, and 4 bits."""
 
 from __future__ import annotations
 
@@ -17,6 +6,7 @@ import contextlib
 import logging
 import tempfile
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +14,7 @@ import numpy as np
 
 from edgekit.model.onnx_check import bodies
 from edgekit_targets.onnx.passes import weight_only
-from edgekit_targets.onnx.passes.graph import copied, graph_pass, set_nodes, set_weights
+from edgekit_targets.onnx.passes.graph import RECURRENT, copied, graph_pass, set_nodes, set_weights
 from edgekit_targets.onnx.passes.groups import groups, nodes_of
 
 if TYPE_CHECKING:
@@ -34,9 +24,14 @@ SMALLEST = 1e-30
 """Of a scale: a token of zeros stays one."""
 AXES_AS_INPUT = 18
 """Opset from which ReduceMax reads its axes as an input."""
+DOMAIN = "com.microsoft"
+FEW, MANY = 4, 8
+"""Bits of a weight."""
+ACCURACY = 4
+"""MatMulNBits' `accuracy_level`: what it reads is rounded to INT8 in blocks, too, where the processor gains by that."""
 
 
-@graph_pass
+@graph_pass("dynamic.quantize_dynamic")
 def quantize_dynamic(
     graph: onnx.ModelProto,
     floats: tuple[str, ...] = (),
@@ -45,6 +40,15 @@ def quantize_dynamic(
     convolutions: bool = True,
 ) -> onnx.ModelProto:
     """Make the dynamically quantized graph of one in fp32, which stays as it is.
+
+        x [..., K] -> MatMul or Gemm, weight fp32 [K, N] -> y [..., N]
+        x [..., K] -> DynamicQuantizeLinear uint8 -> MatMulInteger, weight int8 [K, N] -> Cast, Mul by scales [N] -> y
+        LSTM, W fp32 [1, 4H, K], R fp32 [1, 4H, H] -> DynamicQuantizeLSTM, W int8 [1, K, 4H], R int8 [1, H, 4H]
+
+    Weights are rounded once, activations at each run by their own range (ONNX Runtime's quantizer). Layers that read
+    more channels than they write may get a scale for each token first (`scale_tokens`). A bias is added afterwards, in
+    fp32. Weights of what stays in float arithmetic are stored in INT8 (weight_only.py); convolutions are: ONNX
+    Runtime's ConvInteger is slower than its Conv.
 
     Args:
         graph: In fp32.
@@ -71,7 +75,7 @@ def quantize_dynamic(
             quantize_dynamic(
                 source,
                 result,
-                op_types_to_quantize=["MatMul", weight_only.RECURRENT],
+                op_types_to_quantize=["MatMul", RECURRENT],
                 nodes_to_quantize=sorted(chosen),
                 per_channel=True,
                 reduce_range=reduce_range,
@@ -127,7 +131,7 @@ def gemm_as_matmul(
         yield helper.make_node("Add", [product, node.input[2]], node.output, name=f"{node.name}_bias")
 
 
-@graph_pass
+@graph_pass("dynamic.scale_tokens")
 def scale_tokens(graph: onnx.ModelProto, chosen: Collection[str]) -> onnx.ModelProto:
     """Divide what tall linear layers read by a scale for each token, taken as the graph runs.
 
@@ -184,3 +188,70 @@ def _largest(graph: onnx.ModelProto, read: str, written: str, name: str) -> onnx
 
 def _opset(graph: onnx.ModelProto) -> int:
     return int(next(one.version for one in graph.opset_import if one.domain in ("", "ai.onnx")))
+
+
+@graph_pass("nbits.quantize_blocks")
+def quantize_blocks(
+    graph: onnx.ModelProto, layers: Collection[str], eight: Collection[str] = (), block: int = 32
+) -> onnx.ModelProto:
+    """Store the weights of linear layers in 4 bits.
+
+        x [..., K] -> MatMul, weight fp32 [K, N] -> y [..., N]
+        x [..., K] -> MatMulNBits, weight uint8 [N, K / 32, 16] -> y [..., N]          4 bits, blocks of 32
+
+    ONNX Runtime's own operator: it unpacks the weights as it multiplies, in the browser and on GPUs too
+    (https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits).
+
+    Args:
+        graph: In fp32.
+        layers: Names of MatMul and Gemm nodes with a constant weight [K, N].
+        eight: Those of them that get 8 bits. A weight that one of them reads has 8 bits for all that read it.
+        block: Inputs that share a scale: 16, 32, 64, 128 or 256.
+    """
+    from onnx import helper
+
+    graph = copied(graph)
+    weights = {i.name: i for i in graph.graph.initializer}
+    nodes = [part for node in graph.graph.node for part in gemm_as_matmul(node, set(layers), weights)]
+    chosen = {node.name: node.input[1] for node in nodes if node.op_type == "MatMul" and node.name in layers}
+    finer = {weight for name, weight in chosen.items() if name in eight}
+    packed = {
+        name: _packed(weights[name], MANY if name in finer else FEW, block) for name in dict.fromkeys(chosen.values())
+    }
+    for one in packed.values():
+        weights |= {tensor.name: tensor for tensor in one.tensors}
+    nodes = [packed[node.input[1]].node(node) if node.name in chosen else node for node in nodes]
+    set_nodes(graph.graph, nodes)
+    set_weights(graph.graph, weights.values())
+    if all(opset.domain != DOMAIN for opset in graph.opset_import):
+        graph.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    return graph
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A weight [K, N] in blocks: its values, scales and zero points, and the attributes of the nodes that read it."""
+
+    tensors: tuple[onnx.TensorProto, ...]
+    attributes: dict[str, int]
+
+    def node(self, product: onnx.NodeProto) -> onnx.NodeProto:
+        from onnx import helper
+
+        inputs = [product.input[0], *(tensor.name for tensor in self.tensors)]
+        packed = helper.make_node("MatMulNBits", inputs, product.output, name=product.name, domain=DOMAIN)
+        packed.attribute.extend(helper.make_attribute(name, value) for name, value in self.attributes.items())
+        return packed
+
+
+def _packed(weight: onnx.TensorProto, bits: int, block: int) -> _Packed:
+    from onnx import numpy_helper
+    from onnxruntime.quantization import matmul_nbits_quantizer as nbits
+
+    values = numpy_helper.to_array(weight)
+    config = nbits.DefaultWeightOnlyQuantConfig(block_size=block, is_symmetric=False, bits=bits)
+    rounded = nbits.DefaultWeightOnlyQuantizer(config).qbits_block_quant(values)
+    parts = zip(("blocks", "scales", "zero_points"), rounded, strict=True)
+    tensors = tuple(numpy_helper.from_array(array, f"{weight.name}_{part}") for part, array in parts)
+    attributes = {"K": values.shape[0], "N": values.shape[1], "bits": bits, "block_size": block}
+    return _Packed(tensors, {**attributes, "accuracy_level": ACCURACY})

@@ -63,7 +63,7 @@ LARGE = 4096
 """Elements of a weight that is worth a cast."""
 
 
-@graph_pass
+@graph_pass("fp16.convert")
 def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     """Convert a graph; the given one is not changed.
 
@@ -269,7 +269,8 @@ def _merge_casts(model: ir.Model) -> None:
         else:
             same = first.setdefault((source, to), output)
         if same is not None and same is not output:
-            _replace(model.graph, output, same)
+            take_output(model.graph, output, same)
+            ir.convenience.replace_all_uses_with(output, same)
     passes.RemoveUnusedNodesPass()(model)
 
 
@@ -293,14 +294,6 @@ def _restore_names(model: ir.Model, names: Mapping[str, tuple[str | None, ...]])
                 output.name = f"{source.name}_fp{16 if half else 32}"
             node.name = f"{output.name}/Cast"
     passes.NameFixPass()(model)
-
-
-def _replace(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
-    """Let all read another value, which takes over the name of an output."""
-    import onnx_ir as ir
-
-    take_output(graph, old, new)
-    ir.convenience.replace_all_uses_with(old, new)
 
 
 def _is_float(value: ir.Value) -> bool:

@@ -1,16 +1,21 @@
-"""What all passes of this room share: how they are called, and how a graph is written.
+"""How graph passes are called and written, and the passes that every ONNX export takes: names, shared weights, folding.
 
 A pass is a function of a graph (`onnx.ModelProto`) and its settings. It returns the new graph and changes nothing of
 the given one; what else it found comes second. A pass that follows values to their producers and readers is written on
 onnx_ir, and declared with `on_ir`: it also takes the model that PyTorch's exporter made. Declared with `graph_pass` or
-`on_ir`, a pass is named in `passes.json` beside the graph, with the operators that it made and took away.
+`on_ir`, a pass is named in `passes.json` beside the graph, with the operators that it made and took away. Its name
+there stays, whatever its function is called.
 """
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
@@ -29,6 +34,25 @@ P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G", bound="onnx.ModelProto | ir.Model")
 Graph = TypeVar("Graph", "onnx.ModelProto", "ir.Model")
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""The exporter's note of the modules that a node stands in, the outermost first, then the node itself."""
+FOLDED = "pkg.onnxscript.optimizer.folded_from"
+"""The optimizer's note of the values that a constant was computed from."""
+RECURRENT = "LSTM"
+CHANNEL = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
+"""Axis of the output channels of the weight, which is the second input; a Gemm with transB has them first."""
+LAYERS = frozenset((*CHANNEL, RECURRENT))
+"""Operators whose second input is a weight."""
+_FX_NAMES = re.compile(r"[^\w.]+")
+LEAST = 1024
+"""Bytes: smaller tensors stay in the graph, since ONNX Runtime needs shapes and axes while it reads it."""
+ALIGNED = 64
+"""Bytes: a runtime may read the tensors where they lie, and vector instructions want this."""
+TOLERANCES = ("_rel_tol", "_abs_tol")
+LARGEST_WEIGHT = 1 << 28
+"""Elements of a constant that is folded: any weight of a model for the edge."""
+LARGEST_SHAPE = 1 << 20
+"""Elements of a constant that is folded: position embeddings of a large picture, and no whole layer's weights."""
 
 
 class Step(Protocol):
@@ -45,46 +69,55 @@ class IrPass(Protocol[P]):
         """Rewrite a graph; one of onnx_ir is changed itself, since a copy would name its values anew."""
 
 
-def on_ir(rewrite: Callable[Concatenate[ir.Model, P], None]) -> IrPass[P]:
-    """A pass out of a function that changes a model of onnx_ir."""
+def on_ir(name: str) -> Callable[[Callable[Concatenate[ir.Model, P], None]], IrPass[P]]:
+    """Return a decorator that makes a named pass out of a function that changes a model of onnx_ir."""
 
-    def apply(graph: Graph, /, *args: P.args, **kwargs: P.kwargs) -> Graph:
-        import onnx_ir as ir
+    def decorate(rewrite: Callable[Concatenate[ir.Model, P], None]) -> IrPass[P]:
+        def apply(graph: Graph, /, *args: P.args, **kwargs: P.kwargs) -> Graph:
+            import onnx_ir as ir
 
-        if isinstance(graph, ir.Model):
-            rewrite(graph, *args, **kwargs)
-            return graph
-        model = ir.from_proto(graph)
-        rewrite(model, *args, **kwargs)
-        return ir.to_proto(model)
+            if isinstance(graph, ir.Model):
+                rewrite(graph, *args, **kwargs)
+                return graph
+            model = ir.from_proto(graph)
+            rewrite(model, *args, **kwargs)
+            return ir.to_proto(model)
 
-    named: Any = wraps(rewrite)(apply)
-    return cast("IrPass[P]", graph_pass(named))
+        wrapped: Any = wraps(rewrite)(apply)
+        return cast("IrPass[P]", graph_pass(name)(wrapped))
+
+    return decorate
 
 
-def graph_pass(rewrite: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
-    """A pass that notes in the graph which operators it made and took away, but for what passes that it called did."""
+def graph_pass(name: str) -> Callable[[Callable[Concatenate[G, P], R]], Callable[Concatenate[G, P], R]]:
+    """Return a decorator of a pass that notes in the graph, under a name, which operators it made and took away.
 
-    @wraps(rewrite)
-    def apply(graph: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        before, known = _operators(graph), _history(graph)
-        result = rewrite(graph, *args, **kwargs)
-        made: Any = result[0] if isinstance(result, tuple) else result
-        inner = _history(made)[len(known) :]
-        change = _operators(made)
-        change.subtract(before)
-        for one in inner:
-            change.subtract(one["made"])
-            change.update(one["removed"])
-        if not any(change.values()) and (made is graph or made.graph == graph.graph):  # an onnx_ir graph is itself
-            _set_history(made, [*known, *inner])
+    What passes that it called did is theirs.
+    """
+
+    def decorate(rewrite: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
+        @wraps(rewrite)
+        def apply(graph: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            before, known = _operators(graph), _history(graph)
+            result = rewrite(graph, *args, **kwargs)
+            rewritten: Any = result[0] if isinstance(result, tuple) else result
+            inner = _history(rewritten)[len(known) :]
+            change = _operators(rewritten)
+            change.subtract(before)
+            for entry in inner:
+                change.subtract(entry["made"])
+                change.update(entry["removed"])
+            # A graph of onnx_ir is changed itself.
+            if not any(change.values()) and (rewritten is graph or rewritten.graph == graph.graph):
+                _set_history(rewritten, [*known, *inner])
+                return result
+            own = {"name": name, "made": dict(sorted((+change).items())), "removed": dict(sorted((-change).items()))}
+            _set_history(rewritten, [*known, *inner, own])
             return result
-        name = f"{rewrite.__module__.rpartition('.')[2]}.{rewrite.__name__}"
-        own = {"name": name, "made": dict(sorted((+change).items())), "removed": dict(sorted((-change).items()))}
-        _set_history(made, [*known, *inner, own])
-        return result
 
-    return apply
+        return apply
+
+    return decorate
 
 
 def _operators(graph: onnx.ModelProto | ir.Model) -> Counter[str]:
@@ -231,3 +264,150 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
     graph.producer_name, graph.producer_version = "edgekit", ""
     path.write_bytes(graph.SerializeToString(deterministic=True))
     (path.parent / PASSES).write_text(json.dumps(passes, indent=1) + "\n")
+
+
+def module_path(notes: Mapping[str, str]) -> str:
+    """The module that a node stands in, by the exporter's notes on it; empty in the outermost `forward`."""
+    scopes = ast.literal_eval(notes.get(SCOPES, "[]"))
+    path = next((scope for scope in reversed(scopes[:-1]) if scope and not scope.startswith("_")), "")
+    return _FX_NAMES.sub("_", path)
+
+
+@on_ir("constant_names.name_constants")
+def name_constants(model: ir.Model) -> None:
+    """Put the module's path before the name of each constant of which alone a module consists.
+
+    For constants where the exporter computed all that the module does::
+
+        positions = Embedding(arange(12)) -> Add        becomes a constant `embedding_1`, and Add is the outer module's
+        positions.embedding_1 -> Add                    as it is named here
+
+    Modules with a node of their own, and weights of layers, are named by their nodes.
+    """
+    there = {module_path(node.metadata_props) for node in model.graph}
+    for name, value in tuple(model.graph.initializers.items()):
+        folded = ast.literal_eval(value.metadata_props.get(FOLDED, "[]"))
+        paths = {source.rpartition(".")[0] for source in folded} - there - {""}
+        layers = any(use.node.op_type in LAYERS for use in value.uses())
+        if len(paths) == 1 and not layers and not value.is_graph_output():
+            model.graph.initializers.pop(name)
+            value.name = f"{paths.pop()}.{name}"
+            model.graph.register_initializer(value)
+
+
+class SharedWeights:
+    """The bytes of all tensors that were moved so far.
+
+        graph at 224x224 (13 MB), graph at 512x512 (13 MB) -> two graphs of 200 KB, weights.bin (13 MB)
+
+    ONNX's external data: a tensor names the file, where in it its bytes begin, and how many they are
+    (https://github.com/onnx/onnx/blob/main/docs/ExternalData.md).
+
+    Args:
+        name: Of the file that will hold them.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.data = bytearray()
+        self._places: dict[bytes, int] = {}
+
+    def move(self, graph: onnx.ModelProto) -> None:
+        """Move the constants of a graph, all but the smallest."""
+        from onnx import TensorProto, numpy_helper
+
+        for tensor in graph.graph.initializer:
+            if tensor.data_type == TensorProto.STRING:
+                continue
+            raw = tensor.raw_data or numpy_helper.to_array(tensor).tobytes()
+            if len(raw) < LEAST:
+                continue
+            digest = hashlib.sha256(raw).digest()
+            if digest not in self._places:
+                self.data.extend(b"\0" * (-len(self.data) % ALIGNED))
+                self._places[digest] = len(self.data)
+                self.data.extend(raw)
+            place = self._places[digest]
+            kept = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            kept.data_location = TensorProto.EXTERNAL
+            for key, value in (("location", self.name), ("offset", str(place)), ("length", str(len(raw)))):
+                entry = kept.external_data.add()
+                entry.key, entry.value = key, value
+            tensor.CopyFrom(kept)
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """While it lasts, onnxscript's rules take a constant for 0 or 1 only where it is that.
+
+        x + 0 -> x        x * 1 -> x        x + 1e-8, as an epsilon before a root or a division: stays
+
+    onnxscript's rules compare constants with a tolerance (1e-8, and 1e-5 of the value), and so drop an epsilon as if it
+    were zero: a division by zero where the module has none.
+    """
+    from onnxscript.rewriter._pattern_ir import Constant
+    from onnxscript.rewriter.rules.common import _no_op
+
+    # What the rules without effect compare with.
+    values = (v for rule in _no_op.rules for node in rule._target_pattern for v in node.inputs)
+    constants = [value for value in values if isinstance(value, Constant)]
+    kept = [{name: getattr(constant, name) for name in TOLERANCES} for constant in constants]
+    try:
+        for constant in constants:
+            constant._rel_tol = constant._abs_tol = 0.0
+        yield
+    finally:
+        for constant, own in zip(constants, kept, strict=True):
+            for name, value in own.items():
+                setattr(constant, name, value)
+
+
+@graph_pass("optimizer.folded")
+def folded(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """The graph with its recurrent layers' weights as constants; the graph itself where it has none of these.
+
+    INT8 looks for weights, and finds only what is one. PyTorch's exporter folds small constants only; a recurrent
+    layer's gates, which ONNX orders otherwise, are larger:
+
+        weight_ih [4H, K] -> Slice, Concat, Unsqueeze -> LSTM, W [1, 4H, K]
+        W [1, 4H, K] constant -> LSTM
+    """
+    if not any(node.op_type == RECURRENT for node in graph.graph.node):
+        return graph
+    import onnx_ir as ir
+    import onnx_ir.passes.common as passes
+    from onnxscript import optimizer
+
+    model = ir.from_proto(graph)
+    optimizer.fold_constants(model, input_size_limit=LARGEST_WEIGHT, output_size_limit=LARGEST_WEIGHT)
+    passes.RemoveUnusedNodesPass()(model)
+    proto = ir.to_proto(model)
+    del proto.graph.value_info[:]  # the quantizers take stale shapes for the truth
+    return proto
+
+
+@graph_pass("optimizer.fixed")
+def fixed(graph: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
+    """A graph with inputs of these shapes; what it computes of shapes becomes constants.
+
+    images [batch, 3, height, width] -> Shape, Gather, Mul, Reshape -> ...
+    images [1, 3, 224, 320] -> Reshape by a constant -> ...
+    """
+    import onnx_ir as ir
+    from onnxscript import optimizer
+
+    copy = copied(graph)
+    del copy.graph.value_info[:]
+    for value in copy.graph.input:
+        for dimension, size in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=True):
+            dimension.dim_value = size
+    for value in copy.graph.output:  # inferred again from the inputs'
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param:
+                dimension.Clear()
+    model = ir.from_proto(copy)
+    with exact():
+        optimizer.optimize(model, input_size_limit=LARGEST_SHAPE, output_size_limit=LARGEST_SHAPE)
+    proto = ir.to_proto(name_constants(model))
+    del proto.graph.value_info[:]
+    return proto

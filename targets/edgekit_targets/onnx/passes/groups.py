@@ -1,14 +1,20 @@
-"""The layers of one of the user's modules: what is quantized together, and how much it computes."""
+"""What static and dynamic INT8 quantize together: the layers of a user's module, and chains of convolutions.
+
+A configuration (`QuantConfig`) says what is quantized and how; an `ObservedRange` is what was observed of a tensor.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from edgekit_targets.onnx.passes.conv_chain import CONV, convolutions, ends
-from edgekit_targets.onnx.passes.quant_config import ObservedRange
-from edgekit_targets.onnx.passes.weight_only import RECURRENT
+import numpy as np
+
+from edgekit.model.spec import Array
+from edgekit_targets.onnx.passes.graph import RECURRENT, readers
 
 if TYPE_CHECKING:
     import onnx
@@ -28,6 +34,20 @@ _ELEMENTWISE = (
 )
 FUSED = frozenset(_MOVING + _ELEMENTWISE)
 """Operators that may be fused into the reduction, or that rounding moves through."""
+Method = Literal["minmax", "entropy", "percentile"]
+METHODS: tuple[Method, ...] = ("minmax", "entropy", "percentile")
+Activation = Literal["uint8", "int8"]
+CONV = "Conv"
+CHAIN_ENDS = ("Relu", "Clip")
+"""ONNX Runtime's kernels round and clip in one step."""
+PASSING = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "DepthToSpace")
+"""Operators that move bytes: what they give has the scale of what they take."""
+CARRIED = ("Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "Sigmoid", "LeakyRelu")
+"""Operators with INT8 kernels of their own in ONNX Runtime
+(https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/optimizer/qdq_transformer/selectors_actions)."""
+DATA_ONLY_FIRST = ("Reshape", "Unsqueeze", "Squeeze")
+LARGE = 4096
+"""Elements of a weight that pays for rounding what a lone convolution takes and gives."""
 
 
 def groups(graph: onnx.ModelProto, dynamic: bool = False) -> dict[str, tuple[str, ...]]:
@@ -36,7 +56,11 @@ def groups(graph: onnx.ModelProto, dynamic: bool = False) -> dict[str, tuple[str
     Static INT8 takes linear layers and convolutions, dynamic INT8 linear and recurrent layers: ONNX Runtime computes a
     convolution with dynamic ranges slower than in float.
     """
-    others = _recurrent(graph) if dynamic else set(convolutions(graph))
+    others = set(convolutions(graph))
+    if dynamic:
+        constants = {i.name for i in graph.graph.initializer}
+        layers = [node for node in graph.graph.node if node.op_type == RECURRENT]
+        others = {layer.name for layer in layers if set(layer.input[1:3]) <= constants}
     weights = {i.name for i in graph.graph.initializer if len(i.dims) == 2}
     names: dict[str, list[str]] = {}
     for node in graph.graph.node:
@@ -59,11 +83,6 @@ def linear_groups(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
     }
     linear = {name: tuple(node for node in nodes if node in able) for name, nodes in groups(graph).items()}
     return {name: nodes for name, nodes in linear.items() if nodes}
-
-
-def _recurrent(graph: onnx.ModelProto) -> set[str]:
-    weights = {i.name for i in graph.graph.initializer}
-    return {n.name for n in graph.graph.node if n.op_type == RECURRENT and set(n.input[1:3]) <= weights}
 
 
 def group_of(node: str) -> str:
@@ -118,3 +137,182 @@ def groups_after_extremes(graph: onnx.ModelProto) -> tuple[str, ...]:
             extreme.update(node.output)
     nodes = {node.name: node for node in graph.graph.node}
     return tuple(group for group, names in groups(graph).items() if any(nodes[n].input[0] in extreme for n in names))
+
+
+@dataclass(frozen=True)
+class QuantConfig:
+    """How activations get their ranges, what is rounded, and what is not.
+
+    Attributes:
+        method: How a range is made of what was seen.
+        activation: Type of quantized activations; `uint8` is asymmetric, `int8` symmetric.
+        per_channel: Whether each output channel of a weight has a scale of its own.
+        reduce_range: Whether weights have 7 bits, so that pairs of products fit 16 bits where there is no VNNI.
+        floats: Groups that stay in float arithmetic, sorted.
+    """
+
+    method: Method = "minmax"
+    activation: Activation = "uint8"
+    per_channel: bool = True
+    reduce_range: bool = False
+    floats: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """A text that is equal for equal configurations."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        words: list[str] = [self.method, self.activation]
+        words += [] if self.per_channel else ["per-tensor"]
+        words += ["reduced range"] if self.reduce_range else []
+        if self.floats:
+            words.append("1 group in float" if len(self.floats) == 1 else f"{len(self.floats)} groups in float")
+        return ", ".join(words)
+
+    def keeping(self, *groups: str) -> QuantConfig:
+        """The same configuration with these groups in float, and no others."""
+        return replace(self, floats=tuple(sorted(groups)))
+
+
+@dataclass(frozen=True)
+class ObservedRange:
+    """One tensor on all samples: smallest and largest value to represent, by method, always with zero between them.
+
+    `low` and `high` are the smallest and largest value of each entry of the last axis, [channels]; `rows` are the
+    vectors of the last axis, for one sample.
+    """
+
+    ranges: Mapping[Method, tuple[float, float]]
+    low: Array
+    high: Array
+    rows: int
+
+    @property
+    def elements(self) -> int:
+        """Values in the tensor, for one sample."""
+        return self.rows * len(self.low)
+
+    @property
+    def peaks(self) -> Array:
+        """Largest magnitude of each entry of the last axis, [channels]."""
+        return np.maximum(-self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What is computed in INT8 around the chosen convolutions, and the nodes carried between them, by name.
+
+    `taken` are the tensors that these read, in the graph's order, `given` those that they give, each after its fused
+    Relu; `scaled_as` is the tensor whose scale a passed tensor has.
+    """
+
+    convolutions: frozenset[str]
+    carried: frozenset[str]
+    taken: tuple[str, ...]
+    given: frozenset[str]
+    scaled_as: Mapping[str, str]
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """All that are rounded."""
+        return tuple(dict.fromkeys((*self.taken, *sorted(self.given))))
+
+
+def convolutions(graph: onnx.ModelProto) -> tuple[str, ...]:
+    """Names of the convolutions that INT8 can make faster, in the graph's order."""
+    wiring = _Wiring(graph)
+    able = [node for node in graph.graph.node if wiring.able(node)]
+    named = frozenset(node.name for node in able)
+    chained = _chained(chain(graph, named), wiring, able)
+    return tuple(n.name for n in able if n.name in chained or prod(wiring.weights[n.input[1]]) >= LARGE)
+
+
+def chain(graph: onnx.ModelProto, chosen: Collection[str]) -> Chain:
+    """What is carried between the chosen convolutions.
+
+        x -> Conv, weight [D, C, kh, kw] -> Relu -> MaxPool -> Conv -> Add -> ...
+        x -> Q -> DQ -> Conv -> Relu -> Q -> DQ -> MaxPool -> Q -> DQ -> Conv -> Q -> DQ -> Add -> ...
+            weight int8 -> DQ, scale [D]; bias int32 -> DQ, x's scale times W's
+
+    ONNX Runtime has no convolution that takes INT8 and gives float: it fuses DQ, Conv and Q into one kernel, a Relu
+    between them too. So what a convolution gives is rounded, and all that read it read the rounded values. Pooling,
+    additions and concatenations between convolutions are carried along; a convolution that gives the model's own output
+    stays in float. A convolution that stands alone between float operators is taken only where its weight is large.
+    """
+    wiring = _Wiring(graph)
+    convs = [node for node in graph.graph.node if node.name in chosen and wiring.able(node)]
+    produced = {wiring.end(node) for node in convs}
+    candidates: list[onnx.NodeProto] = []
+    for node in graph.graph.node:
+        if node.op_type in (*PASSING, *CARRIED) and node.name and wiring.end(node) not in wiring.outputs:
+            inputs = wiring.data(node)
+            if inputs and all(name in produced for name in inputs):
+                candidates.append(node)
+                produced.add(wiring.end(node))
+    kept: list[onnx.NodeProto] = []
+    needed = {node.input[0] for node in convs}
+    for node in reversed(candidates):
+        if wiring.end(node) in needed:
+            kept.insert(0, node)
+            needed.update(wiring.data(node))
+    taken = dict.fromkeys(name for node in (*convs, *kept) for name in wiring.data(node))
+    return Chain(
+        convolutions=frozenset(node.name for node in convs),
+        carried=frozenset(node.name for node in kept),
+        taken=tuple(taken),
+        given=frozenset(wiring.end(node) for node in (*convs, *kept)),
+        scaled_as={wiring.end(n): n.input[0] for n in kept if n.op_type in PASSING and wiring.end(n) == n.output[0]},
+    )
+
+
+def ends(graph: onnx.ModelProto) -> dict[str, str]:
+    """What each convolution gives, after its fused Relu, by the node's name."""
+    wiring = _Wiring(graph)
+    return {node.name: wiring.end(node) for node in wiring.nodes if node.op_type == CONV}
+
+
+def _chained(links: Chain, wiring: _Wiring, able: list[onnx.NodeProto]) -> set[str]:
+    """The convolutions that read what another gives, and those others, through what is carried."""
+    starts: dict[str, set[str]] = {}  # tensor -> the convolutions that it comes from
+    chained: set[str] = set()
+    names = {node.name for node in able}
+    for node in wiring.nodes:
+        if node.name in names:
+            sources = starts.get(node.input[0], set())
+            if sources:
+                chained |= sources | {node.name}
+            starts[wiring.end(node)] = {node.name}
+        elif node.name in links.carried:
+            starts[wiring.end(node)] = set().union(*(starts.get(name, set()) for name in wiring.data(node)))
+    return chained
+
+
+class _Wiring:
+    """Who reads and who makes each tensor of a graph."""
+
+    def __init__(self, graph: onnx.ModelProto) -> None:
+        self.nodes = list(graph.graph.node)
+        self.outputs = {value.name for value in graph.graph.output}
+        self.weights = {i.name: list(i.dims) for i in graph.graph.initializer}
+        self.readers = readers(graph)
+
+    def able(self, node: onnx.NodeProto) -> bool:
+        """Whether a node is a convolution with constant weights whose answer is not the model's own."""
+        constant = node.op_type == CONV and all(name in self.weights for name in node.input[1:] if name)
+        return constant and node.input[0] not in self.weights and self.end(node) not in self.outputs
+
+    def end(self, node: onnx.NodeProto) -> str:
+        """What a node gives, after the Relu that alone reads it."""
+        name = str(node.output[0])
+        after = self.readers.get(name, [])
+        fused = node.op_type not in PASSING and len(after) == 1 and after[0].op_type in CHAIN_ENDS
+        return str(after[0].output[0]) if fused and name not in self.outputs else name
+
+    def data(self, node: onnx.NodeProto) -> list[str]:
+        """What a node reads; a constant among it, as an Add of a bias has, is no tensor of the chain."""
+        if node.op_type == CONV or node.op_type in DATA_ONLY_FIRST:
+            return [node.input[0]]
+        return [name for name in node.input if name]

@@ -7,7 +7,7 @@
 QuantizeLinear and DequantizeLinear stand around what each linear layer reads and nothing else, so that it takes INT8
 and gives float: the sum is scaled back once, and no second rounding hits what normalisation, attention or a scorer
 reads next. (`quantize_static` puts them around outputs too, and takes seconds where this takes milliseconds.)
-Convolutions have no such kernel: they give INT8 to each other (conv_chain.py). Weights of what stays in float
+Convolutions have no such kernel: they give INT8 to each other (`groups.chain`). Weights of what stays in float
 arithmetic are stored in INT8 all the same.
 """
 
@@ -22,10 +22,8 @@ import numpy as np
 from edgekit.model.onnx_check import names_read
 from edgekit.model.spec import Array
 from edgekit_targets.onnx.passes import weight_only
-from edgekit_targets.onnx.passes.conv_chain import Chain, chain, convolutions
 from edgekit_targets.onnx.passes.graph import copied, graph_pass, readers, set_nodes
-from edgekit_targets.onnx.passes.groups import groups, nodes_of
-from edgekit_targets.onnx.passes.quant_config import ObservedRange, QuantConfig
+from edgekit_targets.onnx.passes.groups import Chain, ObservedRange, QuantConfig, chain, convolutions, groups, nodes_of
 
 if TYPE_CHECKING:
     import onnx
@@ -44,7 +42,7 @@ def activations(graph: onnx.ModelProto) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*read, *chain(graph, convs).tensors)))
 
 
-@graph_pass
+@graph_pass("qdq.quantize_static")
 def quantize_static(
     graph: onnx.ModelProto, config: QuantConfig, observed: Mapping[str, ObservedRange]
 ) -> onnx.ModelProto:

@@ -2,7 +2,7 @@
 
     samples -> conditioned graph -> ranges -> quality of each recipe against fp32 -> the least float work that passes
 
-Where things are: `calibration.py` what is shown to the model; `conditioning.py` what makes a graph lose less, whichever
-way it is quantized; `observers.py` what its activations do; `evaluator.py` judges a graph on samples; `search.py` finds
-the recipe; `trials.py` keeps what was tried. The graphs themselves are made in `targets/edgekit_targets/onnx/passes/`.
+Where things are: `calibration.py` what is shown to the model, and the ranges of its activations; `conditioning.py` what
+makes a graph lose less, whichever way it is quantized; `evaluator.py` judges a graph on samples; `search.py` finds the
+recipe and keeps what was tried. The graphs themselves are made in `targets/edgekit_targets/onnx/passes/`.
 """

@@ -1,21 +1,34 @@
-"""Calibration samples: what the model is shown before its activations get their ranges.
+"""Calibration: the samples that a model is shown, and the ranges of its activations on them.
 
-They come from the model's own calibration set, or from a folder (`edgekit.reference.dataset`); an input without a file
-there is taken from the model's own set. A model that takes nothing but pictures and has no set is shown parts of
-photographs that ship with edgekit (`photographs/`); none of them is asked when the artifact is judged.
+Samples come from the model's own calibration set, or from a folder (`edgekit.reference.dataset`); an input without a
+file there is taken from the model's own set. A model that takes nothing but pictures and has no set is shown parts of
+photographs that ship with edgekit (`photographs/`); none of them is asked when the artifact is judged. Ranges follow
+by ONNX Runtime's methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+import io
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgekit.artifact.option import Option
-from edgekit.errors import CalibrationError
-from edgekit.model.evaluation_set import BATCH, Shape, calibration_of, evaluation_of, runs_of, stacked, unusual_shapes
+from edgekit.errors import CalibrationError, ExportError
+from edgekit.model.evaluation_set import (
+    BATCH,
+    FIRST,
+    Shape,
+    calibration_of,
+    evaluation_of,
+    runs_of,
+    stacked,
+    unusual_shapes,
+)
 from edgekit.model.evaluation_set import COUNT as COUNT
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
@@ -33,6 +46,11 @@ from edgekit.reference.batches import (
 from edgekit.reference.dataset import LEAST as LEAST
 from edgekit.reference.dataset import read_folder, refuse_shared
 from edgekit.reference.pictures import fitted, photographs
+from edgekit.runtime import ort
+from edgekit_targets.onnx.passes.groups import Method, ObservedRange
+
+if TYPE_CHECKING:
+    import onnx
 
 SHIPPED = Path(__file__).parent / "photographs"
 OF_SHIPPED = (
@@ -43,7 +61,7 @@ OF_SHIPPED = (
 SMALLEST = 0.4
 """Of a photograph's edge: of the parts of photographs that are shown."""
 MIRRORED, COLOURS = 0.5, 3
-CONTRASTS, LEVELS = (0.5, 1.3), (-0.2, 0.2)
+CONTRASTS, BRIGHTNESS_SHIFTS = (0.5, 1.3), (-0.2, 0.2)
 """Of what parts of photographs keep of their contrast, and by how much they are darkened or brightened."""
 FOLDER = Option[Path | None](
     name="calibration",
@@ -51,6 +69,16 @@ FOLDER = Option[Path | None](
     help="folder of images to calibrate with; default: the model's own calibration set",
 )
 """Of every target that takes its samples from here."""
+AT_A_SHAPE = 4
+"""Real inputs at each shape: a graph that holds at default sizes may lose the order of a small map."""
+IMAGES_PER_RUN = 4
+"""Samples a run: more only take memory."""
+BINS, LEVELS, PERCENTILE = 2048, 128, 99.999
+"""Bins of a histogram, quantization levels of the entropy method and the percentile: ONNX Runtime's defaults, but for
+the bins, of which entropy takes as many as it has levels."""
+GROWN = 16.0
+"""A histogram's bins are as wide as its first batch makes them. Where the range grows more than this, it is made again
+with bins for all of it: the time of the entropy method grows with the square of their number."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +178,7 @@ def _parts(spec: ModelSpec, count: int) -> Evaluation:
         top, left = (int(draw.integers(side - edge + 1)) for side, edge in zip(whole.shape[1:], edges, strict=True))
         part = whole[:, top : top + edges[0], left : left + edges[1]]
         part = part[:, :, ::-1] if draw.random() < MIRRORED else part
-        part = (part - part.mean()) * draw.uniform(*CONTRASTS) + part.mean() + draw.uniform(*LEVELS)
+        part = (part - part.mean()) * draw.uniform(*CONTRASTS) + part.mean() + draw.uniform(*BRIGHTNESS_SHIFTS)
         for i in spec.inputs:
             height, width = spec.shape(i.name)[2:]
             shown = np.clip(fitted(part, height, width, i.fit), 0.0, 1.0)
@@ -179,10 +207,6 @@ def _read(spec: ModelSpec, folder: Path) -> Samples:
     if judged is not None:
         refuse_shared(spec, judged, found, of_folder)
     return Samples(found.inputs, found.names, unusual_shapes(spec.inputs))
-
-
-AT_A_SHAPE = 4
-"""Real inputs at each shape: a graph that holds at default sizes may lose the order of a small map."""
 
 
 def extra_inputs(
@@ -237,3 +261,105 @@ def _open_sizes(
         if sizes not in unique and any(sizes[name] != default[name] for name in sizes):
             unique.append(sizes)
     return unique
+
+
+def observe(
+    graph: onnx.ModelProto,
+    tensors: Sequence[str],
+    samples: Samples,
+    methods: Sequence[Method],
+    tell: Callable[[float], None],
+) -> dict[str, ObservedRange]:
+    """Run all samples once and look at the named tensors.
+
+    Args:
+        graph: In fp32; not changed.
+        tensors: Names of float tensors, inputs of the graph included.
+        samples: What to run.
+        methods: Which ranges are wanted.
+        tell: Told the share that is done.
+
+    Raises:
+        ExportError: If a tensor holds a NaN or Inf although the samples do not.
+    """
+    from onnxruntime.quantization.calibrate import HistogramCollector
+
+    histograms: dict[Method, Any] = {}
+    for method in methods:
+        if method != "minmax":
+            bins = LEVELS if method == "entropy" else BINS
+            histograms[method] = HistogramCollector(method, False, bins, LEVELS, PERCENTILE, "same")
+    low: dict[str, Array] = {}
+    high: dict[str, Array] = {}
+    rows: dict[str, int] = {}
+    first: dict[str, float] = {}
+    batch_size = samples_a_run(graph)
+    batches = samples.batches(batch_size)
+    session = ort.tapped(graph, tensors)
+    for number, (arrays, count) in enumerate(seen(session, samples, batch_size, tensors)):
+        tell(number / len(batches))
+        for name, array in arrays.items():
+            others = tuple(range(array.ndim - 1))
+            low[name] = np.minimum(low[name], array.min(others)) if name in low else array.min(others)
+            high[name] = np.maximum(high[name], array.max(others)) if name in high else array.max(others)
+            rows[name] = array.size // array.shape[-1] // count
+            first.setdefault(name, _peak(low[name], high[name]))
+        _collect(histograms, arrays)
+    narrow = [n for n in tensors if _peak(low[n], high[n]) > GROWN * first[n]]
+    if histograms and narrow:
+        for collector in histograms.values():
+            for name in narrow:
+                del collector.histogram_dict[name]
+        _collect(histograms, {n: np.array([low[n].min(), high[n].max()], np.float32) for n in narrow})
+        for batch in batches:
+            _collect(histograms, _answers(session, batch, narrow))
+    ranges: dict[Method, dict[str, tuple[float, float]]] = {}
+    for method, collector in histograms.items():
+        with contextlib.redirect_stdout(io.StringIO()):
+            spans = collector.compute_collection_result()
+        ranges[method] = {name: (float(data[0]), float(data[1])) for name, data in spans.items()}
+    ranges["minmax"] = {n: (float(low[n].min()), float(high[n].max())) for n in tensors}
+    result: dict[str, ObservedRange] = {}
+    for name in tensors:
+        # Every range holds zero.
+        spans = {m: (min(every[name][0], 0.0), max(every[name][1], 0.0)) for m, every in ranges.items()}
+        result[name] = ObservedRange(spans, low[name], high[name], rows[name])
+    return result
+
+
+def _collect(histograms: Mapping[Method, Any], arrays: Mapping[str, Array]) -> None:
+    for collector in histograms.values():
+        with contextlib.redirect_stdout(io.StringIO()):
+            collector.collect({name: [array] for name, array in arrays.items()})
+
+
+def _peak(low: Array, high: Array) -> float:
+    return float(max(np.abs(low).max(), np.abs(high).max()))
+
+
+def seen(
+    session: ort.OrtRuntime, samples: Samples, size: int, names: Sequence[str]
+) -> Iterator[tuple[dict[str, Array], int]]:
+    """The named tensors of each run of so many samples, and how many it had.
+
+    Raises:
+        ExportError: If a tensor holds a NaN or Inf although the samples do not.
+    """
+    for number, batch in enumerate(samples.batches(size)):
+        arrays = _answers(session, batch, names)
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise ExportError(f"the tensor '{name}' is not finite on the calibration samples: the model overflows")
+        yield arrays, min(size, len(samples.names) - number * size)
+
+
+def _answers(session: ort.OrtRuntime, batch: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+    """The named tensors of one run; an input of the graph is what was given."""
+    outputs = session.run(batch)
+    return {name: np.asarray(outputs[name] if name in outputs else batch[name]) for name in names}
+
+
+def samples_a_run(graph: onnx.ModelProto) -> int:
+    """Samples that a graph takes at once: one where the first axis of an input is not a free batch."""
+    first = [tuple(dim.dim_param for dim in i.type.tensor_type.shape.dim[:1]) for i in graph.graph.input]
+    return IMAGES_PER_RUN if all(dims == FIRST for dims in first) else 1

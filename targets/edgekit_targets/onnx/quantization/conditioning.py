@@ -19,11 +19,9 @@ from edgekit.model.spec import Array
 from edgekit.runtime import ort
 from edgekit.target import Option
 from edgekit_targets.onnx.passes import qdq
-from edgekit_targets.onnx.passes.groups import groups, linear_groups, nodes_of
-from edgekit_targets.onnx.passes.quant_config import ObservedRange
-from edgekit_targets.onnx.passes.rounding import gridded_inputs, round_weights
-from edgekit_targets.onnx.passes.smoothquant import scale_channels, smooth
-from edgekit_targets.onnx.quantization import observers
+from edgekit_targets.onnx.passes.groups import ObservedRange, groups, linear_groups, nodes_of
+from edgekit_targets.onnx.passes.smoothquant import gridded_inputs, round_weights, scale_channels, smooth
+from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import Samples
 
 if TYPE_CHECKING:
@@ -118,7 +116,10 @@ def _smallest(graph: onnx.ModelProto, seen: dict[str, _Seen]) -> list[str]:
     sizes = {i.name: i.dims for i in graph.graph.initializer}
     nodes = {node.name: node for node in graph.graph.node}
     work: dict[str, int] = {}
-    mixed = _mixed(graph)
+    # Groups with a quantizable layer that is no linear layer.
+    linear = set(nodes_of(linear_groups(graph), ()))
+    every = (*groups(graph).items(), *groups(graph, dynamic=True).items())
+    mixed = {group for group, names in every if not set(names) <= linear}
     for group, names in linear_groups(graph).items():
         each = [(seen[nodes[n].input[0]].rows_each, sizes[nodes[n].input[1]]) for n in names]
         work[group] = sum(rows * size[0] * size[1] for rows, size in each)
@@ -131,19 +132,12 @@ def _smallest(graph: onnx.ModelProto, seen: dict[str, _Seen]) -> list[str]:
     return chosen
 
 
-def _mixed(graph: onnx.ModelProto) -> set[str]:
-    """The groups with a quantizable layer that is no linear layer."""
-    linear = set(nodes_of(linear_groups(graph), ()))
-    every = (*groups(graph).items(), *groups(graph, dynamic=True).items())
-    return {group for group, names in every if not set(names) <= linear}
-
-
 def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _Seen]:
     """Run the samples and look at what the linear layers read."""
     linear = set(nodes_of(linear_groups(graph), ()))
     names = tuple(dict.fromkeys(node.input[0] for node in graph.graph.node if node.name in linear))
     seen: dict[str, _Seen] = {}
-    for arrays, count in observers.seen(ort.tapped(graph, names), samples, observers.samples_a_run(graph), names):
+    for arrays, count in calibration.seen(ort.tapped(graph, names), samples, calibration.samples_a_run(graph), names):
         for name, array in arrays.items():
             rows = array.reshape(-1, array.shape[-1])
             low, high = rows.min(0), rows.max(0)

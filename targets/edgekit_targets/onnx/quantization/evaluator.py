@@ -22,7 +22,7 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch
 from edgekit.reference.record import answered
 from edgekit.runtime import ort
-from edgekit_targets.onnx.passes import saturation
+from edgekit_targets.onnx.passes import weight_only
 from edgekit_targets.onnx.quantization.calibration import Samples
 
 if TYPE_CHECKING:
@@ -222,8 +222,8 @@ def compare_processors(
     """Judge a quantized graph against its fp32 graph on the last few of some samples, both ways."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         evaluator = Evaluator(
-            spec, graph, samples.part(-COMPARED_IMAGES, None), Path(folder), settings=saturation.EXACT
+            spec, graph, samples.part(-COMPARED_IMAGES, None), Path(folder), settings=weight_only.EXACT
         )
-        quantized = saturation.unshared(quantized)
-        saturating = evaluator.judge(saturation.emulated(quantized))
-        return ProcessorComparison(evaluator.judge(quantized), saturating, saturation.convolutions(quantized))
+        quantized = weight_only.unshared(quantized)
+        saturating = evaluator.judge(weight_only.emulated(quantized))
+        return ProcessorComparison(evaluator.judge(quantized), saturating, weight_only.convolutions(quantized))

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from pydantic import TypeAdapter
 
 from edgekit.errors import ExportError
 from edgekit.evaluate import timing
@@ -24,22 +27,29 @@ from edgekit.model.shapes import between
 from edgekit.model.spec import ModelSpec
 from edgekit.reference.batches import Batch
 from edgekit.runtime.processor import int8_arithmetic
+from edgekit.storage.door import SEAL, seal_of
 from edgekit.storage.environment import package_digest
-from edgekit.storage.files import digest_text
+from edgekit.storage.files import digest_text, load_json
 from edgekit_targets.onnx.passes import qdq
-from edgekit_targets.onnx.passes.groups import groups, multiplications, nodes_of
-from edgekit_targets.onnx.passes.quant_config import METHODS, Activation, Method, ObservedRange, QuantConfig
-from edgekit_targets.onnx.quantization import observers
+from edgekit_targets.onnx.passes.groups import (
+    METHODS,
+    Activation,
+    Method,
+    ObservedRange,
+    QuantConfig,
+    groups,
+    multiplications,
+    nodes_of,
+)
+from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import Samples, at_shapes, extra_inputs
 from edgekit_targets.onnx.quantization.evaluator import STRICTER, Evaluator, Quality, without_task
-from edgekit_targets.onnx.quantization.trials import Trial, TrialLog, display_name, write_table
 
 if TYPE_CHECKING:
     import onnx
 
 Depth = Literal["quick", "full"]
 Progress = Callable[[float, str], None]
-
 HELD_BACK = {"quick": 32, "full": 100}
 """Samples that judge, the last of the set."""
 SHOWN = {"quick": 96, "full": 200}
@@ -54,6 +64,9 @@ FURTHER = 4
 """Groups that go back to float at most, one by one, where no recipe holds between the sizes of the grid."""
 TIMED = 4
 """Candidates that are timed, the chosen one among them."""
+T = TypeVar("T")
+LOG = "tried.jsonl"
+TABLE = "trials.json"
 
 
 @dataclass(frozen=True)
@@ -138,7 +151,11 @@ def search(
         def evaluator(*batches: Batch, **more: Any) -> Evaluator:
             return Evaluator(spec, graph if truth is None else truth, held_back, Path(place), batches, **more)
 
-        observed = _observed(graph, shown, options.methods, progress)
+        def tell(done: float) -> None:
+            progress(0.2 * done, f"looking at activations on {len(shown.names)} samples")
+
+        tell(0.0)
+        observed = calibration.observe(graph, qdq.activations(graph), shown, options.methods, tell)
         judge = evaluator(*extra_inputs(spec, samples, options.dynamic))
         log = TrialLog(folder, _context(spec, graph, samples, options))
         parts = groups(graph)
@@ -147,16 +164,6 @@ def search(
         between_sizes = at_shapes(spec, samples, options.dynamic, between(spec.axes), BETWEEN_ROWS)
         further = partial(evaluator, *between_sizes, tolerance=without_task(INT8)) if between_sizes else None
         return _Search(options, trials, further).run()
-
-
-def _observed(
-    graph: onnx.ModelProto, samples: Samples, methods: tuple[Method, ...], progress: Progress
-) -> dict[str, ObservedRange]:
-    def tell(done: float) -> None:
-        progress(0.2 * done, f"looking at activations on {len(samples.names)} samples")
-
-    tell(0.0)
-    return observers.observe(graph, qdq.activations(graph), samples, methods, tell)
 
 
 def _context(spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, options: SearchOptions) -> str:
@@ -244,7 +251,12 @@ class _Search:
         alone = {g: judge(plain.keeping(*(o for o in parts if o != g))).quality for g in open_parts}
         order = sorted(alone, key=lambda group: (alone[group].passed, alone[group].snr_db))
         trials = [judge(recipe) for recipe in recipes]
-        trials += self._with_more_floats(max(trials, key=lambda trial: (_uncut(trial), _merit(trial))).recipe, order)
+        # The most sensitive groups go back into float, one more each time, until the gate holds; never all.
+        best_recipe = max(trials, key=lambda trial: (_uncut(trial), _merit(trial))).recipe
+        for count in range(1, len(order)):
+            trials.append(judge(best_recipe.keeping(*options.floats, *order[:count])))
+            if trials[-1].quality.passed:
+                break
         if options.depth == "full":
             best = sorted(trials, key=_merit)[-3:]
             trials += [judge(trial.recipe.keeping(*options.floats, g)) for trial in best for g in order[:3]]
@@ -258,15 +270,6 @@ class _Search:
         log = self.trials.log
         write_table(log.folder, log.rows, chosen, self.trials.latencies(chosen, trials), parts, passed)
         return SearchResult(self.trials.quantized(chosen.recipe), chosen, ranked[0])
-
-    def _with_more_floats(self, recipe: QuantConfig, order: Sequence[str]) -> list[Trial]:
-        """Put the most sensitive groups back into float, one more each time, until the gate holds; never all."""
-        trials: list[Trial] = []
-        for count in range(1, len(order)):
-            trials.append(self.trials.judge(recipe.keeping(*self.options.floats, *order[:count])))
-            if trials[-1].quality.passed:
-                break
-        return trials
 
     def _between_sizes(self, ranked: Sequence[Trial], order: Sequence[str]) -> Trial:
         """The first that passed and holds between the sizes of the grid as well; where none does, the nearest to that.
@@ -312,9 +315,6 @@ def _merit(trial: Trial) -> tuple[bool, bool, bool, float, float]:
 
 def _uncut(trial: Trial) -> bool:
     return trial.recipe.method == "minmax"
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -401,3 +401,115 @@ def fallback(
     holding = [groups for groups, quality in qualities.items() if quality.passed]
     best = min(holding, key=len) if holding else max(qualities, key=lambda groups: qualities[groups].snr_db)
     return Fallback(best, qualities[best], len(qualities))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One recipe and what came of it.
+
+    Attributes:
+        recipe: How it was quantized.
+        quality: On the samples held back.
+        size: Of the file, in bytes.
+        work: Share of the multiplications of linear layers and convolutions that stay in float.
+    """
+
+    recipe: QuantConfig
+    quality: Quality
+    size: int
+    work: float
+
+
+@dataclass
+class TrialLog:
+    """The rows of one search, in a folder; rows that depend on another `context`, a digest, are left out."""
+
+    folder: Path
+    context: str
+    rows: dict[str, Trial] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read what an earlier search of the same context found, but for lines that were cut off or changed."""
+        log = self.folder / LOG
+        try:
+            text = log.read_text(errors="replace")
+        except OSError:
+            return
+        if text and not text.endswith("\n"):  # cut off by a kill: what is added begins a line of its own
+            with log.open("a") as end:
+                end.write("\n")
+        for line in text.splitlines():
+            try:
+                record = load_json(line)
+                if record["context"] == self.context and record.get(SEAL) == seal_of(record):
+                    row = TypeAdapter(Trial).validate_python(record)
+                    self.rows[row.recipe.key] = row
+            except (ValueError, KeyError, TypeError):
+                continue
+
+    def add(self, row: Trial) -> Trial:
+        """Keep a row."""
+        self.rows[row.recipe.key] = row
+        record = {"context": self.context, **asdict(row)}
+        with (self.folder / LOG).open("a") as log:
+            log.write(json.dumps({**record, SEAL: seal_of(record)}) + "\n")
+        return row
+
+
+def write_table(
+    folder: Path,
+    rows: Mapping[str, Trial],
+    chosen: Trial,
+    milliseconds: Mapping[str, float],
+    parts: Collection[str],
+    ranked: Sequence[str],
+) -> None:
+    """Write the table that reports show.
+
+    Args:
+        folder: Where.
+        rows: By the recipe's key.
+        chosen: The row that the artifact is made by.
+        milliseconds: Median latency of the recipes that were timed, by key.
+        parts: All groups.
+        ranked: Keys of the recipes that an artifact may be made by, the best first.
+    """
+    best = _pareto(list(rows.values()))
+    table = [
+        {
+            "name": display_name(row.recipe, parts),
+            "chosen": row.recipe.key == chosen.recipe.key,
+            "passed": row.quality.passed,
+            "pareto": row.recipe.key in best,
+            "size": row.size,
+            "measures": {**row.quality.worst, "snr": row.quality.snr_db},
+            "float_groups": (
+                "all others" if _sensitivity(row.recipe, parts) else ", ".join(row.recipe.floats) or "none"
+            ),
+            "float_work": f"{row.work:.1%}",
+            **({"rank": ranked.index(key)} if key in ranked else {}),
+            **({"p50_ms": milliseconds[key]} if key in milliseconds else {}),
+        }
+        for key, row in rows.items()
+    ]
+    (folder / TABLE).write_text(json.dumps(table, indent=2) + "\n")
+
+
+def display_name(recipe: QuantConfig, parts: Collection[str]) -> str:
+    """What people are told of a recipe; a pass that measured the sensitivity of one group is called by that group."""
+    alone = set(parts) - set(recipe.floats)
+    return f"{recipe.method}, only {alone.pop()}" if _sensitivity(recipe, parts) else recipe.name
+
+
+def _sensitivity(recipe: QuantConfig, parts: Collection[str]) -> bool:
+    return len(parts) > 2 and len(recipe.floats) == len(parts) - 1
+
+
+def _pareto(rows: list[Trial]) -> set[str]:
+    """Keys of the rows that no other beats in float work, size and noise at once."""
+    costs = {row.recipe.key: (row.work, row.size, -row.quality.snr_db) for row in rows}
+    return {
+        key
+        for key, cost in costs.items()
+        if not any(other != cost and all(o <= c for o, c in zip(other, cost, strict=True)) for other in costs.values())
+    }

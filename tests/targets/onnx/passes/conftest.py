@@ -8,8 +8,8 @@ import pytest
 from onnx import helper
 
 from edgekit_targets.onnx.passes import qdq
-from edgekit_targets.onnx.passes.quant_config import METHODS, ObservedRange
-from edgekit_targets.onnx.quantization import observers
+from edgekit_targets.onnx.passes.groups import METHODS, ObservedRange
+from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import Samples
 from tests.targets.onnx.passes.graphs import WIDTH, model
 
@@ -44,4 +44,4 @@ def samples() -> Samples:
 
 @pytest.fixture(scope="module")
 def observed(graph: onnx.ModelProto, samples: Samples) -> dict[str, ObservedRange]:
-    return observers.observe(graph, qdq.activations(graph), samples, METHODS, lambda done: None)
+    return calibration.observe(graph, qdq.activations(graph), samples, METHODS, lambda done: None)

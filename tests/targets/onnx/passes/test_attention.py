@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgekit_targets.onnx.passes import attention
+from edgekit_targets.onnx.passes import patterns
 from tests.targets.onnx.passes.graphs import answers, operators
 
 BATCH, HEADS, COUNT, SIZE = 2, 3, 5, 4
@@ -49,7 +49,7 @@ def test_a_row_that_is_masked_from_end_to_end_is_zeros() -> None:
     inputs = [torch.randn(BATCH, HEADS, COUNT, SIZE, generator=generator) for _ in range(3)]
     mask = torch.rand(BATCH, 1, COUNT, COUNT, generator=generator) < 0.5
     mask[0, :, 1], mask[1, :, 2] = False, True
-    graph = exported(Masked(), (*inputs, mask), attention.translations())
+    graph = exported(Masked(), (*inputs, mask), patterns.attention_translations())
     named = {i.name: v.numpy() for i, v in zip(graph.graph.input, (*inputs, mask), strict=True)}
     expected = Masked()(*inputs, mask).numpy()
     assert not expected[0, :, 1].any()
@@ -66,7 +66,7 @@ def test_answers_like_pytorch(options: dict[str, Any], plain: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     inputs = tuple(torch.randn(BATCH, HEADS, COUNT, SIZE, generator=generator) for _ in range(3))
     module = Attention(options)
-    graph = exported(module, inputs, attention.translations())
+    graph = exported(module, inputs, patterns.attention_translations())
     got = answers(graph, **{n: v.numpy() for n, v in zip(("query", "key", "value"), inputs, strict=True)})
     np.testing.assert_allclose(got["y"], module(*inputs).numpy(), atol=1e-5)
     found = operators(graph)

@@ -9,10 +9,17 @@ import onnx
 import pytest
 from onnx import helper
 
-from edgekit_targets.onnx.passes import conv_chain, qdq
-from edgekit_targets.onnx.passes.groups import groups, multiplications
-from edgekit_targets.onnx.passes.quant_config import METHODS, ObservedRange, QuantConfig
-from edgekit_targets.onnx.quantization import observers
+from edgekit_targets.onnx.passes import qdq
+from edgekit_targets.onnx.passes.groups import (
+    METHODS,
+    ObservedRange,
+    QuantConfig,
+    chain,
+    convolutions,
+    groups,
+    multiplications,
+)
+from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import Samples
 from tests.targets.onnx.passes.graphs import answers, model, noise, optimized, rounded, weights
 
@@ -60,13 +67,13 @@ def samples() -> Samples:
 
 @pytest.fixture(scope="module")
 def observed(graph: onnx.ModelProto, samples: Samples) -> dict[str, ObservedRange]:
-    return observers.observe(graph, qdq.activations(graph), samples, METHODS, lambda done: None)
+    return calibration.observe(graph, qdq.activations(graph), samples, METHODS, lambda done: None)
 
 
 def test_a_chain_carries_what_stands_between(graph: onnx.ModelProto) -> None:
-    chosen = conv_chain.convolutions(graph)
+    chosen = convolutions(graph)
     assert chosen == ("stem/Conv", "first/Conv", "second/Conv", "third/Conv")  # not what gives the answer
-    found = conv_chain.chain(graph, chosen)
+    found = chain(graph, chosen)
     assert found.carried == {"pooled/MaxPool", "sum/Add"}
     assert found.given == {"stem_on", "pooled", "first_on", "second", "sum_on", "third"}
     assert found.scaled_as == {"pooled": "stem_on"}
@@ -74,7 +81,7 @@ def test_a_chain_carries_what_stands_between(graph: onnx.ModelProto) -> None:
 
 
 def test_one_in_float_breaks_the_chain_there(graph: onnx.ModelProto) -> None:
-    found = conv_chain.chain(graph, ("stem/Conv", "first/Conv", "third/Conv"))
+    found = chain(graph, ("stem/Conv", "first/Conv", "third/Conv"))
     assert found.carried == {"pooled/MaxPool"}  # the sum has an addend in float
     assert found.given == {"stem_on", "pooled", "first_on", "third"}
 
@@ -114,7 +121,7 @@ def test_a_lone_convolution_is_taken_where_its_weight_is_large() -> None:
         held = {"w_only": rounded(channels, 32, 3, 3), "b_only": rounded(channels)}
         nodes = [node("Softplus", ["x"], "bent"), conv("only", "bent"), node("Softplus", ["only"], "y")]
         graph = model(nodes, {"x": (1, 32, 8, 8)}, {"y": (1, channels, 8, 8)}, held)
-        assert conv_chain.convolutions(graph) == taken
+        assert convolutions(graph) == taken
 
 
 def test_transposed_convolutions_stay_in_float_since_onnx_runtime_has_no_int8_kernel() -> None:
@@ -126,7 +133,7 @@ def test_transposed_convolutions_stay_in_float_since_onnx_runtime_has_no_int8_ke
         {"y": (1, 32, 9, 9)},
         {"w": rounded(32, 32, 2, 2)},
     )
-    assert conv_chain.convolutions(plain) == ()
+    assert convolutions(plain) == ()
     nodes = [
         node("QuantizeLinear", ["x", "step", "zero"], "x_int8"),
         node("DequantizeLinear", ["x_int8", "step", "zero"], "x_rounded"),
@@ -146,7 +153,7 @@ def test_transposed_convolutions_stay_in_float_since_onnx_runtime_has_no_int8_ke
 def test_groups_and_work_name_convolutions(graph: onnx.ModelProto, observed: dict[str, ObservedRange]) -> None:
     assert groups(graph) == {name: (f"{name}/Conv",) for name in ("stem", "first", "second", "third")}
     assert groups(graph, dynamic=True) == {}
-    found = multiplications(graph, conv_chain.convolutions(graph), observed)
+    found = multiplications(graph, convolutions(graph), observed)
     assert found["stem/Conv"] == 12 * 12 * CHANNELS * 27
     assert found["first/Conv"] == 6 * 6 * CHANNELS * CHANNELS * 9
 

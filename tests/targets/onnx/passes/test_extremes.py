@@ -10,9 +10,8 @@ import pytest
 from onnx import helper
 
 from edgekit_targets.onnx.passes import qdq
-from edgekit_targets.onnx.passes.groups import groups_after_extremes
-from edgekit_targets.onnx.passes.quant_config import QuantConfig
-from edgekit_targets.onnx.quantization import conditioning, observers
+from edgekit_targets.onnx.passes.groups import QuantConfig, groups_after_extremes
+from edgekit_targets.onnx.quantization import calibration, conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples
 from edgekit_targets.openvino.runtime import OpenvinoRuntime
 from tests.targets.onnx.passes.graphs import answers, model, rounded
@@ -38,7 +37,7 @@ def samples() -> Samples:
 
 
 def int8(graph: onnx.ModelProto, floats: tuple[str, ...] = ()) -> onnx.ModelProto:
-    observed = observers.observe(graph, qdq.activations(graph), samples(), ("minmax",), lambda done: None)
+    observed = calibration.observe(graph, qdq.activations(graph), samples(), ("minmax",), lambda done: None)
     return qdq.quantize_static(graph, QuantConfig(method="minmax", floats=floats), observed)
 
 

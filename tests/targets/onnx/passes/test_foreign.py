@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ExportError
-from edgekit_targets.onnx.passes import conv_chain, foreign
+from edgekit_targets.onnx.passes import groups, patterns
 from tests.targets.onnx.passes.graphs import answers, model, operators, rounded, weights
 
 
@@ -31,11 +31,11 @@ def theirs() -> onnx.ModelProto:
 
 def test_a_foreign_graph_gets_names_weights_and_folded_batch_norms() -> None:
     graph = theirs()
-    made = foreign.adopted(graph, ["input.1"], ["tensor_495"])
+    made = patterns.normalize_foreign(graph, ["input.1"], ["tensor_495"])
     assert operators(made) == {"Conv": 2, "Sigmoid": 1}
     assert [node.name for node in made.graph.node] == ["stem.norm/Conv", "head/Conv", "Sigmoid"]
     assert len([w for w in weights(made).values() if w.ndim == 4]) == 2
-    assert conv_chain.convolutions(made) == ("stem.norm/Conv", "head/Conv")
+    assert groups.convolutions(made) == ("stem.norm/Conv", "head/Conv")
     x = rounded(2, 3, 12, 12)
     right, got = answers(graph, **{"input.1": x})["495"], answers(made, **{"input.1": x})["tensor_495"]
     np.testing.assert_allclose(got, right, atol=1e-5)
@@ -45,8 +45,8 @@ def test_an_old_opset_is_brought_up_or_refused(monkeypatch: pytest.MonkeyPatch) 
     held = {"w": rounded(4, 3)}
     graph = model([helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)], {"x": ("n", 3)}, {"y": ("n", 4)}, held)
     graph.opset_import[0].version = 11
-    made = foreign.adopted(graph, ["x"], ["y"])
-    assert made.opset_import[0].version >= foreign.OLDEST
+    made = patterns.normalize_foreign(graph, ["x"], ["y"])
+    assert made.opset_import[0].version >= patterns.OLDEST
     graph.graph.node[0].op_type = "NoSuchOperator"
     with pytest.raises(ExportError, match="opset 11 cannot be brought to 13"):
-        foreign.adopted(graph, ["x"], ["y"])
+        patterns.normalize_foreign(graph, ["x"], ["y"])

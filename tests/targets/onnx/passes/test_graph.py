@@ -13,7 +13,7 @@ from onnx import helper
 from edgekit.errors import ExportError
 from edgekit_targets.onnx.passes.dynamic import quantize_dynamic
 from edgekit_targets.onnx.passes.graph import PASSES, save_graph
-from edgekit_targets.onnx.passes.rounding import round_weights
+from edgekit_targets.onnx.passes.smoothquant import round_weights
 from tests.targets.onnx.passes.graphs import model, rounded
 
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from edgekit_targets.onnx.passes.nbits import quantize_blocks
+from edgekit_targets.onnx.passes.dynamic import quantize_blocks
 from tests.targets.onnx.passes.graphs import answers, model, noise, rounded
 
 FIRST, SECOND = "first/MatMul", "second/Gemm"

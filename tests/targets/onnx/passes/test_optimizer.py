@@ -14,9 +14,8 @@ from edgekit.model.graph import capture
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets.onnx import export as onnx_target
-from edgekit_targets.onnx.passes import foreign
-from edgekit_targets.onnx.passes.graph import save_graph
-from edgekit_targets.onnx.passes.optimizer import exact, fixed
+from edgekit_targets.onnx.passes import patterns
+from edgekit_targets.onnx.passes.graph import exact, fixed, save_graph
 from tests.targets.onnx.passes.graphs import answers, model, operators, rounded
 
 CHANGES = {"Add": 1e-8, "Sub": 1e-12, "Mul": 1.000004, "Div": 0.999996}
@@ -33,13 +32,13 @@ def chain(numbers: dict[str, float]) -> onnx.ModelProto:
 
 
 def test_an_epsilon_stays_and_what_changes_nothing_goes() -> None:
-    made = foreign.adopted(chain(CHANGES), ["x"], ["y"])
+    made = patterns.normalize_foreign(chain(CHANGES), ["x"], ["y"])
     assert operators(made) == dict.fromkeys([*CHANGES, "Sqrt"], 1)
     x = np.abs(rounded(2, 4))
     x[0] = 0
     assert np.array_equal(answers(made, x=x)["y"], answers(chain(CHANGES), x=x)["y"])
     assert answers(made, x=x)["y"][0] == pytest.approx(1e-4, rel=1e-3)
-    assert operators(foreign.adopted(chain(NOTHING), ["x"], ["y"])) == {"Identity": 4, "Sqrt": 1}
+    assert operators(patterns.normalize_foreign(chain(NOTHING), ["x"], ["y"])) == {"Identity": 4, "Sqrt": 1}
 
 
 def test_a_modules_epsilon_stays_whether_sizes_are_open_or_fixed() -> None:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from edgekit_targets.onnx.passes import patch_embed
+from edgekit_targets.onnx.passes import patterns
 from tests.targets.onnx.passes.graphs import answers, model, operators, rewritten, rounded
 
 SIDE, WIDE = 4, 6
@@ -47,7 +47,7 @@ def embedding(scaled: bool = False, read: str = "", shared: bool = False, **attr
 
 
 def embedded(graph: onnx.ModelProto, multiple: int = SIDE) -> onnx.ModelProto:
-    return rewritten(graph, lambda typed: patch_embed.embed(typed, {"image": (1, 3, multiple, multiple)}))
+    return rewritten(graph, lambda typed: patterns.patches_as_gemm(typed, {"image": (1, 3, multiple, multiple)}))
 
 
 def same(before: onnx.ModelProto, after: onnx.ModelProto) -> None:

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.runtime import ort
 from edgekit_targets.onnx.passes import qdq
-from edgekit_targets.onnx.passes.quant_config import METHODS, Method, ObservedRange, QuantConfig
-from edgekit_targets.onnx.quantization import observers
+from edgekit_targets.onnx.passes.groups import METHODS, Method, ObservedRange, QuantConfig
+from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import Samples
 from tests.targets.onnx.passes.graphs import answers, model, noise, optimized, rounded, weights
 
@@ -99,7 +99,7 @@ def test_a_unit_that_fp32_cannot_hold_is_the_smallest_that_it_can() -> None:
     held = {"w": rounded(4, 4, deviation=1e-30), "b": rounded(4)}
     graph = model(nodes, {"x": ("rows", 4)}, {"y": ("rows", 4)}, held)
     rows = Samples({"x": rounded(2, 4, seed=1) * np.float32(1e-10)}, ("a", "b"))
-    observed = observers.observe(graph, ("x",), rows, ("minmax",), lambda done: None)
+    observed = calibration.observe(graph, ("x",), rows, ("minmax",), lambda done: None)
     made = qdq.quantize_static(graph, QuantConfig(), observed)
     assert (weights(made)["layer/Gemm/bias_scale"] == np.float32(qdq.SMALLEST)).all()
     assert all(np.isfinite(value).all() for value in weights(made).values())

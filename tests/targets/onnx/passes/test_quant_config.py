@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit_targets.onnx.passes.quant_config import METHODS, ObservedRange, QuantConfig
+from edgekit_targets.onnx.passes.groups import METHODS, ObservedRange, QuantConfig
 
 
 def test_equal_configurations_have_equal_keys_and_others_have_not() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from edgekit_targets.onnx.passes import recurrent
+from edgekit_targets.onnx.passes import patterns
 from tests.targets.onnx.passes.graphs import answers, model
 
 WEIGHTS = {"w": np.full((1, 12, 4), 0.1, np.float32), "r": np.full((1, 12, 3), 0.2, np.float32)}
@@ -16,7 +16,7 @@ def test_an_lstm_gets_its_outputs_and_the_answers_stay(outputs: list[str]) -> No
     shape = [5, 1, 1, 3] if outputs[0] else [1, 1, 3]
     node = helper.make_node("LSTM", ["x", "w", "r"], outputs, hidden_size=3)
     graph = model([node], {"x": [5, 1, 4]}, {"y": shape}, WEIGHTS)
-    made = recurrent.with_states(graph)
+    made = patterns.add_lstm_states(graph)
     names = list(made.graph.node[0].output)
     assert len(set(names)) == 3
     assert all(names)

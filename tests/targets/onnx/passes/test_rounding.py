@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from edgekit_targets.onnx.passes import rounding
+from edgekit_targets.onnx.passes import smoothquant
 from edgekit_targets.onnx.quantization import conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples
 from tests.targets.onnx.passes.graphs import noise
@@ -18,7 +18,7 @@ def test_weights_lie_on_the_grid_that_a_quantizer_finds_again(levels: int) -> No
     draw = np.random.default_rng(0)
     weight, inputs = draw.normal(0, 1, (24, 80)), draw.normal(0, 1, (500, 20)) @ draw.normal(0, 1, (20, 80))
     moment = inputs.T @ inputs / len(inputs)
-    found = rounding.rounded_rows(weight, moment, levels)
+    found = smoothquant.rounded_rows(weight, moment, levels)
     scale = np.abs(weight).max(1, keepdims=True) / levels
     assert np.abs(found).max(1) == pytest.approx(np.abs(weight).max(1))
     assert found / scale == pytest.approx(np.round(found / scale), abs=1e-9)
@@ -30,7 +30,7 @@ def test_weights_lie_on_the_grid_that_a_quantizer_finds_again(levels: int) -> No
 def test_an_input_that_is_always_zero_is_rounded_like_the_others() -> None:
     weight = np.array([[1.0, 0.3, -0.2], [0.0, 0.0, 0.0]])
     moment = np.diag([1.0, 0.0, 2.0])
-    found = rounding.rounded_rows(weight, moment)
+    found = smoothquant.rounded_rows(weight, moment)
     assert np.isfinite(found).all()
     assert np.abs(found - weight).max() <= 0.51 / 127
 

@@ -13,7 +13,7 @@ from onnx import helper
 from edgekit.errors import ArtifactError
 from edgekit.runtime.ort import OrtRuntime, checked
 from edgekit.runtime.ort_session import OrtSession
-from edgekit_targets.onnx.passes.shared_weights import LEAST, SharedWeights
+from edgekit_targets.onnx.passes.graph import LEAST, SharedWeights
 from tests.targets.onnx.passes.graphs import model, rounded
 
 LARGE = rounded(32, 16)

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from edgekit_targets.onnx import qnn
-from edgekit_targets.onnx.passes import sigmoid
+from edgekit_targets.onnx.passes import patterns
 from tests.targets.onnx.passes.graphs import answers, model
 
 X = np.linspace(-30, 30, 1024, dtype=np.float32)[None]
@@ -21,7 +21,7 @@ def graph(kind: int = TensorProto.FLOAT) -> onnx.ModelProto:
 
 
 def test_the_answers_stay_far_from_zero_and_far_below_it() -> None:
-    rewritten = sigmoid.by_exponentials(graph())
+    rewritten = patterns.sigmoid_by_exponentials(graph())
     assert "Sigmoid" not in {node.op_type for node in rewritten.graph.node}
     found = answers(rewritten, x=X)["y"]
     assert np.abs(found / TRUE - 1).max() < 1e-6
@@ -31,7 +31,7 @@ def test_the_answers_stay_far_from_zero_and_far_below_it() -> None:
 
 
 def test_other_types_stay() -> None:
-    assert sigmoid.by_exponentials(graph(TensorProto.DOUBLE)) == graph(TensorProto.DOUBLE)
+    assert patterns.sigmoid_by_exponentials(graph(TensorProto.DOUBLE)) == graph(TensorProto.DOUBLE)
 
 
 @pytest.mark.skipif(not qnn.installed(), reason="pip install onnxruntime-qnn")
@@ -42,4 +42,4 @@ def test_the_npu_keeps_the_ratio_of_small_answers(tmp_path: Path) -> None:
         return float(np.abs(found / TRUE - 1)[TRUE > 1e-4].max())
 
     assert worst("own.onnx", graph()) > 1
-    assert worst("rewritten.onnx", sigmoid.by_exponentials(graph())) < 0.01
+    assert worst("rewritten.onnx", patterns.sigmoid_by_exponentials(graph())) < 0.01

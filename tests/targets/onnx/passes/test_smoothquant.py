@@ -7,9 +7,9 @@ import onnx
 import pytest
 
 from edgekit_targets.onnx.passes import qdq, smoothquant
-from edgekit_targets.onnx.passes.quant_config import METHODS, ObservedRange, QuantConfig
+from edgekit_targets.onnx.passes.groups import METHODS, ObservedRange, QuantConfig
 from edgekit_targets.onnx.passes.smoothquant import scale_channels
-from edgekit_targets.onnx.quantization import observers
+from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import Samples
 from tests.targets.onnx.passes.graphs import WIDTH, attended, noise
 
@@ -29,11 +29,11 @@ def test_layers_that_read_a_normalisation_in_two_shapes(biased: bool) -> None:
     graph = attended(biased=biased)
     drawn = np.random.default_rng(3).normal(0, 1, (96, 4, WIDTH)).astype(np.float32)
     shown = Samples({"x": drawn}, tuple(map(str, range(96))))
-    seen = observers.observe(graph, qdq.activations(graph), shown, METHODS, lambda done: None)
+    seen = calibration.observe(graph, qdq.activations(graph), shown, METHODS, lambda done: None)
     copy, divided = smoothquant.smooth(graph, 0.5, seen)
     assert set(divided) == ({"rows", "normal"} if biased else {"rows"})
     assert noise(graph, copy, **shown.inputs) < 1e-5
-    again = observers.observe(copy, qdq.activations(copy), shown, METHODS, lambda done: None)
+    again = calibration.observe(copy, qdq.activations(copy), shown, METHODS, lambda done: None)
     plain, smoothed = (
         noise(graph, qdq.quantize_static(one, QuantConfig(), ranges), **shown.inputs)
         for one, ranges in ((graph, seen), (copy, again))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, helper
 
-from edgekit_targets.onnx.passes import softmax_guard
+from edgekit_targets.onnx.passes import patterns
 from tests.targets.onnx.passes.graphs import answers, model
 
 
@@ -21,7 +21,7 @@ def guarded(replaced: float) -> ModelProto:
 
 def test_a_guard_goes_and_the_answers_stay() -> None:
     graph = guarded(0.0)
-    rewritten = softmax_guard.dropped(graph)
+    rewritten = patterns.drop_softmax_guards(graph)
     assert [node.op_type for node in rewritten.graph.node] == ["Softmax", "Mul"]
     x = np.array([[1, 2, -np.inf, 0], [3, 0, 0, -1]], np.float32)
     assert np.array_equal(answers(rewritten, x=x)["y"], answers(graph, x=x)["y"])
@@ -32,7 +32,7 @@ def test_the_models_own_output_keeps_its_name() -> None:
     graph = guarded(0.0)
     del graph.graph.node[3]
     graph.graph.output[0].name = "safe"
-    rewritten = softmax_guard.dropped(graph)
+    rewritten = patterns.drop_softmax_guards(graph)
     assert [list(node.output) for node in rewritten.graph.node] == [["safe"]]
 
 
@@ -41,4 +41,9 @@ def test_another_question_stays(change: str) -> None:
     graph = guarded(1.0 if change == "another value" else 0.0)
     if change != "another value":
         graph.graph.node[1].input[0] = "x"
-    assert [node.op_type for node in softmax_guard.dropped(graph).graph.node] == ["Softmax", "IsNaN", "Where", "Mul"]
+    assert [node.op_type for node in patterns.drop_softmax_guards(graph).graph.node] == [
+        "Softmax",
+        "IsNaN",
+        "Where",
+        "Mul",
+    ]

@@ -11,7 +11,8 @@ from onnx import helper, numpy_helper
 
 from edgekit.model.spec import Array
 from edgekit.runtime.ort import OrtRuntime
-from edgekit_targets.onnx.passes import saturation, weight_only
+from edgekit_targets.onnx.passes import weight_only
+from edgekit_targets.onnx.passes.weight_only import EXACT
 from edgekit_targets.openvino.runtime import OpenvinoRuntime
 from tests.targets.onnx.passes.graphs import answers, model, rounded, weights
 
@@ -114,7 +115,7 @@ def test_zero_points_are_written_for_exact_sums(tmp_path: Path) -> None:
     assert {n: v.shape for n, v in weights(graph).items() if n.endswith("_zero")} == {"w_zero": (48,), "u_zero": (48,)}
     path = tmp_path / "stored.onnx"
     path.write_bytes(graph.SerializeToString())
-    got = OrtRuntime(path, saturation.EXACT).run({"x": rounded(1, 16, 8, 8)})["y"]
+    got = OrtRuntime(path, EXACT).run({"x": rounded(1, 16, 8, 8)})["y"]
     assert 0 < np.abs(right - got).max() < 0.05 * np.abs(right).max()
 
 

@@ -9,9 +9,8 @@ from onnx import helper, numpy_helper
 
 from edgekit.errors import ExportError
 from edgekit_targets.onnx.passes import qdq
-from edgekit_targets.onnx.passes.groups import groups, linear_groups
-from edgekit_targets.onnx.passes.quant_config import METHODS, QuantConfig
-from edgekit_targets.onnx.quantization import conditioning, observers
+from edgekit_targets.onnx.passes.groups import METHODS, QuantConfig, groups, linear_groups
+from edgekit_targets.onnx.quantization import calibration, conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples
 from tests.targets.onnx.passes.graphs import Shape, model, noise, rounded, weights
 
@@ -52,7 +51,7 @@ def test_convolutions_stay_as_they_are_beside_linear_layers() -> None:
     assert np.array_equal(before["w2"], after["w2"]) is ("last" in found.floats)
     assert noise(graph, found.graph, **pictures().inputs) < 0.02
     assert set(found.floats) <= set(linear_groups(graph))
-    observed = observers.observe(found.graph, qdq.activations(found.graph), pictures(), METHODS, lambda done: None)
+    observed = calibration.observe(found.graph, qdq.activations(found.graph), pictures(), METHODS, lambda done: None)
     made = qdq.quantize_static(found.graph, QuantConfig(floats=found.floats), observed)
     assert noise(graph, made, **pictures().inputs) < 0.1
 

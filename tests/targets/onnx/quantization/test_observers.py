@@ -6,9 +6,8 @@ import pytest
 from onnx import helper
 
 from edgekit.errors import ExportError
-from edgekit_targets.onnx.passes.quant_config import METHODS
-from edgekit_targets.onnx.quantization.calibration import Samples
-from edgekit_targets.onnx.quantization.observers import BATCH, observe
+from edgekit_targets.onnx.passes.groups import METHODS
+from edgekit_targets.onnx.quantization.calibration import IMAGES_PER_RUN, Samples, observe
 from tests.targets.onnx.passes.graphs import Shape, model
 
 CHANNELS, VECTORS = 3, 4
@@ -38,7 +37,7 @@ def test_the_range_of_a_tensor_is_that_of_all_samples_by_channel_and_in_all() ->
         assert found[name].rows == VECTORS
     np.testing.assert_array_equal(found["inner"].peaks, np.abs(inner).max((0, 1)))
     assert told == [number / 3 for number in range(3)]  # ten samples are three batches
-    assert BATCH == 4
+    assert IMAGES_PER_RUN == 4
 
 
 def test_zero_is_always_in_the_range() -> None:

@@ -13,12 +13,11 @@ from onnx import helper
 
 from edgekit.errors import ExportError
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit_targets.onnx.passes.quant_config import QuantConfig
-from edgekit_targets.onnx.quantization import search, trials
+from edgekit_targets.onnx.passes.groups import QuantConfig
+from edgekit_targets.onnx.quantization import search
 from edgekit_targets.onnx.quantization.calibration import Samples
 from edgekit_targets.onnx.quantization.evaluator import Quality
-from edgekit_targets.onnx.quantization.search import SearchOptions
-from edgekit_targets.onnx.quantization.trials import Trial
+from edgekit_targets.onnx.quantization.search import LOG, TABLE, SearchOptions, Trial, TrialLog, _pareto
 from tests.targets.onnx.passes.graphs import model, rounded
 
 WIDTH, PATCHES = 32, 48
@@ -63,12 +62,12 @@ def test_what_int8_ruins_goes_back_to_float_and_nothing_else(graph: onnx.ModelPr
     found = search.search(spec, graph, samples, tmp_path, lambda done, text: None)
     assert found.chosen.quality.passed, found.chosen.quality.reasons
     assert found.chosen.recipe.floats == ("fragile",)
-    lines = (tmp_path / trials.LOG).read_text()
+    lines = (tmp_path / LOG).read_text()
     again = search.search(spec, graph, samples, tmp_path, lambda done, text: None)
     assert again.graph == found.graph
-    assert (tmp_path / trials.LOG).read_text() == lines
-    assert not trials.TrialLog(tmp_path, "of another context").rows
-    table = json.loads((tmp_path / trials.TABLE).read_text())
+    assert (tmp_path / LOG).read_text() == lines
+    assert not TrialLog(tmp_path, "of another context").rows
+    table = json.loads((tmp_path / TABLE).read_text())
     ranks = {line["name"]: line["rank"] for line in table if "rank" in line}
     assert sorted(ranks.values()) == list(range(len(ranks)))
     assert all(line["passed"] for line in table if line["name"] in ranks)
@@ -95,7 +94,7 @@ def test_a_rank_passes_over_better_recipes(tmp_path: Path) -> None:
     assert second.chosen != first.chosen
     assert second.chosen.quality.passed
     assert second.graph != first.graph
-    table = json.loads((tmp_path / trials.TABLE).read_text())
+    table = json.loads((tmp_path / TABLE).read_text())
     assert [line["name"] for line in table if line["chosen"]] == [second.chosen.recipe.name]
     assert {line["name"]: line["rank"] for line in table if "rank" in line}[second.chosen.recipe.name] == 1
 
@@ -112,7 +111,7 @@ def test_what_passes_beats_what_does_not_and_less_float_beats_less_noise() -> No
 
 def test_the_frontier_holds_what_no_other_beats_in_everything() -> None:
     rows = [row("a", snr=30), row("b", snr=40, work=0.5), row("c", snr=35, work=0.6), row("d", snr=20, size=5)]
-    assert trials._pareto(rows) == {rows[i].recipe.key for i in (0, 1, 3)}
+    assert _pareto(rows) == {rows[i].recipe.key for i in (0, 1, 3)}
 
 
 def test_a_recipe_must_hold_between_the_sizes_of_the_grid(tmp_path: Path) -> None:

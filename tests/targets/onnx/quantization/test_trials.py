@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_targets.onnx.passes.quant_config import QuantConfig
-from edgekit_targets.onnx.quantization import trials
+from edgekit_targets.onnx.passes.groups import QuantConfig
+from edgekit_targets.onnx.quantization import search
 from edgekit_targets.onnx.quantization.evaluator import Quality
-from edgekit_targets.onnx.quantization.trials import Trial, TrialLog
+from edgekit_targets.onnx.quantization.search import Trial, TrialLog
 
 PARTS = ("attention", "patches", "scores")
 
@@ -32,7 +32,7 @@ def test_a_line_that_was_cut_off_is_lost_alone(tmp_path: Path) -> None:
     tried = TrialLog(tmp_path, "context")
     tried.add(row(QuantConfig()))
     tried.add(row(QuantConfig(method="entropy")))
-    log = tmp_path / trials.LOG
+    log = tmp_path / search.LOG
     log.write_text(log.read_text()[:-40])
     again = TrialLog(tmp_path, "context")
     assert [one.recipe.method for one in again.rows.values()] == ["minmax"]
@@ -43,16 +43,16 @@ def test_a_line_that_was_cut_off_is_lost_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bit", [7, 900, 1501, 2222])
 def test_a_line_in_which_a_bit_flipped_is_passed_over(bit: int, tmp_path: Path) -> None:
     TrialLog(tmp_path, "context").add(row(QuantConfig()))
-    data = bytearray((tmp_path / trials.LOG).read_bytes())
+    data = bytearray((tmp_path / search.LOG).read_bytes())
     data[bit // 8] ^= 1 << bit % 8
-    (tmp_path / trials.LOG).write_bytes(data)
+    (tmp_path / search.LOG).write_bytes(data)
     assert TrialLog(tmp_path, "context").rows == {}
 
 
 @pytest.mark.parametrize("line", ["not json", "[]", "{}", '{"context": "context", "recipe": {"colour": "red"}}'])
 def test_a_line_that_makes_no_sense_is_passed_over(line: str, tmp_path: Path) -> None:
     TrialLog(tmp_path, "context").add(row(QuantConfig()))
-    with (tmp_path / trials.LOG).open("a") as log:
+    with (tmp_path / search.LOG).open("a") as log:
         log.write(line + "\n")
     assert len(TrialLog(tmp_path, "context").rows) == 1
 
@@ -61,8 +61,8 @@ def test_the_table_holds_what_reports_show(tmp_path: Path) -> None:
     chosen = row(QuantConfig(floats=("patches",)), work=0.125)
     sensitive = row(QuantConfig(floats=("attention", "scores")), snr=20.0, work=0.8, passed=False)
     rows = {one.recipe.key: one for one in (chosen, sensitive)}
-    trials.write_table(tmp_path, rows, chosen, {chosen.recipe.key: 1.5}, PARTS, [chosen.recipe.key])
-    first, second = json.loads((tmp_path / trials.TABLE).read_text())
+    search.write_table(tmp_path, rows, chosen, {chosen.recipe.key: 1.5}, PARTS, [chosen.recipe.key])
+    first, second = json.loads((tmp_path / search.TABLE).read_text())
     assert first == {
         "name": "minmax, uint8, 1 group in float",
         "chosen": True,
@@ -87,5 +87,5 @@ def test_a_pass_for_one_group_is_called_by_that_group() -> None:
         ("attention", "patches"): "minmax, only scores",
         PARTS: "minmax, uint8, 3 groups in float",
     }
-    assert {floats: trials.display_name(QuantConfig(floats=floats), PARTS) for floats in names} == names
-    assert trials.display_name(QuantConfig(floats=PARTS[1:2]), PARTS[1:]) == names[PARTS[1:2]]
+    assert {floats: search.display_name(QuantConfig(floats=floats), PARTS) for floats in names} == names
+    assert search.display_name(QuantConfig(floats=PARTS[1:2]), PARTS[1:]) == names[PARTS[1:2]]

@@ -1,0 +1,374 @@
+"""Small patterns of an ONNX graph, written otherwise for a runtime, or as edgekit's own export writes them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.errors import ExportError
+from edgekit.model.spec import Array
+from edgekit_targets.onnx.passes.graph import Step, copied, exact, graph_pass, on_ir, set_nodes, unfolded
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+COEFFICIENTS = (1.59565627, 7.2937582e-2, -2.49723353e-4, -6.11619966e-5, 2.23816345e-6)
+"""Of P, the constant first: least squares, weighted again until the largest error on [0, 7] was least."""
+LARGEST_ERROR = 3.5e-6
+"""Of the result, for every x, in fp32."""
+ZERO, ONE = "sigmoid/zero", "sigmoid/one"
+OUTPUTS = 3
+"""Of an LSTM: its answers, and the last states of both kinds."""
+OLDEST = 13
+"""Opset: the first whose DequantizeLinear has a scale for each channel."""
+
+
+@graph_pass("gelu.by_sigmoid")
+def gelu_by_sigmoid(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """A graph whose exact GELUs are sigmoids; those that a model itself approximates by tanh stay.
+
+        x -> Gelu                 x * Phi(x), with the normal distribution's Phi
+        x -> Mul(x, Sigmoid(x * P(x * x)))
+
+    For runtimes that compute the exact one slowly, or put tanh's approximation in its place, which is off by up to
+    4.7e-4. P is a polynomial: that of the logit of Phi, divided by x.
+    """
+    coefficients = {_constant(power): value for power, value in enumerate(COEFFICIENTS)}
+
+    def is_exact(node: onnx.NodeProto) -> bool:
+        return node.op_type == "Gelu" and node.domain == "" and not any(a.s == b"tanh" for a in node.attribute)
+
+    def formula(step: Step, x: str, result: str) -> None:
+        square = step("Mul", x, x)
+        total = step("Mul", square, _constant(len(COEFFICIENTS) - 1))
+        for power in reversed(range(len(COEFFICIENTS) - 1)):  # by Horner's rule
+            total = step("Mul", step("Add", total, _constant(power)), square if power else x)
+        step("Mul", x, step("Sigmoid", total), output=result)
+
+    return unfolded(graph, is_exact, formula, "sigmoid", coefficients)
+
+
+def _constant(power: int) -> str:
+    return f"gelu/coefficient_{power}"
+
+
+@graph_pass("sigmoid.by_exponentials")
+def sigmoid_by_exponentials(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """A graph whose fp32 sigmoids are quotients of exponentials; those in branches and loops stay.
+
+        x -> Sigmoid
+        x -> Exp(Min(x, 0)) / (1 + Exp(-Abs(x)))
+
+    For Qualcomm's NPU, whose own is off by up to 6e-4 however small the answer is. Both are 1 / (1 + exp(-x)). No
+    exponent is positive, so that none overflows in fp16 either. In the emulator of QNN 2.7 answers down to 6e-5 are off
+    by at most 0.4 % of themselves, and those of Sigmoid by up to 270 %.
+    """
+    # The fp32 tensors that nodes give.
+    from onnx import TensorProto, shape_inference
+
+    inferred = shape_inference.infer_shapes(graph).graph
+    values = (*inferred.value_info, *inferred.output)
+    floats = frozenset(one.name for one in values if one.type.tensor_type.elem_type == TensorProto.FLOAT)
+
+    def is_float(node: onnx.NodeProto) -> bool:
+        return node.op_type == "Sigmoid" and node.output[0] in floats
+
+    def formula(step: Step, x: str, result: str) -> None:
+        above = step("Exp", step("Min", x, ZERO))
+        below = step("Add", step("Exp", step("Neg", step("Abs", x))), ONE)
+        step("Div", above, below, output=result)
+
+    return unfolded(graph, is_float, formula, "exponentials", {ZERO: 0.0, ONE: 1.0})
+
+
+@graph_pass("softmax_guard.dropped")
+def drop_softmax_guards(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """A graph without the guards behind softmaxes; an IsNaN elsewhere stays.
+
+        x -> Softmax -> Where(IsNaN(softmax), 0, softmax)        as PyTorch's exporter writes masked attention
+        x -> Softmax
+
+    For runtimes whose softmax gives zeros for a row of -inf, and which lack IsNaN. A row that is masked from end to end
+    is NaN after ONNX's softmax, and zeros in PyTorch.
+    """
+    from onnx import numpy_helper
+
+    made = copied(graph)
+    producers = {name: node for node in made.graph.node for name in node.output}
+    constants = {tensor.name: tensor for tensor in made.graph.initializer}
+    nodes = [node for node in made.graph.node if node.op_type == "Constant"]
+    constants |= {node.output[0]: a.t for node in nodes for a in node.attribute if a.name == "value"}
+    zeros = {name for name, tensor in constants.items() if not numpy_helper.to_array(tensor).any()}
+    instead: dict[str, str] = {}
+    for node in made.graph.node:
+        if node.op_type == "Where" and node.input[1] in zeros:
+            condition, softmax = producers.get(node.input[0]), producers.get(node.input[2])
+            if condition is None or softmax is None or (condition.op_type, softmax.op_type) != ("IsNaN", "Softmax"):
+                continue
+            if list(condition.input) == list(softmax.output):
+                instead[softmax.output[0]] = node.output[0]
+    set_nodes(
+        made.graph,
+        (
+            node
+            for node in made.graph.node
+            if not (
+                (node.op_type == "IsNaN" and node.input[0] in instead)
+                or (node.op_type == "Where" and instead.get(node.input[2]) == node.output[0])
+            )
+        ),
+    )
+    for node in made.graph.node:
+        if node.op_type == "Softmax" and node.output[0] in instead:
+            node.output[0] = instead[node.output[0]]
+        for position, name in enumerate(node.input):
+            node.input[position] = instead.get(name, name)
+    return made
+
+
+@graph_pass("recurrent.with_states")
+def add_lstm_states(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """A graph whose LSTMs name all outputs; nothing reads those that are new.
+
+        LSTM -> Y
+        LSTM -> Y, Y_h, Y_c
+
+    MNN 3.6 writes over its own memory, and mostly dies, where a layer leaves out its last states, as most modules do.
+    """
+    made = copied(graph)
+    for node in made.graph.node:
+        if node.op_type == "LSTM":
+            known = [*node.output, *[""] * (OUTPUTS - len(node.output))]
+            layer = next(name for name in known if name)
+            node.output[:] = [name or f"{layer}/state_{number}" for number, name in enumerate(known)]
+    return made
+
+
+def attention_translations() -> dict[Any, Callable[..., Any]]:
+    """Return the `custom_translation_table` of `torch.onnx.export`.
+
+    Attention becomes five plain operators, where PyTorch's exporter takes eight::
+
+        before: keys [B, heads, N, d] -> Reshape [B * heads, N, d] -> Transpose -> Reshape [B, heads, d, N] -> Mul (root
+            of the scale); queries -> Mul; both -> MatMul [B, heads, N, N] -> Softmax -> MatMul with values
+            [B, heads, N, d]
+        after: keys -> Transpose [B, heads, d, N]; queries, keys -> MatMul [B, heads, N, N] -> Mul (scale) -> Softmax
+            -> MatMul with values [B, heads, N, d]
+        with a mask of booleans: Where before the softmax and after it, in place of Where, Add, IsNaN and Where
+
+    A row that is masked from end to end (an empty text of a batch) is zeros in PyTorch. The exporter's own graph gives
+    it the mean of all values: it looks for the NaN of a row of -inf, and masks by the least finite number. ONNX Runtime
+    folds the scale and the transposition of the keys into its MatMul when a session starts, so that nothing that is
+    only one runtime's has to be in the file.
+    """
+    import torch
+
+    return {torch.ops.aten.scaled_dot_product_attention.default: _attention}
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """softmax(Q K^T / sqrt(d)) V (Vaswani et al., 2017), each [B, heads, N, d]; any other kind is the exporter's.
+
+    A mask of booleans is [..., N, N], true where a key is read.
+    """
+    import onnx_ir as ir
+    from onnxscript import opset20
+    from onnxscript.function_libs.torch_lib.ops import nn
+
+    added = attn_mask is not None and attn_mask.dtype != ir.DataType.BOOL
+    if added or is_causal or enable_gqa or dropout_p or len(query.shape) != 4:
+        return nn.aten_scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+        )
+    op: Any = opset20
+    factor = op.Constant(value_float=1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = op.Mul(op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2])), op.CastLike(factor, query))
+    if attn_mask is None:
+        return op.MatMul(op.Softmax(scores, axis=-1), value)
+    least, zero = (op.Constant(value=ir.tensor(number, dtype=query.dtype)) for number in (query.dtype.min, 0.0))
+    weights = op.Softmax(op.Where(attn_mask, scores, least), axis=-1)
+    return op.MatMul(op.Where(attn_mask, weights, zero), value)
+
+
+@on_ir("patch_embed.embed")
+def patches_as_gemm(model: ir.Model, multiples: Mapping[str, tuple[int, ...]]) -> None:
+    """Rewrite patch embedding as Gemm: a convolution whose kernel is its stride is a linear layer over patches.
+
+        image [B, C, H, W] -> Conv p x p [B, D, h, w] -> Reshape [B, D, h * w] -> Transpose [B, h * w, D]
+        image [B, C, H, W] -> Reshape [B, C, h, p, w, p] -> Transpose [B, h, w, C, p, p]
+            -> Reshape [B * h * w, C * p * p] -> Gemm [B * h * w, D] -> Reshape [B, h * w, D]
+
+    Where the patches are laid out as [B, N, D], as vision transformers do, no transposition is left after the product;
+    in INT8 the layer takes the image's own bytes. A scale and shift of the image before it (pixels to [-1, 1]) go into
+    the weights, which is exact where nothing is padded.
+
+    `multiples` say what each input's sizes are multiples of: a convolution drops what is left over, a Gemm cannot.
+    """
+    import onnx_ir.passes.common as passes
+
+    for node in tuple(model.graph):
+        if node.op_type == "Conv" and _over_patches(node, multiples) and (rows := _laid_out(node)) is not None:
+            _rewrite(model.graph, node, rows)
+    passes.RemoveUnusedNodesPass()(model)
+
+
+def _over_patches(node: ir.Node, multiples: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a convolution's patches tile an input without overlap, and its weights are constants of its own."""
+    if len(node.inputs) != 3 or any(v is None or v.const_value is None for v in node.inputs[1:]):
+        return False
+    weight, kernel = node.inputs[1], _weights(node)[0].shape[2:]
+    sizes = multiples.get(str(getattr(_unscaled(node.inputs[0])[0], "name", "")), ())[2:]
+    tiled = len(sizes) == len(kernel) == 2 and not any(size % side for size, side in zip(sizes, kernel, strict=True))
+    if not tiled or weight is None or len(list(weight.uses())) != 1:
+        return False
+    attributes = {
+        name: list(a.as_ints()) for name, a in node.attributes.items() if name in ("strides", "pads", "dilations")
+    }
+    group = node.attributes.get("group")
+    plain = not any(attributes.get("pads", ())) and set(attributes.get("dilations", (1,))) == {1}
+    return plain and (group is None or group.as_int() == 1) and attributes.get("strides") == list(kernel)
+
+
+def _laid_out(node: ir.Node) -> ir.Node | None:
+    """The Transpose that gives [B, N, D], where it alone reads a convolution, through one Reshape of [B, D, h, w]."""
+    features = _weights(node)[0].shape[0]
+    for kind in ("Reshape", "Transpose"):
+        uses = list(node.outputs[0].uses())
+        if len(uses) != 1 or node.outputs[0].is_graph_output() or uses[0].node.op_type != kind:
+            return None
+        node = uses[0].node
+    shape, perm = node.inputs[0].shape if node.inputs[0] else None, node.attributes.get("perm")
+    if node.outputs[0].is_graph_output() or shape is None or len(shape) != 3 or shape[1] != features:
+        return None
+    return node if perm and list(perm.as_ints()) == [0, 2, 1] else None
+
+
+def _rewrite(graph: ir.Graph, node: ir.Node, rows: ir.Node) -> None:
+    import onnx_ir as ir
+
+    weight, bias = _weights(node)
+    features, channels, high, wide = weight.shape
+    image, scale, shift = _unscaled(node.inputs[0])
+    name = node.inputs[1].name if node.inputs[1] is not None else "patch"
+    flat = (weight.reshape(features, -1) * scale).T.astype(np.float32)
+    moved = (bias + shift * weight.reshape(features, -1).sum(1)).astype(np.float32)
+
+    def add(kind: str, inputs: Sequence[ir.Value | None], **attributes: int | list[int]) -> ir.Value:
+        inner = ir.node(kind, inputs, attributes, metadata_props=dict(node.metadata_props))
+        graph.insert_before(node, inner)
+        return inner.outputs[0]
+
+    def constant(text: str, values: Array) -> ir.Value:
+        value = ir.Value(name=f"{name}_{text}", const_value=ir.tensor(values, name=f"{name}_{text}"))
+        graph.register_initializer(value)
+        return value
+
+    def numbers(text: str, *values: int) -> ir.Value:
+        return constant(text, np.array(values, np.int64))
+
+    columns = add("Div", [add("Shape", [image], start=3, end=4), numbers("wide", wide)])
+    batch = add("Shape", [image], start=0, end=1)
+    parts = [numbers("channels", 0, channels, -1, high), columns, numbers("column", wide)]
+    tiles = add("Transpose", [add("Reshape", [image, add("Concat", parts, axis=0)])], perm=[0, 2, 4, 1, 3, 5])
+    patches = add("Reshape", [tiles, numbers("patch", -1, channels * high * wide)])
+    product = add("Gemm", [patches, constant("flat", flat), constant("bias", moved)])
+    sizes = add("Concat", [batch, numbers("features", -1, features)], axis=0)
+    laid = add("Reshape", [product, sizes])
+    laid.shape, laid.type = rows.outputs[0].shape, rows.outputs[0].type
+    ir.convenience.replace_all_uses_with(rows.outputs[0], laid)
+
+
+def _weights(node: ir.Node) -> tuple[Array, Array]:
+    weight, bias = (v.const_value.numpy() for v in node.inputs[1:] if v is not None and v.const_value is not None)
+    return np.asarray(weight), np.asarray(bias)
+
+
+def _unscaled(value: ir.Value | None) -> tuple[ir.Value | None, float, float]:
+    """A value before it was multiplied by one constant and another was added: value = before * scale + shift."""
+    scale, shift = 1.0, 0.0
+    while value is not None and (node := value.producer()) is not None and len(list(value.uses())) == 1:
+        constant = node.inputs[1].const_value if len(node.inputs) == 2 and node.inputs[1] is not None else None
+        if constant is None or constant.size != 1 or node.op_type not in ("Mul", "Sub", "Add"):
+            break
+        number = float(constant.numpy().ravel()[0])
+        if node.op_type == "Mul":
+            scale *= number
+        else:
+            shift += scale * (number if node.op_type == "Add" else -number)
+        value = node.inputs[0]
+    return value, scale, shift
+
+
+def normalize_foreign(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
+    """The graph with these names of inputs and outputs, in order, weights as initializers and a name for each node.
+
+    Another exporter's graph gets the form of edgekit's own::
+
+        Constant -> value; Conv -> BatchNormalization
+        initializer; Conv with the batch norm's scale and shift in its weights
+
+    Raises:
+        ExportError: If its opset is too old to be brought to OLDEST.
+    """
+    import onnx_ir as ir
+    import onnx_ir.passes.common as passes
+    from onnx import shape_inference
+    from onnxscript import rewriter
+
+    made_by = {tensor: node.name for node in graph.graph.node for tensor in node.output}
+    model = ir.from_proto(_recent(graph))
+    passes.TopologicalSortPass()(model)
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True)(model)
+    passes.RemoveInitializersFromInputsPass()(model)
+    with exact():
+        model = rewriter.rewrite(model)
+    passes.RemoveUnusedNodesPass()(model)
+    for value, name in zip((*model.graph.inputs, *model.graph.outputs), (*inputs, *outputs), strict=True):
+        made_by[name] = made_by.get(str(value.name), "")
+        value.name = name
+    proto = ir.to_proto(model)
+    if not all(value.type.tensor_type.HasField("shape") for value in proto.graph.output):
+        proto = shape_inference.infer_shapes(proto)  # the file may leave the shapes of outputs to its runtime
+    _name_nodes(proto, made_by)
+    return proto
+
+
+def _recent(graph: onnx.ModelProto) -> onnx.ModelProto:
+    from onnx import version_converter
+
+    opset = next((o.version for o in graph.opset_import if o.domain in ("", "ai.onnx")), OLDEST)
+    if opset >= OLDEST:
+        return graph
+    try:
+        return version_converter.convert_version(graph, OLDEST)
+    except Exception as error:
+        reason = f"opset {opset} cannot be brought to {OLDEST}: export the model again, with opset 17"
+        raise ExportError(reason) from error
+
+
+def _name_nodes(graph: onnx.ModelProto, made_by: Mapping[str, str]) -> None:
+    """module.path/OpType, numbered: "/layer1/conv1/Conv" of PyTorch's older exporter says the path in another way.
+
+    A node that a rewrite put in has the path of the node that gave its output before.
+    """
+    seen: Counter[str] = Counter()
+    for node in graph.graph.node:
+        name = made_by.get(node.output[0]) or node.name
+        path = [part for part in name.split("/") if part][:-1] if "/" in name else []
+        base = f"{'.'.join(path)}/{node.op_type}" if path else node.op_type
+        seen[base] += 1
+        node.name = base if seen[base] == 1 else f"{base}_{seen[base]}"
