@@ -46,8 +46,8 @@ DEFAULT_MODEL = "arr-coc-tiny"
 INT8 = "onnx-int8-static"
 
 
-class Fields(TypedDict, total=False):
-    """Fields of the records `facts`, `data` and `criteria` that `export` takes by their own names too."""
+class FactFields(TypedDict, total=False):
+    """Fields of the record `facts` that `export` takes by their own names too."""
 
     axes: Given
     inputs: Given
@@ -58,6 +58,11 @@ class Fields(TypedDict, total=False):
     name: str | None
     author: str | None
     licence: str | None
+
+
+class Fields(FactFields, total=False):
+    """Likewise those of `data` and `criteria`."""
+
     evaluation: Evaluation | Callable[[], Evaluation] | None
     metric: str
     calibration: Calibration | None

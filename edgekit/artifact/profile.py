@@ -106,14 +106,21 @@ class BatchProfile:
 
 
 @dataclass(frozen=True)
+class Peaks:
+    """Peak rates of a device, measured beside a profile: FLOP/s in an fp32 matrix product, bytes/s in a copy."""
+
+    flops: float
+    bandwidth: float
+
+
+@dataclass(frozen=True)
 class Profile:
     """What was measured.
 
     Attributes:
         model: Its name.
         device: "cpu" or "cuda".
-        peak_flops: FLOP/s that this device reached in an fp32 matrix product.
-        peak_bandwidth: Bytes/s that it reached in a copy.
+        peaks: Of the device, just now.
         batches: By batch size.
         breaks: Where compiling cuts the module.
         unexplained: Why the breaks could not be found; empty where they were.
@@ -129,8 +136,7 @@ class Profile:
 
     model: str
     device: str
-    peak_flops: float
-    peak_bandwidth: float
+    peaks: Peaks
     batches: tuple[BatchProfile, ...]
     breaks: tuple[GraphBreak, ...]
     unexplained: str

@@ -195,8 +195,8 @@ def _print(done: Profile) -> None:
     from edgekit.cli.console import print_table
 
     print(
-        f"{done.model} on {done.device}, which reaches {done.peak_flops / 1e9:,.0f} GFLOP/s in an fp32 matrix product "
-        f"and {done.peak_bandwidth / 1e9:,.0f} GB/s in a copy"
+        f"{done.model} on {done.device}, which reaches {done.peaks.flops / 1e9:,.0f} GFLOP/s in an fp32 matrix product "
+        f"and {done.peaks.bandwidth / 1e9:,.0f} GB/s in a copy"
     )
     for batch in done.batches:
         title = f"batch {batch.batch}" if batch.batch else "one run"
@@ -230,7 +230,7 @@ def _print(done: Profile) -> None:
 
 
 def _row(row: ModeProfile, eager: ModeProfile, batch: BatchProfile, done: Profile) -> tuple[str, ...]:
-    reached = batch.flops / (row.p50 / 1000) / done.peak_flops
+    reached = batch.flops / (row.p50 / 1000) / done.peaks.flops
     pays = "" if row is eager else "never" if row.break_even is None else f"{row.break_even:,} runs"
     return (
         row.mode,

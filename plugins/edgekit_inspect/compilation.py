@@ -10,10 +10,9 @@ import statistics
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgekit.artifact.profile import GraphBreak, Recompilation, Share
+from edgekit.artifact.profile import GraphBreak, Peaks, Recompilation, Share
 from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import ModelSpec
 
@@ -41,14 +40,6 @@ WARNED_BY = "the guard itself is not due"
 MATRIX_EDGE = {"cpu": 1024, "cuda": 8192}
 COPIED = {"cpu": 1 << 28, "cuda": 1 << 30}
 """Bytes of the copy that measures the memory's speed."""
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """What this device reached in a matrix product and in a copy just now: FLOP/s in fp32, bytes/s read and written."""
-
-    flops: float
-    bandwidth: float
 
 
 def graph_breaks(spec: ModelSpec) -> tuple[tuple[GraphBreak, ...], str]:

@@ -218,8 +218,7 @@ def _profile(spec: ModelSpec, request: Request, progress: Progress) -> Profile:
     profile = Profile(
         model=spec.name,
         device=request.device,
-        peak_flops=peak.flops,
-        peak_bandwidth=peak.bandwidth,
+        peaks=peak,
         batches=tuple(batches),
         breaks=breaks,
         unexplained=unexplained,

@@ -14,7 +14,7 @@ import torch
 
 import edgekit
 import edgekit_inspect
-from edgekit.artifact.profile import BatchProfile, ModeProfile, Profile, read_profile
+from edgekit.artifact.profile import BatchProfile, ModeProfile, Peaks, Profile, read_profile
 from edgekit.artifact.store import contents
 from edgekit.cli.main import app
 from edgekit.errors import UsageError
@@ -113,7 +113,7 @@ def test_advice_stays_with_eager_within_the_spread_of_its_runs() -> None:
 
 def _profile(*modes: ModeProfile) -> Profile:
     batch = BatchProfile(1, 1, 1, modes)
-    return Profile("m", "cpu", 1.0, 1.0, (batch,), (), "", (), (), (), (), (), (), "", {})
+    return Profile("m", "cpu", Peaks(1.0, 1.0), (batch,), (), "", (), (), (), (), (), (), "", {})
 
 
 def test_a_module_is_profiled_alone() -> None:
