@@ -22,10 +22,10 @@ from edgekit.artifact.run_record import MODEL, PARTS, REFERENCE
 from edgekit.errors import UsageError
 from edgekit.model.parts import Parts
 from edgekit.model.spec import Evaluation, ModelSpec
-from edgekit.model.words import Given
+from edgekit.model.overrides import Given
 from edgekit.pipeline import composite_run, given_model, run
 from edgekit.pipeline.context import FreshInputs
-from edgekit.pipeline.further_places import first_that_holds
+from edgekit.pipeline.further_places import search_until_verified
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.request import Calibration, Criteria, EvaluationData, ExportRequest, ModelFacts, names_in
@@ -205,7 +205,7 @@ def quantize(
     chosen = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
     there = names_in(places)
     ranked = partial(export, model, targets=(INT8,), places=there, **passed)
-    return first_that_holds(ranked, INT8, chosen, there, fresh)
+    return search_until_verified(ranked, INT8, chosen, there, fresh)
 
 
 def verify(

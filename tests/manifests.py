@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.manifest import ExportInfo, Manifest, Source
-from edgekit.artifact.result import RESULT, Result, Verdict, result_text
+from edgekit.artifact.result import RESULT, EvaluationResult, Result, result_text
 from edgekit.artifact.store import MANIFEST, describe_file, write_manifest
 
 EXPORT = ExportInfo(key="", source=Source(name="onnx", sha256="0" * 64), model_sha256="0" * 64)
@@ -16,7 +16,7 @@ def manifest(**facts: Any) -> Manifest:
     return Manifest.model_validate({**known, "export": EXPORT, **facts})
 
 
-def result(*places: Verdict, **facts: Any) -> Result:
+def result(*places: EvaluationResult, **facts: Any) -> Result:
     """A made-up artifact's result."""
     known = {"name": "small", "target": "onnx", "precision": "fp32", "size": 2_500_000}
     judged = {"artifact_sha256": "a", "reference_sha256": "r", "reference_device": "CPU"}

@@ -71,7 +71,7 @@ class Answers:
     """What a model said about n queries.
 
     Truth is [n, N], maps [n, 3, N], weights [n, 3], relevance [n, N]; kind and answer, [n], are as in
-    `Questions`; words is [n], the noun or group that is asked for, an index into `NAMES`, -1 where it is none.
+    `InputBatch`; words is [n], the noun or group that is asked for, an index into `NAMES`, -1 where it is none.
     """
 
     truth: Array

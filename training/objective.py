@@ -12,7 +12,7 @@ from edgekit_arrcoc.model import ArrCoc
 from edgekit_arrcoc.queries import NOUNS
 from training.fake_quant import Coarse
 from training.objects import Frame
-from training.questions import OUTLINE_FULL, Questions
+from training.questions import OUTLINE_FULL, InputBatch
 from training.scenes import ATTRIBUTES, CELL, Scenes
 
 AUXILIARY = {
@@ -119,7 +119,7 @@ class Window:
         return grid[..., self.top : self.top + self.rows, self.left : self.left + self.columns].flatten(-2)
 
 
-def crop(scenes: Scenes, questions: Questions, table: Tensor, window: Window, frame: Frame | None = None) -> Batch:
+def crop(scenes: Scenes, questions: InputBatch, table: Tensor, window: Window, frame: Frame | None = None) -> Batch:
     """What a window shows of B scenes (of 224 x 224 by default) and their questions; table is [concepts, 768]."""
     outline = window.patches(scenes.outline, frame).float() / OUTLINE_FULL
     return Batch(

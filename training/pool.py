@@ -9,7 +9,7 @@ from torch import Tensor
 
 from training import flat, naming
 from training.objects import Frame
-from training.questions import ABSENT, HARD, Posed, Questions, answered, pose
+from training.questions import ABSENT, HARD, InputBatch, Posed, answered, pose
 from training.scenes import EMPTY, Scenes, render
 from training.sprites import Sprites
 
@@ -74,7 +74,7 @@ class Pool:
         for mine, new in zip(self._fields, fresh, strict=True):
             mine[place * self._chunk : (place + 1) * self._chunk] = new
 
-    def sample(self, count: int, queries: int, generator: torch.Generator) -> tuple[Scenes, Questions]:
+    def sample(self, count: int, queries: int, generator: torch.Generator) -> tuple[Scenes, InputBatch]:
         """So many scenes, drawn with replacement, and so many of the queries that are kept of each."""
         rows = torch.randint(self._chunks * self._chunk, (count,), generator=generator, device=self._device)
         which = torch.randint(POSED, (count, queries), generator=generator, device=self._device)

@@ -46,7 +46,7 @@ _COLOUR, _SHAPE = 1, 3
 
 
 @dataclass(frozen=True)
-class Questions:
+class InputBatch:
     """Q queries about each of B scenes.
 
     Attributes:
@@ -72,9 +72,9 @@ class Posed:
     """Q queries about each of B scenes, without their truth.
 
     Attributes:
-        kind: As in `Questions`.
-        answer: As in `Questions`.
-        concepts: As in `Questions`.
+        kind: As in `InputBatch`.
+        answer: As in `InputBatch`.
+        concepts: As in `InputBatch`.
         fits: [B, Q, P] bool, the objects that answer; for outlines all of them.
     """
 
@@ -84,18 +84,18 @@ class Posed:
     fits: Tensor
 
 
-def ask(scenes: Scenes, seeds: Tensor, count: int, shares: tuple[int, int] = (ABSENT, HARD)) -> Questions:
+def ask(scenes: Scenes, seeds: Tensor, count: int, shares: tuple[int, int] = (ABSENT, HARD)) -> InputBatch:
     """Ask so many queries about each scene; arguments as for `pose`."""
     return answered(scenes, pose(scenes, seeds, count, shares))
 
 
-def answered(scenes: Scenes, posed: Posed) -> Questions:
+def answered(scenes: Scenes, posed: Posed) -> InputBatch:
     """Queries with the truth of their scenes."""
     # Sums of at most 256 are exact in float32, whatever the order; TF32 holds counts up to 256 exactly too.
     covered = torch.matmul(posed.fits.to(torch.float32), scenes.visible.to(torch.float32)) / CELL**2
     outline = (scenes.outline.to(torch.float32) / OUTLINE_FULL).clamp(max=1.0).unsqueeze(1)
     truth = torch.where((posed.kind == 2).unsqueeze(2), outline, covered)
-    return Questions(posed.kind, posed.answer, posed.concepts, truth)
+    return InputBatch(posed.kind, posed.answer, posed.concepts, truth)
 
 
 def pose(scenes: Scenes, seeds: Tensor, count: int, shares: tuple[int, int] = (ABSENT, HARD)) -> Posed:

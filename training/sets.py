@@ -164,7 +164,7 @@ def seed(sort: int, number: int) -> int:
     return EVALUATION + (sort << 20) + number
 
 
-def scene(sort: int, number: int, bank: Tensor) -> tuple[scenes.Scenes, questions.Questions, int]:
+def scene(sort: int, number: int, bank: Tensor) -> tuple[scenes.Scenes, questions.InputBatch, int]:
     """One scene, what is asked about it, and which of the queries is taken."""
     seeds = torch.tensor([seed(sort, number)])
     rendered = _render(SORTS[sort], seeds, bank, sprites.HELD_OUT)

@@ -155,7 +155,7 @@ class ExportInfo(_Record):
     self_quantized: bool = False
 
 
-class VerdictInfo(_Record):
+class VerdictSummary(_Record):
     """The verdict in one place (for example cpu, wasm, interpreter).
 
     Attributes:
@@ -208,7 +208,7 @@ class Manifest(_Record):
     notes: tuple[str, ...] = ()
     files: tuple[File, ...]
     bundle: BundleInfo = BundleInfo()
-    verdicts: tuple[VerdictInfo, ...] = ()
+    verdicts: tuple[VerdictSummary, ...] = ()
     results: tuple[File, ...] = ()
     content_sha256: str = ""
 

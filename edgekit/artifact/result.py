@@ -184,7 +184,7 @@ class Evidence(_Record):
         return f"asked: {', '.join(parts) or 'nothing'}{where}{against}{left_out}"
 
 
-class Verdict(_Record):
+class EvaluationResult(_Record):
     """What was found of one artifact in one place (cpu, wasm-fp32, interpreter, a phone).
 
     Attributes:
@@ -251,7 +251,7 @@ class Result(_Record):
     size: int = Field(ge=0)
     first_visit: int | None = Field(default=None, ge=0)
     host: dict[str, str] = {}
-    places: tuple[Verdict, ...] = Field(min_length=1)
+    places: tuple[EvaluationResult, ...] = Field(min_length=1)
 
     @property
     def status(self) -> Status:

@@ -30,7 +30,7 @@ NOT_MADE = ("failed", "skipped", "not installed")
 State = Literal["verified", "rejected", "not verified here", "failed", "skipped", "not installed", "over budget"]
 
 
-class AskedTarget(BaseModel):
+class TargetStatus(BaseModel):
     """What became of one target.
 
     Attributes:
@@ -66,7 +66,7 @@ class RunRecord(BaseModel):
     command: str = ""
     edgekit: str = ""
     began: str = ""
-    targets: dict[str, AskedTarget] = {}
+    targets: dict[str, TargetStatus] = {}
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -92,7 +92,7 @@ def earlier_run(folder: Path) -> RunRecord:
         return RunRecord()
 
 
-def write_run(folder: Path, record: RunRecord, targets: Mapping[str, AskedTarget]) -> None:
+def write_run(folder: Path, record: RunRecord, targets: Mapping[str, TargetStatus]) -> None:
     """Write a run's record, atomically; what earlier runs asked for stays in it, unless it was not installed then."""
     earlier = {name: one for name, one in earlier_run(folder).targets.items() if one.status != "not installed"}
     joined = {**earlier, **targets}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edgekit.artifact.manifest import File, Manifest, VerdictInfo
+from edgekit.artifact.manifest import File, Manifest, VerdictSummary
 from edgekit.artifact.result import RESULT, Result, parsed_result
 from edgekit.artifact.run_record import refuse_parts
 from edgekit.errors import ArtifactError, UsageError
@@ -102,7 +102,7 @@ def commit(folder: Path, manifest: Manifest) -> Manifest:
 
 def amend(
     folder: Path,
-    verdicts: Iterable[VerdictInfo],
+    verdicts: Iterable[VerdictSummary],
     results: Mapping[str, bytes] | None = None,
 ) -> Manifest:
     """Enter the verdicts in a finished artifact, with what they rest on, all at once.

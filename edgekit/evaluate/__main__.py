@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import HostError, NotVerifiedHere, RuntimeMissingError, out_of_memory
-from edgekit.evaluate.engine import Questions, Timing, evaluate, first_line, start_up
+from edgekit.evaluate.engine import InputBatch, Timing, evaluate, first_line, start_up
 from edgekit.evaluate.rows import Array
 
 PACK, RESULT, ARCHIVE = "pack.json", "result.json", "result.zip"
@@ -95,13 +95,13 @@ def _run(pack: dict[str, Any], place: str, target: str, out: Path) -> dict[str, 
     return {**record, "start_up": started}
 
 
-def _questions(batch: dict[str, Any]) -> Questions:
+def _questions(batch: dict[str, Any]) -> InputBatch:
     def runs() -> Iterator[dict[str, Array]]:
         with np.load(HOME / "questions" / f"{batch['name']}.npz", allow_pickle=False) as stored:
             for run in range(batch["runs"]):
                 yield {name: stored[f"{run}/{name}"] for name in batch["inputs"]}
 
-    return Questions(batch["name"], runs, batch["rows_a_run"], batch["repeated"])
+    return InputBatch(batch["name"], runs, batch["rows_a_run"], batch["repeated"])
 
 
 def _say_nothing(done: float, text: str) -> None:

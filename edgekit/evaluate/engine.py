@@ -30,7 +30,7 @@ TELL_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Questions:
+class InputBatch:
     """Inputs that belong together.
 
     Attributes:
@@ -94,7 +94,7 @@ class Recorded:
 
 def evaluate(
     runtime: Runtime,
-    questions: Sequence[Questions],
+    questions: Sequence[InputBatch],
     axes: Axes,
     timing: Timing | None,
     progress: Callable[[float, str], None],
@@ -212,13 +212,13 @@ def peak_memory() -> int | None:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def _side_by_side(runtime: Runtime, questions: Sequence[Questions]) -> Callable[[Questions], list[dict[str, Array]]]:
+def _side_by_side(runtime: Runtime, questions: Sequence[InputBatch]) -> Callable[[InputBatch], list[dict[str, Array]]]:
     """How the answers to a batch are had: the next ones of those that come side by side, or one after the other."""
     if not isinstance(runtime, SideBySide):
         return lambda asked: [runtime.run(inputs) for inputs in asked.runs()]
     stream = runtime.answers(inputs for asked in questions for inputs in asked.runs())
 
-    def next_ones(asked: Questions) -> list[dict[str, Array]]:
+    def next_ones(asked: InputBatch) -> list[dict[str, Array]]:
         answers = [next(stream) for _ in asked.runs()]
         for answer in answers:
             if isinstance(answer, Exception):
@@ -228,7 +228,7 @@ def _side_by_side(runtime: Runtime, questions: Sequence[Questions]) -> Callable[
     return next_ones
 
 
-def _ask_again(runtime: Runtime, questions: Sequence[Questions], recorded: Recorded) -> None:
+def _ask_again(runtime: Runtime, questions: Sequence[InputBatch], recorded: Recorded) -> None:
     """Ask the first rows of every batch again, from the last to the first, until one fails."""
     asked = [
         (batch.name, number, inputs)
@@ -314,7 +314,7 @@ def _every(seconds: float, tell: Callable[[int], None]) -> Callable[[], None]:
     return counted
 
 
-def _first_row(questions: Sequence[Questions]) -> str:
+def _first_row(questions: Sequence[InputBatch]) -> str:
     """The batch whose first row is timed, where it is a single row; else empty."""
     asked = next((q for q in questions if q.name == EVALUATION), questions[0])
     return asked.name if asked.repeated else ""

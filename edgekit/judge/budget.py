@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact
-from edgekit.artifact.result import CANDIDATE, Ratio, Result, Verdict
+from edgekit.artifact.result import CANDIDATE, EvaluationResult, Ratio, Result
 from edgekit.errors import UsageError, did_you_mean
 from edgekit.evaluate.timing import Latency
 from edgekit.model.spec import Array
@@ -108,7 +108,7 @@ def over_budget(budgets: Sequence[Budget], names: Collection[str], result: Resul
     )
 
 
-def _held(budget: Budget, place: Verdict, result: Result) -> Iterator[Fact]:
+def _held(budget: Budget, place: EvaluationResult, result: Result) -> Iterator[Fact]:
     value = _value(budget.name, place, result)
     details: dict[str, str | int | float] = {"name": budget.name, "allowed": budget.told}
     if value is None:
@@ -121,7 +121,7 @@ def _held(budget: Budget, place: Verdict, result: Result) -> Iterator[Fact]:
         yield Fact(code=Code.OVER_BUDGET, value=value, limit=budget.limit, details=details)
 
 
-def _value(name: str, place: Verdict, result: Result) -> float | None:
+def _value(name: str, place: EvaluationResult, result: Result) -> float | None:
     if name == "size":
         return float(result.size)
     if name == "visit":

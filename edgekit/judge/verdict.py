@@ -28,7 +28,7 @@ import numpy as np
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.metric import metric_info, plain
-from edgekit.artifact.result import Measure, Status, Verdict
+from edgekit.artifact.result import EvaluationResult, Measure, Status
 from edgekit.judge.deviation import channel_deviations
 from edgekit.judge.limits import STRESS, TASK_DROP, TASK_DROP_WORST, Kind, Limit, Tolerance, kind_of
 from edgekit.judge.metrics import Comparison, RowValues
@@ -67,14 +67,14 @@ _ROUNDING = {
 """What a note says of a difference within the limit on scores."""
 
 
-def not_verified(reason: Fact) -> Verdict:
+def not_verified(reason: Fact) -> EvaluationResult:
     """The verdict where this host lacks what it takes; the reason says what is missing."""
-    return Verdict(status="not verified here", reasons=(reason,))
+    return EvaluationResult(status="not verified here", reasons=(reason,))
 
 
-def failed(reason: Fact) -> Verdict:
+def failed(reason: Fact) -> EvaluationResult:
     """The verdict where a runtime refuses an artifact, or dies of it."""
-    return Verdict(status="rejected", reasons=(reason,))
+    return EvaluationResult(status="rejected", reasons=(reason,))
 
 
 def judge(
@@ -86,7 +86,7 @@ def judge(
     grid: Sequence[tuple[Mapping[str, int], Comparison]] = (),
     more: Mapping[str, Sequence[Comparison]] | None = None,
     metric_name: str = "task metric",
-) -> Verdict:
+) -> EvaluationResult:
     """Judge one artifact in one place.
 
     Args:
@@ -131,7 +131,7 @@ def judge(
         status = "not verified here"
         reasons = reasons or tuple(missing)
     notes = tuple(_notes(tolerance, checks, evaluation))
-    return Verdict(status=status, reasons=reasons, notes=notes, measures=tuple(checks), proof=proved)
+    return EvaluationResult(status=status, reasons=reasons, notes=notes, measures=tuple(checks), proof=proved)
 
 
 def _kind(t: Tolerance, batch: str, comparison: Comparison) -> Kind:

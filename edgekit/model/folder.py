@@ -20,7 +20,7 @@ from edgekit.model.program import Capture, holds_program, read_captured, write_c
 from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, declaration, model_files, read_config
 from edgekit.model.sources import checkpoint, factory, restore, runs_no_code
 from edgekit.model.spec import ModelSpec
-from edgekit.model.words import from_record
+from edgekit.model.overrides import from_record
 from edgekit.storage.door import SEAL, sealed
 from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging, write_text
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import torch
 
-    from edgekit.model.words import Words
+    from edgekit.model.overrides import SpecOverrides
 
 Array = npt.NDArray[Any]
 """A NumPy array of any dtype; shapes are given in docstrings."""
@@ -246,7 +246,7 @@ class ModelSpec:
         trained_on: What the weights were trained on, as a noun phrase for people ("drawn shapes on photographs"); the
             page of a bundle says it where the model finds nothing.
         notes: What a user of its artifacts should know; it stands in their manifests.
-        words: What a user said of a factory's model on top (`edgekit.model.words.Words`); edgekit sets it.
+        words: What a user said of a factory's model on top (`edgekit.model.overrides.SpecOverrides`); edgekit sets it.
         brought: Which of "evaluation" and "calibration" were given beside a factory, which does not know them;
             edgekit sets it.
     """
@@ -268,7 +268,7 @@ class ModelSpec:
     description: str = ""
     trained_on: str = ""
     notes: tuple[str, ...] = ()
-    words: Words | None = None
+    words: SpecOverrides | None = None
     brought: frozenset[str] = frozenset()
 
     @property

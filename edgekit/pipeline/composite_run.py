@@ -21,7 +21,7 @@ import numpy as np
 from edgekit import doors, registry
 from edgekit.artifact.fact import EVALUATION, Code, fact
 from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
-from edgekit.artifact.result import Evidence, Result, Verdict
+from edgekit.artifact.result import EvaluationResult, Evidence, Result
 from edgekit.artifact.run_record import (
     HUB,
     PARTS,
@@ -45,7 +45,7 @@ from edgekit.model.parts import Part, Parts, Session
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec, Output
-from edgekit.model.words import NOTHING, Words, words_of
+from edgekit.model.overrides import NOTHING, SpecOverrides, words_of
 from edgekit.pipeline.loaded import LoadedArtifact, checked_arrays, load
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory
@@ -177,7 +177,7 @@ def _earlier(root: Path) -> PartsRecord | None:
     return None
 
 
-def _holds(root: Path, one: WholeRecord, found: Driven) -> bool:
+def _holds(root: Path, one: WholeRecord, found: CompositeRun) -> bool:
     """Whether what was found of a target's artifacts is still of these, of these parts and by these answers."""
     try:
         there = {part: read_artifact(root / part / one.target).sha256 for part in one.artifacts}
@@ -187,7 +187,7 @@ def _holds(root: Path, one: WholeRecord, found: Driven) -> bool:
     return alike and one.result is not None and one.result.reference_sha256 == _digest(found.answers)
 
 
-def _holds_with(parts: Parts, found: Driven, root: Path, target: str, others: Mapping[str, Session]) -> bool:
+def _holds_with(parts: Parts, found: CompositeRun, root: Path, target: str, others: Mapping[str, Session]) -> bool:
     """Whether the whole holds in a target's artifacts with other sessions for some parts."""
     folders = {part: root / part / target for part in parts.parts if part not in others}
     with contextlib.ExitStack() as stack:
@@ -199,7 +199,7 @@ def _holds_with(parts: Parts, found: Driven, root: Path, target: str, others: Ma
 
 
 def _outcome(
-    parts: Parts, found: Driven, builds: Mapping[str, Build], name: str, target: Target, root: Path
+    parts: Parts, found: CompositeRun, builds: Mapping[str, Build], name: str, target: Target, root: Path
 ) -> TargetOutcome:
     """What became of the whole in one target's artifacts."""
     each = {part: build[name] for part, build in builds.items()}
@@ -235,7 +235,7 @@ def _bundle(each: Mapping[str, TargetOutcome]) -> str:
     return next(iter(each.values())).part_of
 
 
-def _judged(parts: Parts, found: Driven, each: Mapping[str, TargetOutcome], place: Place) -> Verdict:
+def _judged(parts: Parts, found: CompositeRun, each: Mapping[str, TargetOutcome], place: Place) -> EvaluationResult:
     """Drive the whole with a target's artifacts in one place, and compare what it answers."""
     for part, outcome in each.items():
         if not any(one.place == place.name and one.status == "verified" for one in outcome.places):
@@ -286,7 +286,7 @@ def _opened(each: Mapping[str, TargetOutcome], place: Place) -> Iterator[dict[st
         }
 
 
-def _compared(found: Driven, answers: Sequence[Answer]) -> list[Comparison]:
+def _compared(found: CompositeRun, answers: Sequence[Answer]) -> list[Comparison]:
     """Answers beside those of the modules, in groups of a shape; one of another shape alone."""
     names = [f"input {number}" for number in range(len(answers))]
     groups: dict[object, list[int]] = {}
@@ -321,7 +321,7 @@ def _digest(answers: Sequence[Answer]) -> str:
     return digest_text("\n".join(f"{name} {array.tolist()}" for one in answers for name, array in one.items()))
 
 
-def _record(parts: Parts, found: Driven, factory: str, targets: Mapping[str, WholeRecord]) -> PartsRecord:
+def _record(parts: Parts, found: CompositeRun, factory: str, targets: Mapping[str, WholeRecord]) -> PartsRecord:
     """parts.json: the driver, its parts, and of each target the artifacts' hashes and what was found of the whole."""
     return PartsRecord(
         name=parts.name,
@@ -334,7 +334,7 @@ def _record(parts: Parts, found: Driven, factory: str, targets: Mapping[str, Who
     )
 
 
-def _code(parts: Parts, found: Driven, factory: str) -> str:
+def _code(parts: Parts, found: CompositeRun, factory: str) -> str:
     """Hash of the code behind the parts, the driver and what makes them."""
     names = {parts.driver.__module__, *([factory.partition(":")[0]] if factory else [])}
     return code_digest(names.union(*map(code_of, found.specs.values())))
@@ -363,7 +363,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 @dataclass(frozen=True)
-class Driven:
+class CompositeRun:
     """What came of driving a model with its modules.
 
     Attributes:
@@ -395,7 +395,7 @@ class Sessions(dict[str, Session]):
         )
 
 
-def driven(parts: Parts) -> Driven:
+def driven(parts: Parts) -> CompositeRun:
     """Run a model's driver with its modules.
 
     Raises:
@@ -423,7 +423,7 @@ def driven(parts: Parts) -> Driven:
         answered(parts, sessions, given)
     specs = {name: _with_sets(session, judged[name], parts) for name, session in sessions.items()}
     device = next(iter(sessions.values())).device
-    return Driven(specs, counts, _outputs(parts, answers), tuple(answers), device)
+    return CompositeRun(specs, counts, _outputs(parts, answers), tuple(answers), device)
 
 
 def answered(parts: Parts, sessions: Mapping[str, Session], given: Any) -> dict[str, Array]:
@@ -527,7 +527,7 @@ class Recording:
         return self._runtime.device if self._runtime is not None else ""
 
     @property
-    def words(self) -> Words:
+    def words(self) -> SpecOverrides:
         """What its user said of it."""
         part = self.part
         return words_of(part.axes, part.inputs, part.outputs) if isinstance(part, Part) else NOTHING
@@ -669,7 +669,7 @@ def _with_sets(session: Recording, judged: Sequence[Call], parts: Parts) -> Mode
     return replace(spec, evaluation=lambda: judge, calibration=sets.calibration, notes=notes)
 
 
-def _ranged(spec: ModelSpec, calls: Sequence[Row], words: Words) -> ModelSpec:
+def _ranged(spec: ModelSpec, calls: Sequence[Row], words: SpecOverrides) -> ModelSpec:
     """A part whose inputs go as far as what the driver gives them, where nobody says another range."""
 
     def of(i: Input) -> Input:

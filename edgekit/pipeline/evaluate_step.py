@@ -11,8 +11,8 @@ import numpy as np
 
 from edgekit import registry
 from edgekit.artifact.fact import EVALUATION, Code, fact
-from edgekit.artifact.manifest import Manifest, VerdictInfo
-from edgekit.artifact.result import RESULT, Result, Verdict, result_text
+from edgekit.artifact.manifest import Manifest, VerdictSummary
+from edgekit.artifact.result import RESULT, EvaluationResult, Result, result_text
 from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, amend, read_file, result_of
 from edgekit.errors import ArtifactError, DependencyError, EdgekitError, HostError, NotVerifiedHere
@@ -39,7 +39,7 @@ NOT_HERE = (NotVerifiedHere, *CHANGING)
 
 
 @dataclass(frozen=True)
-class Finding:
+class EvaluationOutcome:
     """A verdict, and the arrays that reports draw.
 
     Attributes:
@@ -50,7 +50,7 @@ class Finding:
         variant_target: The target of the variant that was judged; empty where the artifact is no bundle.
     """
 
-    verdict: Verdict
+    verdict: EvaluationResult
     scores: Mapping[str, Array] = field(default_factory=dict)
     errors: Mapping[str, Array] = field(default_factory=dict)
     variant_target: str = ""
@@ -63,7 +63,7 @@ def evaluate(context: RunContext, name: str, made: Manifest) -> Result:
     )
 
 
-def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Place) -> Finding:
+def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Place) -> EvaluationOutcome:
     """Run an artifact in one place and judge it there."""
     places = context.targets[name].places
 
@@ -108,7 +108,7 @@ def answers_in(folder: Path) -> dict[str, Array]:
 
 def finding_of(
     context: RunContext, made: Manifest, place: Place, answers: Mapping[str, Array], measured: Measured
-) -> Finding:
+) -> EvaluationOutcome:
     """Judge what an artifact answered in a place, wherever that is."""
     judgement = judged(context.spec, context.recorded, made, place, answers, measured)
     named = {o.name for o in context.spec.outputs if o.role == "scores"}
@@ -116,35 +116,35 @@ def finding_of(
     scores = {n: a for n, a in asked.items() if n in named}
     outputs = {o.name for o in context.spec.outputs}  # without the sketches of large ones
     errors = {} if named else _errors(context.recorded, {n: a for n, a in asked.items() if n in outputs})
-    return Finding(judgement, scores, errors, variant_target(made, place))
+    return EvaluationOutcome(judgement, scores, errors, variant_target(made, place))
 
 
-def missing_runtime(place: Place, why: str | EdgekitError) -> Finding:
+def missing_runtime(place: Place, why: str | EdgekitError) -> EvaluationOutcome:
     """What is found where an artifact cannot be run: no verdict, and what is missing."""
     code = Code.HOST_LIMIT if isinstance(why, CHANGING) else Code.RUNTIME_MISSING
     return _without_answers(place, verdict.not_verified(fact(code, text=str(why))))
 
 
-def failed_runtime(place: Place, why: str) -> Finding:
+def failed_runtime(place: Place, why: str) -> EvaluationOutcome:
     """What is found where a runtime refuses an artifact, or dies of it."""
     return _without_answers(place, verdict.failed(fact(Code.RUNTIME_FAILED, text=why)))
 
 
-def _of_error(place: Place, error: EdgekitError, made_by: str) -> Finding:
+def _of_error(place: Place, error: EdgekitError, made_by: str) -> EvaluationOutcome:
     finding = missing_runtime(place, error) if isinstance(error, NOT_HERE) else failed_runtime(place, str(error))
     return replace(finding, variant_target=made_by)
 
 
-def _without_answers(place: Place, status: Verdict) -> Finding:
-    return Finding(status.model_copy(update={"place": place.name, "variant": place.variant}))
+def _without_answers(place: Place, status: EvaluationResult) -> EvaluationOutcome:
+    return EvaluationOutcome(status.model_copy(update={"place": place.name, "variant": place.variant}))
 
 
-def variant_target(made: Manifest, place: Place | Verdict) -> str:
+def variant_target(made: Manifest, place: Place | EvaluationResult) -> str:
     """The target of the variant that runs, or ran, in a place; empty where the artifact is no bundle."""
     return next((v.target for v in made.bundle.variants if v.name == place.variant), "")
 
 
-def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[Finding]) -> Result:
+def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
     """Write down what was found, all at once: result.json, the score maps and the manifest's verdicts."""
     folder = context.folder(name)
     found = record_of(context, name, made, findings)
@@ -152,7 +152,7 @@ def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[
     return found
 
 
-def record_of(context: RunContext, name: str, made: Manifest, findings: Sequence[Finding]) -> Result:
+def record_of(context: RunContext, name: str, made: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
     """What was found, as a record."""
     return Result(
         name=context.spec.name,
@@ -169,13 +169,13 @@ def record_of(context: RunContext, name: str, made: Manifest, findings: Sequence
     )
 
 
-def _first_visit(made: Manifest, findings: Sequence[Finding]) -> int | None:
+def _first_visit(made: Manifest, findings: Sequence[EvaluationOutcome]) -> int | None:
     if not made.bundle.variants:
         return None
     return made.model_copy(update={"verdicts": tuple(_info(made, finding) for finding in findings)}).first_visit
 
 
-def files_of(found: Result, findings: Sequence[Finding]) -> dict[str, bytes]:
+def files_of(found: Result, findings: Sequence[EvaluationOutcome]) -> dict[str, bytes]:
     """result.json, the score maps, and the errors of models without scores, by name."""
     files = {RESULT: result_text(found).encode()}
     for finding in findings:
@@ -195,12 +195,12 @@ def previous(context: RunContext, name: str, made: Manifest) -> Result | None:
     return found if then == (made.sha256, context.recorded.sha256, _code(context.targets[name], made)) else None
 
 
-def settled(context: RunContext, name: str, made: Manifest, found: Result) -> list[Finding]:
+def settled(context: RunContext, name: str, made: Manifest, found: Result) -> list[EvaluationOutcome]:
     """What an earlier run found, but where this host lacked what it may have now."""
     if made.bundle.left_out:  # the result does not say which variant was left out
         return []
     return [
-        Finding(
+        EvaluationOutcome(
             place,
             _read_arrays(context, name, made, "scores", place),
             _read_arrays(context, name, made, "errors", place),
@@ -216,16 +216,16 @@ def unchanged(found: Result) -> bool:
     return not any(map(_lacked, found.places))
 
 
-def _lacked(place: Verdict) -> bool:
+def _lacked(place: EvaluationResult) -> bool:
     return any(reason.code is Code.HOST_LIMIT for reason in place.reasons)
 
 
-def _info(made: Manifest, finding: Finding) -> VerdictInfo:
+def _info(made: Manifest, finding: EvaluationOutcome) -> VerdictSummary:
     """The manifest's verdict: what is not in a bundle does not make the bundle a rejected one."""
     place, reason = finding.verdict, "; ".join(str(reason) for reason in finding.verdict.reasons)
     if finding.variant_target in made.bundle.left_out:
-        return VerdictInfo(place=place.place, status="not verified here", reason=f"rejected and left out: {reason}")
-    return VerdictInfo(
+        return VerdictSummary(place=place.place, status="not verified here", reason=f"rejected and left out: {reason}")
+    return VerdictSummary(
         place=place.place, status=place.status, reason=reason, evidence=place.evidence, proof=place.proof
     )
 
@@ -262,7 +262,7 @@ def _errors(recorded: Reference, asked: Mapping[str, Array]) -> dict[str, Array]
     return found
 
 
-def _arrays(kind: str, place: Verdict, arrays: Mapping[str, Array]) -> dict[str, bytes]:
+def _arrays(kind: str, place: EvaluationResult, arrays: Mapping[str, Array]) -> dict[str, bytes]:
     """The file of a kind of arrays of one place; none where there are no arrays."""
     from safetensors.numpy import save
 
@@ -272,7 +272,9 @@ def _arrays(kind: str, place: Verdict, arrays: Mapping[str, Array]) -> dict[str,
     return {f"{kind}-{place.place}.safetensors": data}
 
 
-def _read_arrays(context: RunContext, name: str, made: Manifest, kind: str, place: Verdict) -> dict[str, Array]:
+def _read_arrays(
+    context: RunContext, name: str, made: Manifest, kind: str, place: EvaluationResult
+) -> dict[str, Array]:
     """What `_arrays` wrote; none where there is no such file."""
     from safetensors.numpy import load
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from edgekit import registry
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import Verdict
+from edgekit.artifact.result import EvaluationResult
 from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.artifact.store import read_artifact
 from edgekit.evaluate.engine import first_line
@@ -65,8 +65,8 @@ class FreshRequest(BaseModel):
 
 
 def judge_fresh_inputs(
-    context: RunContext, manifest: Manifest, place: Place, verdict: Verdict, fresh: FreshInputs
-) -> Verdict:
+    context: RunContext, manifest: Manifest, place: Place, verdict: EvaluationResult, fresh: FreshInputs
+) -> EvaluationResult:
     """Ask a verified artifact fresh inputs in one of its target's places; return the verdict on these too.
 
     Raises:
@@ -87,7 +87,9 @@ def judge_fresh_inputs(
     )
     limits = replace(context.limits, seconds=context.limits.seconds + fresh.seconds)
     arguments = {"request": request.model_dump(mode="json")}
-    found = Verdict.model_validate(process.call(ask_fresh_inputs, arguments, progress, limits, worker.RUN_MODULES))
+    found = EvaluationResult.model_validate(
+        process.call(ask_fresh_inputs, arguments, progress, limits, worker.RUN_MODULES)
+    )
     changes: dict[str, object] = {"notes": (*verdict.notes, *found.notes)}
     if found.status == "rejected":
         changes |= {"status": found.status, "reasons": found.reasons, "proof": ()}
@@ -95,7 +97,7 @@ def judge_fresh_inputs(
 
 
 def ask_fresh_inputs(request: Mapping[str, Any], progress: Progress) -> dict[str, object]:
-    """Ask an artifact and the model itself the same fresh inputs, as a `FreshRequest` says; return a `Verdict`."""
+    """Ask an artifact and the model itself the same fresh inputs, as a `FreshRequest` says; return its result."""
     asked = FreshRequest.model_validate(request)
     recorded, manifest = read_reference(asked.reference), read_artifact(asked.folder)
     target = registry.find(asked.target)

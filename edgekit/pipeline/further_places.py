@@ -27,7 +27,7 @@ from edgekit.model.spec import Array
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.evaluate_step import (
     NOT_HERE,
-    Finding,
+    EvaluationOutcome,
     answers_in,
     evaluate_in_place,
     failed_runtime,
@@ -173,7 +173,7 @@ def _here(
     return results
 
 
-def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images: int | None) -> Finding:
+def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images: int | None) -> EvaluationOutcome:
     if not place.runtime:
         own = context.targets[made.target].place(place.name)
         return evaluate_in_place(context, made.target, made, own if images is None else replace(own, sample=images))
@@ -258,12 +258,14 @@ def _kept(context: RunContext, made: Manifest, place: FurtherPlace, run: Answere
     return result
 
 
-def _keep(context: RunContext, made: Manifest, place: FurtherPlace, result: Result, finding: Finding) -> None:
+def _keep(context: RunContext, made: Manifest, place: FurtherPlace, result: Result, finding: EvaluationOutcome) -> None:
     folder = _home(context, made, place)
     write_imported(folder, files_of(result, [finding]))
 
 
-def _finding(context: RunContext, made: Manifest, place: FurtherPlace, run: Answered, images: int | None) -> Finding:
+def _finding(
+    context: RunContext, made: Manifest, place: FurtherPlace, run: Answered, images: int | None
+) -> EvaluationOutcome:
     where = _place(context, made, place, images)
     if run.run.missing:
         return missing_runtime(where, run.run.missing)
@@ -281,7 +283,7 @@ def _finding(context: RunContext, made: Manifest, place: FurtherPlace, run: Answ
 
 def _judged(
     context: RunContext, made: Manifest, where: Place, answers: Mapping[str, Array], measured: Measured
-) -> Finding:
+) -> EvaluationOutcome:
     """Judge answers; whoever asked chose how many, and what was left out stands in the evidence."""
     finding = finding_of(context, made, where, answers, measured)
     notes = tuple(note for note in finding.verdict.notes if note.code is not Code.SAMPLED)
@@ -329,7 +331,7 @@ def _hardware(device: str) -> str:
     return next((part for part in parts if part.startswith("NVIDIA")), parts[-1])
 
 
-def first_that_holds(
+def search_until_verified(
     export: Callable[..., Build],
     target: str,
     options: Mapping[str, object],

@@ -20,7 +20,7 @@ from edgekit.model.sources.factory import made, single
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.sources.onnx import file_of, require_ranges
 from edgekit.model.spec import Array, CalibrationSet, Evaluation, ModelSpec
-from edgekit.model.words import BATCH, NOTHING, Words, words_of
+from edgekit.model.overrides import BATCH, NOTHING, SpecOverrides, words_of
 from edgekit.pipeline.request import EvaluationData, ModelFacts
 from edgekit.reference import dataset
 from edgekit.reference.adopt import given_reference
@@ -175,7 +175,7 @@ def any_model(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS) -> 
     return spec if facts.weights is None else with_weights(single(spec), Path(facts.weights), facts.ema)
 
 
-def _declared(model: Any, example: Any, words: Words, task: str) -> ModelSpec | Parts:
+def _declared(model: Any, example: Any, words: SpecOverrides, task: str) -> ModelSpec | Parts:
     if isinstance(model, str | Path):
         _refuse_beside(example)
         return resolve(str(model), words, task)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import CANDIDATE, Evidence, Ratio, Timing, Verdict
+from edgekit.artifact.result import CANDIDATE, EvaluationResult, Evidence, Ratio, Timing
 from edgekit.evaluate import timing
 from edgekit.evaluate.engine import AGAIN, RUN
 from edgekit.evaluate.timing import Latency
@@ -57,7 +57,7 @@ def judged(
     place: Place,
     answers: Mapping[str, Array],
     measured: Measured,
-) -> Verdict:
+) -> EvaluationResult:
     """Compare what an artifact answered, judge it, and say what was asked and how long it took.
 
     Args:
@@ -116,7 +116,7 @@ def _compared_and_judged(
     place: Place,
     answers: Mapping[str, Array],
     measured: Measured,
-) -> Verdict:
+) -> EvaluationResult:
     real = evaluation_of(spec)
     tolerance = place.tolerance_of(made)
     images = sample_of(made, place)

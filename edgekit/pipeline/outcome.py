@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from edgekit.artifact.fact import EVALUATION, Fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import CANDIDATE, Measure, Result, Timing, Verdict
+from edgekit.artifact.result import CANDIDATE, EvaluationResult, Measure, Result, Timing
 from edgekit.artifact.run_record import PARTS
 from edgekit.errors import VerdictError
 from edgekit.judge.budget import Budget, over_budget, parse_budgets
@@ -73,7 +73,7 @@ class TargetRecord(_Record):
     notes: tuple[ToldFact, ...] = ()
     exporter_notes: tuple[str, ...] = ()
     latency_ms: dict[str, Timing] = {}
-    places: tuple[Verdict, ...] = ()
+    places: tuple[EvaluationResult, ...] = ()
 
 
 class BuildRecord(_Record):
@@ -174,7 +174,7 @@ class TargetOutcome:
         return f"{self.status} ({beside})" if beside and self.status == "verified" else self.status
 
     @property
-    def places(self) -> tuple[Verdict, ...]:
+    def places(self) -> tuple[EvaluationResult, ...]:
         """What was found in each place."""
         return self.result.places if self.result is not None else ()
 
@@ -246,7 +246,7 @@ class TargetOutcome:
         )
 
 
-def _brief(place: Verdict) -> Verdict:
+def _brief(place: EvaluationResult) -> EvaluationResult:
     limited = tuple(m for m in place.measures if m.batch == EVALUATION and m.limit is not None)
     return place.model_copy(update={"measures": limited, "reasons": (), "notes": ()})
 

@@ -11,7 +11,7 @@ from typing import Any
 from edgekit.artifact.option import as_text
 from edgekit.errors import UsageError, suggestion
 from edgekit.model.spec import CalibrationSet, Evaluation
-from edgekit.model.words import Given
+from edgekit.model.overrides import Given
 
 Calibration = CalibrationSet | str | Path
 
@@ -21,7 +21,7 @@ class ModelFacts:
     """What the user says of a model beside naming it.
 
     Attributes:
-        axes: Which dimensions vary, by input, in the words of `edgekit.model.words`:
+        axes: Which dimensions vary, by input, in the words of `edgekit.model.overrides`:
             `{"ids": "0=batch,1=length:1..512"}`, `{"ids": {0: "batch", 1: ("length", Axis(128, 1, 512))}}` or
             `["ids:0=batch,1=length:1..512"]`. None lets the first dimension of each input be the batch. For a module,
             a program, an ONNX file and a factory's model.

@@ -34,7 +34,7 @@ from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import further_places, run_log
 from edgekit.pipeline.context import FreshInputs, Listener, RunContext, read_durations, write_duration
 from edgekit.pipeline.evaluate_step import (
-    Finding,
+    EvaluationOutcome,
     conclude,
     evaluate,
     evaluate_in_place,
@@ -322,7 +322,9 @@ def made_and_evaluated(
     return made, conclude(context, name, made, findings), False
 
 
-def _found(context: RunContext, name: str, made: Manifest, before: Sequence[Finding]) -> list[Finding]:
+def _found(
+    context: RunContext, name: str, made: Manifest, before: Sequence[EvaluationOutcome]
+) -> list[EvaluationOutcome]:
     """Judge where its variants run; what was found before counts where the same variant is still there, or none is."""
     findings = []
     for place in context.targets[name].places:
@@ -346,7 +348,7 @@ def _found(context: RunContext, name: str, made: Manifest, before: Sequence[Find
     return findings
 
 
-def _rejected(made: Manifest, findings: Sequence[Finding]) -> list[str]:
+def _rejected(made: Manifest, findings: Sequence[EvaluationOutcome]) -> list[str]:
     """The targets of variants that were rejected and that the bundle can do without: all but the first."""
     spare = {variant.target for variant in made.bundle.variants[1:]}
     return sorted({f.variant_target for f in findings if f.verdict.status == "rejected"} & spare)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edgekit import registry
-from edgekit.artifact.run_record import AskedTarget, RunRecord, earlier_run, write_run
+from edgekit.artifact.run_record import RunRecord, TargetStatus, earlier_run, write_run
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import DISTRIBUTION, ArtifactError
 from edgekit.pipeline.outcome import TargetOutcome
@@ -27,18 +27,18 @@ def ended(root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left
     tried = earlier_run(root).targets
     found = {o.target: _asked(o, tried.get(o.target), record.began) for o in outcomes}
     new = {name: why for name, why in left_out.items() if name not in tried or tried[name].status == "not installed"}
-    missing = {n: AskedTarget(status="not installed", error=why, began=record.began) for n, why in new.items()}
+    missing = {n: TargetStatus(status="not installed", error=why, began=record.began) for n, why in new.items()}
     write_run(root, record, {**missing, **found})
 
 
-def _asked(outcome: TargetOutcome, before: AskedTarget | None, began: str) -> AskedTarget:
+def _asked(outcome: TargetOutcome, before: TargetStatus | None, began: str) -> TargetStatus:
     judged = {place.place for place in outcome.places}
     over = {place: facts for place, facts in before.over.items() if place not in judged} if before else {}
     for placed in outcome.over:
         over[placed.place] = (*over.get(placed.place, ()), placed.fact)
     named = before is not None and not before.part_of and before.status != "not installed"
     part_of = "" if named else outcome.part_of  # what an earlier run named stays asked for
-    return AskedTarget.model_validate(
+    return TargetStatus.model_validate(
         {"status": outcome.status, "error": outcome.error, "over": over, "part_of": part_of, "began": began}
     )
 

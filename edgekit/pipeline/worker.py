@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from edgekit import doors, registry
 from edgekit.artifact.store import read_artifact
 from edgekit.evaluate import timing
-from edgekit.evaluate.engine import Questions, Timing, evaluate, start_up
+from edgekit.evaluate.engine import InputBatch, Timing, evaluate, start_up
 from edgekit.hosts import process
 from edgekit.hosts.catalogue import further_place, is_indexed
 from edgekit.model.folder import load_model
@@ -135,7 +135,7 @@ def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict
     timed = further.timed if further is not None else registry.find(asked.target).place(asked.place).timed
     taken = further.taken(manifest) if further is not None else manifest
     batches = applicable_batches(recorded.batches, taken, asked.images)
-    questions = [Questions(b.name, b.rows, b.rows_a_run, repeats(b, timed, asked.images)) for b in batches]
+    questions = [InputBatch(b.name, b.rows, b.rows_a_run, repeats(b, timed, asked.images)) for b in batches]
     how = Timing(timed_seconds(), lambda: _baselines(asked)) if timed and timed_seconds() > 0 else None
     with closing(_opened(asked)) as runtime:
         answers, record = evaluate(runtime, questions, recorded.info.row_axes, how, progress)

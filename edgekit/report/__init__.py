@@ -11,7 +11,7 @@ from pathlib import Path
 from edgekit.errors import UsageError
 from edgekit.report import page, text
 from edgekit.report.rows import read_study
-from edgekit.report.study import Study
+from edgekit.report.study import BuildReport
 from edgekit.storage.files import write_text, write_together
 from edgekit.storage.host_errors import as_sentences
 
@@ -19,7 +19,7 @@ __all__ = ["write_junit", "write_report"]
 
 
 @as_sentences()
-def write_report(folder: Path) -> Study:
+def write_report(folder: Path) -> BuildReport:
     """Write report.html, .json, .md and .csv of a build into its folder; all four are always of one report.
 
     Raises:
@@ -31,7 +31,7 @@ def write_report(folder: Path) -> Study:
     return study
 
 
-def write_junit(study: Study, path: Path) -> None:
+def write_junit(study: BuildReport, path: Path) -> None:
     """Write a study as JUnit XML, atomically; folders above it are made.
 
     Raises:

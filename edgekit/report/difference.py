@@ -14,7 +14,7 @@ from edgekit.errors import EdgekitError
 from edgekit.reference.info import OUTPUTS, ReferenceInfo
 from edgekit.report.change import SUBJECTS, Allowed, Change, Side, changes
 from edgekit.report.rows import read_study
-from edgekit.report.study import STATUSES, Study
+from edgekit.report.study import STATUSES, BuildReport
 from edgekit.report.text import escaped
 
 SCHEMA_VERSION = 1
@@ -112,7 +112,7 @@ def _damages(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]
             yield Change(part, "verdict", now == WHOLE, "", was, now)
 
 
-def _damage(folder: Path, study: Study) -> dict[str, str]:
+def _damage(folder: Path, study: BuildReport) -> dict[str, str]:
     """What is wrong with the parts of a build that its artifacts rest on, a sentence each."""
     from edgekit.model.records import read_config, require_whole
 
@@ -126,7 +126,7 @@ def _damage(folder: Path, study: Study) -> dict[str, str]:
     return found
 
 
-def _changes(old: Study, new: Study, allowed: Allowed) -> Iterator[Change]:
+def _changes(old: BuildReport, new: BuildReport, allowed: Allowed) -> Iterator[Change]:
     yield from _model(old.reference, new.reference)
     was, now = _sides(old), _sides(new)
     for label, side in was.items():
@@ -161,12 +161,12 @@ def _model(old: ReferenceInfo, new: ReferenceInfo) -> Iterator[Change]:
         yield Change("the model itself", "accuracy", moved > 0, before.metric, *words, extent=abs(moved) / MODEL_DROP)
 
 
-def _sides(study: Study) -> Mapping[str, Side]:
+def _sides(study: BuildReport) -> Mapping[str, Side]:
     recorded = study.recorded()
     return {row.label: Side(row, study.reference, recorded) for row in study.rows}
 
 
-def _notes(old: Study, new: Study) -> Iterator[str]:
+def _notes(old: BuildReport, new: BuildReport) -> Iterator[str]:
     if old.reference.weights_sha256 != new.reference.weights_sha256:
         yield "the weights differ: each build is compared with what its own model answered"
     if old.reference.device != new.reference.device:

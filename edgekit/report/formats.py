@@ -6,7 +6,7 @@ import math
 import textwrap
 
 from edgekit.artifact.metric import metric_info, plain, share
-from edgekit.artifact.result import CANDIDATE, Measure, Ratio, Timing, Verdict
+from edgekit.artifact.result import CANDIDATE, EvaluationResult, Measure, Ratio, Timing
 from edgekit.report.study import ReportRow
 
 NONE = "–"
@@ -121,7 +121,7 @@ def speed(ratio: Ratio) -> str:
     return TOO_NOISY if ratio.noisy else times(ratio.value)
 
 
-def beside_baseline(verdict: Verdict) -> str:
+def beside_baseline(verdict: EvaluationResult) -> str:
     """How fast an artifact is beside what ran in turn with it; its own median where nothing did."""
     if verdict.ratios:
         first = verdict.ratios[0]

@@ -24,7 +24,7 @@ from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
 from edgekit.report import formats, plots
 from edgekit.report.recommendation import decisive, recommend, share_of_limit
-from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
+from edgekit.report.study import STATUSES, BuildReport, ReportedArtifact, ReportRow
 from edgekit.storage.door import visible
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Limit(NamedTuple):
     widened: bool
 
 
-def render(study: Study) -> str:
+def render(study: BuildReport) -> str:
     """The page."""
     return environment().get_template("page.html").render(context(study))
 
@@ -87,7 +87,7 @@ def environment() -> Environment:
     return jinja
 
 
-def context(study: Study) -> dict[str, Any]:
+def context(study: BuildReport) -> dict[str, Any]:
     """What the template shows."""
     recorded = study.recorded()
     cards = picture_cards(study, recorded)
@@ -119,7 +119,7 @@ def terms(rows: Iterable[ReportRow]) -> list[tuple[str, str]]:
     return [(name, info.meaning) for name in names if (info := metric_info(name)).meaning != name]
 
 
-def lead(study: Study) -> str:
+def lead(study: BuildReport) -> str:
     """What came out, in a sentence."""
     rows = len(study.rows)
     summary = f"{study.count('verified')} of {rows} {'verdict is' if rows == 1 else 'verdicts are'} verified"
@@ -249,7 +249,7 @@ class Card:
     metric: str
 
 
-def picture_cards(study: Study, recorded: Mapping[str, Array]) -> tuple[Card, ...]:
+def picture_cards(study: BuildReport, recorded: Mapping[str, Array]) -> tuple[Card, ...]:
     """Choose the images and draw them; nothing where there are no images, no maps or no grid of patches."""
     tensor = study.reference.image_input()
     errors = {row: values for row in study.rows if (values := plots.errors(row.scores, recorded)) is not None}

@@ -35,7 +35,7 @@ from edgekit.report.recommendation import (
     size_of,
     tightest,
 )
-from edgekit.report.study import ReportRow, Study
+from edgekit.report.study import BuildReport, ReportRow
 
 MOST_DOTS = 160  # a row; more images are thinned out, the worst always stays
 SMALLEST = 1e-12  # a difference of zero is drawn at the left end
@@ -143,7 +143,7 @@ def _largest(row: ReportRow, recorded: Mapping[str, Array]) -> Array | None:
     return np.asarray(np.max([values[:known] for values in shown], axis=0))
 
 
-def plot_accuracy(study: Study, recorded: Mapping[str, Array]) -> Plot:
+def plot_accuracy(study: BuildReport, recorded: Mapping[str, Array]) -> Plot:
     """Lay out a lane for each row that has anything to show, of what `_strip` names."""
     rows = [row for row in study.rows if row.scores or row.error]
     per_row = [_largest(row, recorded) for row in rows]
@@ -243,14 +243,14 @@ def _time_ticks(scale: Scale) -> tuple[Mark, ...]:
     return tuple(Mark(scale.x(i * step), f"{i * step:g}") for i in range(int(scale.high / step) + 1))
 
 
-def plot_tradeoffs(study: Study, advice: Sequence[Recommendation]) -> tuple[Plot, ...]:
+def plot_tradeoffs(study: BuildReport, advice: Sequence[Recommendation]) -> tuple[Plot, ...]:
     """Lay out a panel for each audience of which two rows or more have a number; what is recommended is marked."""
     rows = by_audience(row for row in study.rows if not row.origin and (row.verdict.measures or row.timing))
     panels = [(one, rows.get(one.audience, [])) for one in advice]
     return tuple(_tradeoff(study, one, own) for one, own in panels if len(own) > 1)
 
 
-def _tradeoff(study: Study, one: Recommendation, rows: Sequence[ReportRow]) -> Plot:
+def _tradeoff(study: BuildReport, one: Recommendation, rows: Sequence[ReportRow]) -> Plot:
     base = base_of([row for row in rows if row.timing])
     speeds = [beside(row, base) if base is not None else None for row in rows]
     known = [speed for speed in speeds if speed]

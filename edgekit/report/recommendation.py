@@ -18,10 +18,10 @@ from pathlib import Path
 
 from edgekit import registry
 from edgekit.artifact.fact import EVALUATION
-from edgekit.artifact.result import WIDEST, Measure, Ratio, Verdict
+from edgekit.artifact.result import WIDEST, EvaluationResult, Measure, Ratio
 from edgekit.report import formats
 from edgekit.report.change import badness
-from edgekit.report.study import FAILURES, ReportRow, Study
+from edgekit.report.study import FAILURES, BuildReport, ReportRow
 from edgekit.target import About, Audience
 
 SERVER, BROWSER, ANDROID, IOS = "Server", "Browser", "Android", "iOS"
@@ -107,7 +107,7 @@ class Recommendation:
         return f"{self.head}: {self.reason}" if self.reason else self.head
 
 
-def recommend(study: Study) -> tuple[Recommendation, ...]:
+def recommend(study: BuildReport) -> tuple[Recommendation, ...]:
     """One recommendation for each audience for which anything was asked."""
     rows = by_audience(row for row in study.rows if not row.origin and row.status != "not installed")
     successors = {target: about.successor for target, about in _abouts().items()}
@@ -139,7 +139,7 @@ def base_of(rows: Sequence[ReportRow]) -> ReportRow | None:
     return min((row for row in rows if row.status == "verified"), key=key, default=None)
 
 
-def size_of(study: Study, row: ReportRow) -> int | None:
+def size_of(study: BuildReport, row: ReportRow) -> int | None:
     """Bytes of the model that a device loads: of a bundle those of the variant, whose entry is a page."""
     manifest = next((each.manifest for each in study.artifacts if each.target == row.target), None)
     if manifest is None:
@@ -148,7 +148,7 @@ def size_of(study: Study, row: ReportRow) -> int | None:
     return next((file.size for file in manifest.files if file.path == path), row.size)
 
 
-def _for(study: Study, audience: str, rows: Sequence[ReportRow], successors: Mapping[str, str]) -> Recommendation:
+def _for(study: BuildReport, audience: str, rows: Sequence[ReportRow], successors: Mapping[str, str]) -> Recommendation:
     rejected = {row.target for row in rows if row.status == "rejected" and not row.verdict.variant}
     replaced = {row.target: new for row in rows if (new := successors.get(row.target))}
     out = rejected | set(replaced)
@@ -174,7 +174,7 @@ def _for(study: Study, audience: str, rows: Sequence[ReportRow], successors: Map
     return Recommendation(audience, best, against, task, told(best.row.verdict), tuple(others))
 
 
-def _candidate(study: Study, row: ReportRow, base: ReportRow | None) -> Candidate:
+def _candidate(study: BuildReport, row: ReportRow, base: ReportRow | None) -> Candidate:
     size = size_of(study, row)
     if base is None or row is base:
         return Candidate(row, size, None, None)
@@ -238,7 +238,7 @@ def share_of_limit(measure: Measure) -> float:
     return badness(measure.metric, measure.value) / room if 0 < room < math.inf else 0.0
 
 
-def decisive(verdict: Verdict) -> Measure | None:
+def decisive(verdict: EvaluationResult) -> Measure | None:
     """The number that decided: None where none did, as where an artifact gave no answer."""
     failed = [measure for measure in verdict.measures if not measure.passed]
     if failed:
@@ -246,7 +246,7 @@ def decisive(verdict: Verdict) -> Measure | None:
     return tightest(verdict) if verdict.status == "verified" else None
 
 
-def tightest(verdict: Verdict) -> Measure | None:
+def tightest(verdict: EvaluationResult) -> Measure | None:
     """The number that is nearest to its limit: of the evaluation set, and without one of all that was asked."""
     held = [m for m in verdict.measures if m.limit is not None and 0 < badness(m.metric, m.limit) < math.inf]
     return _nearest([m for m in held if m.batch == EVALUATION] or held)
@@ -256,7 +256,7 @@ def _nearest(measures: Iterable[Measure]) -> Measure | None:
     return max(measures, key=lambda m: (share_of_limit(m), m.batch == EVALUATION), default=None)
 
 
-def told(verdict: Verdict) -> str:
+def told(verdict: EvaluationResult) -> str:
     """The number that decided with its limit, in words; empty where there is none."""
     measure = decisive(verdict)
     if measure is None:
@@ -320,7 +320,7 @@ EXPLAINED = ("fp16", "int8", "int4")
 """Precisions whose errors `edgekit explain` attributes to modules."""
 
 
-def next_commands(folder: Path, study: Study, advice: Sequence[Recommendation]) -> tuple[str, ...]:
+def next_commands(folder: Path, study: BuildReport, advice: Sequence[Recommendation]) -> tuple[str, ...]:
     """The commands, one a purpose; where none applies to what was verified, the one that judges again elsewhere.
 
     A signed build is not to be judged again in its place: its results would be others than were signed.
@@ -346,7 +346,7 @@ def _shipped(folder: Path, advice: Sequence[Recommendation]) -> Iterator[str]:
             yield f"edgekit assets {PLATFORMS[one.audience]} {shlex.quote(str(folder))} --into APP"
 
 
-def _explained(folder: Path, study: Study) -> Iterator[str]:
+def _explained(folder: Path, study: BuildReport) -> Iterator[str]:
     rejected = [row for row in study.rows if row.status == "rejected" and not row.origin and row.precision in EXPLAINED]
     for target in dict.fromkeys(row.target for row in rejected):
         manifest = next(each.manifest for each in study.artifacts if each.target == target)

@@ -15,21 +15,21 @@ from typing import Any
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.profile import read_profile
-from edgekit.artifact.result import RESULT, Result, Verdict
-from edgekit.artifact.run_record import CACHE, NOT_MADE, AskedTarget, RunRecord, read_run, refuse_parts
+from edgekit.artifact.result import RESULT, EvaluationResult, Result
+from edgekit.artifact.run_record import CACHE, NOT_MADE, RunRecord, TargetStatus, read_run, refuse_parts
 from edgekit.artifact.store import MANIFEST, read_artifact, require_build, result_of
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.spec import Array
 from edgekit.reference.info import read_info, tensors
 from edgekit.report.imports import IMPORTED, read_imported
-from edgekit.report.study import ReportedArtifact, ReportRow, RowStatus, Study
+from edgekit.report.study import BuildReport, ReportedArtifact, ReportRow, RowStatus
 from edgekit.storage import door
 from edgekit.storage.files import load_json
 
 TRIALS = "trials.json"  # what a quantizing target tried, in its own cache
 
 
-def read_study(folder: Path) -> Study:
+def read_study(folder: Path) -> BuildReport:
     """Read a build folder.
 
     Raises:
@@ -48,7 +48,7 @@ def read_study(folder: Path) -> Study:
     present = {home.name: one.manifest.sha256 for home, one in zip(homes, artifacts, strict=True) if one.manifest}
     for home in imported:
         _join(artifacts, home, reference.sha256)
-    return Study(folder.name, tuple(_with_asked(artifacts, run)), reference, run, read_profile(folder, present))
+    return BuildReport(folder.name, tuple(_with_asked(artifacts, run)), reference, run, read_profile(folder, present))
 
 
 def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[ReportedArtifact]:
@@ -77,7 +77,7 @@ def _not_installed(artifact: ReportedArtifact) -> bool:
     return all(row.status == "not installed" for row in artifact.rows)
 
 
-def _held(artifact: ReportedArtifact, asked: AskedTarget) -> ReportedArtifact:
+def _held(artifact: ReportedArtifact, asked: TargetStatus) -> ReportedArtifact:
     """An artifact with what the last run measured over budget; where it is not verified, that comes first."""
 
     def held(row: ReportRow) -> ReportRow:
@@ -123,7 +123,7 @@ def _waiting(manifest: Manifest, why: tuple[Fact, ...]) -> ReportRow:
     return ReportRow(manifest.target, manifest.precision, "", "not judged yet", why, size=manifest.size)
 
 
-def _row(manifest: Manifest, result: Result, place: Verdict, home: Path, origin: str = "") -> ReportRow:
+def _row(manifest: Manifest, result: Result, place: EvaluationResult, home: Path, origin: str = "") -> ReportRow:
     threads = result.host.get("threads", "")
     arrays = _arrays("scores", [o.name for o in manifest.outputs if o.role == "scores"], manifest, place, home, origin)
     errors = {} if arrays else _arrays("errors", [o.name for o in manifest.outputs], manifest, place, home)
@@ -144,7 +144,7 @@ def _row(manifest: Manifest, result: Result, place: Verdict, home: Path, origin:
 
 
 def _arrays(
-    kind: str, outputs: Sequence[str], manifest: Manifest, place: Verdict, home: Path, origin: str = ""
+    kind: str, outputs: Sequence[str], manifest: Manifest, place: EvaluationResult, home: Path, origin: str = ""
 ) -> Mapping[str, Array]:
     """Arrays of the evaluation images that lie beside a result, by output: of its own only what the manifest names."""
     safe = place.place.replace("/", "-").replace("\0", "-")
@@ -168,7 +168,9 @@ def _join(artifacts: list[ReportedArtifact], home: Path, recorded: str) -> None:
     artifacts[:] = [joined if each is own else each for each in artifacts] + ([] if same else [joined])
 
 
-def _imported(manifest: Manifest | None, result: Result, place: Verdict, home: Path, recorded: str) -> ReportRow:
+def _imported(
+    manifest: Manifest | None, result: Result, place: EvaluationResult, home: Path, recorded: str
+) -> ReportRow:
     why = _stale(manifest, result, recorded, "measure again on that device")
     origin = result.host.get("hardware") or home.name
     if manifest is not None and not why:

@@ -10,7 +10,7 @@ from edgekit.artifact.fact import EVALUATION, Fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.metric import metric_info
 from edgekit.artifact.profile import Profile
-from edgekit.artifact.result import CANDIDATE, Measure, Result, Status, Timing, Verdict
+from edgekit.artifact.result import CANDIDATE, EvaluationResult, Measure, Result, Status, Timing
 from edgekit.artifact.run_record import RunRecord
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
@@ -38,7 +38,7 @@ STATUSES: Mapping[RowStatus, StatusInfo] = {
     "not installed": StatusInfo("–", "⚪", 1),
 }
 FAILURES = ("rejected", "over budget", "unreadable", "failed")
-NO_VERDICT = Verdict(status="not verified here")
+NO_VERDICT = EvaluationResult(status="not verified here")
 """Of a row that nobody judged: it holds nothing."""
 SINGLE = ("batch1", "batch 1", "1")
 """What references call one row at a time."""
@@ -68,7 +68,7 @@ class ReportRow:
     place: str
     status: RowStatus
     reasons: tuple[Fact, ...] = ()
-    verdict: Verdict = NO_VERDICT
+    verdict: EvaluationResult = NO_VERDICT
     size: int | None = None
     first_visit: int | None = None
     origin: str = ""
@@ -133,7 +133,7 @@ class ReportedArtifact:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class BuildReport:
     """One build folder: its artifacts, what judged them, and the last run over it."""
 
     name: str

@@ -15,7 +15,7 @@ from edgekit.artifact.result import Measure
 from edgekit.report import formats
 from edgekit.report.page import environment
 from edgekit.report.recommendation import Recommendation, recommend, told
-from edgekit.report.study import FAILURES, STATUSES, ReportRow, Study
+from edgekit.report.study import FAILURES, STATUSES, BuildReport, ReportRow
 from edgekit.storage.door import visible
 from edgekit.storage.files import dump_json, finite
 
@@ -26,7 +26,7 @@ ILLEGAL = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 """Characters that XML 1.0 cannot hold at all."""
 
 
-def to_json(study: Study) -> str:
+def to_json(study: BuildReport) -> str:
     """Everything that was read, numbers as they are; `null` where a number is not finite."""
     reference = study.reference
     facts = {
@@ -60,7 +60,7 @@ def to_json(study: Study) -> str:
     return dump_json(report)
 
 
-def to_csv(study: Study) -> str:
+def to_csv(study: BuildReport) -> str:
     """One line a row. Texts that a spreadsheet would run as a formula get an apostrophe in front."""
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")
@@ -69,7 +69,7 @@ def to_csv(study: Study) -> str:
     return stream.getvalue()
 
 
-def to_markdown(study: Study) -> str:
+def to_markdown(study: BuildReport) -> str:
     """What to ship, a row an artifact and place of the last run, and why what is not verified is not."""
     jinja = environment()
     jinja.filters["escaped"] = escaped
@@ -89,7 +89,7 @@ def to_markdown(study: Study) -> str:
     return jinja.get_template("report.md.jinja").render(context)
 
 
-def to_junit(study: Study) -> str:
+def to_junit(study: BuildReport) -> str:
     """JUnit XML for what shows test results: a suite an artifact, a test case a place.
 
     What is rejected, over budget, unreadable or failed is a failure; what was not verified here and what nobody judged
@@ -159,19 +159,19 @@ def _worst_image(row: ReportRow) -> str:
     return measures[0].row if measures else ""
 
 
-def _timing(name: str) -> Callable[[Study, ReportRow], object]:
+def _timing(name: str) -> Callable[[BuildReport, ReportRow], object]:
     return lambda study, row: row.timing and getattr(row.timing, name)
 
 
-def _ratio(name: str) -> Callable[[Study, ReportRow], object]:
+def _ratio(name: str) -> Callable[[BuildReport, ReportRow], object]:
     return lambda study, row: getattr(row.verdict.ratios[0], name) if row.verdict.ratios else None
 
 
-def _times(study: Study, row: ReportRow) -> str:
+def _times(study: BuildReport, row: ReportRow) -> str:
     return "; ".join(f"{mode} {value:.3g}x" for mode, value in study.beside_reference(row).items())
 
 
-COLUMNS: Mapping[str, Callable[[Study, ReportRow], object]] = {
+COLUMNS: Mapping[str, Callable[[BuildReport, ReportRow], object]] = {
     "model": lambda study, row: study.name,
     "target": lambda study, row: row.target,
     "precision": lambda study, row: row.precision,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from edgekit.errors import CheckpointError
 from edgekit.model.sources import checkpoint, factory
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
-from edgekit.model.words import Words
+from edgekit.model.overrides import SpecOverrides
 from edgekit_arrcoc import datasets
 from edgekit_arrcoc.arr_coc_01 import ArrCoc01
 from edgekit_arrcoc.attending import LEAST, MOST
@@ -97,7 +97,7 @@ def arr_coc_0_1_wide() -> ModelSpec:
     return _seeded_published(2048)
 
 
-def open_checkpoint(path: str, words: Words, task: str) -> ModelSpec:
+def open_checkpoint(path: str, words: SpecOverrides, task: str) -> ModelSpec:
     """Return the model of this family that a file of weights fits.
 
     Raises:

@@ -15,7 +15,7 @@ from edgekit.errors import DependencyError, ModelError, did_you_mean
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.factory import described
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.words import Words
+from edgekit.model.overrides import SpecOverrides
 from edgekit.storage.files import load_json
 
 PREFIX = "timm:"
@@ -27,7 +27,7 @@ FITS = {"squash": "stretch", "border": "letterbox"}
 """timm's way of cropping -> the rule of resizing; "crop" for any other."""
 
 
-def open_model(model: str, words: Words, task: str) -> ModelSpec:
+def open_model(model: str, words: SpecOverrides, task: str) -> ModelSpec:
     """Return a model of timm with what is said of it; as `spec_of_timm`."""
     return described(spec_of_timm(model), words)
 

@@ -24,7 +24,7 @@ from edgekit.model.parts import Parts, Session
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.factory import described
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
-from edgekit.model.words import Words
+from edgekit.model.overrides import SpecOverrides
 from edgekit.storage.files import load_json
 from edgekit_hub import decoder, seq2seq
 from edgekit_hub.decoder import PAIRS, PART, files_of, padded, prompts
@@ -84,7 +84,7 @@ BEST = ("best_text", "best_image", "best_text_of_towers", "best_image_of_towers"
 """Of pictures and texts: which is the nearest to each."""
 
 
-def open_folder(folder: str, words: Words, task: str) -> ModelSpec | Parts:
+def open_folder(folder: str, words: SpecOverrides, task: str) -> ModelSpec | Parts:
     """Return the model of a folder: one graph, or the graphs of a task.
 
     Raises:

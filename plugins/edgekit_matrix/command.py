@@ -15,7 +15,7 @@ from edgekit.cli.completion import among
 from edgekit.cli.help import epilog
 
 if TYPE_CHECKING:
-    from edgekit_matrix.crew import Crew
+    from edgekit_matrix.crew import Executor
     from edgekit_matrix.report import Matrix
 
 
@@ -62,7 +62,7 @@ def matrix(
     if not own and "EDGEKIT_THREADS" not in os.environ and (ray or jobs != 1):
         own = 1 if ray else max(1, (os.cpu_count() or 1) // jobs)
 
-    def crew() -> Crew:
+    def crew() -> Executor:
         return Cluster(ray, jobs, max(own, 1)) if ray else Local(jobs)
 
     tell = (lambda _: None) if as_json or quiet else partial(print, file=sys.stderr, flush=True)

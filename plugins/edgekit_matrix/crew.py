@@ -32,10 +32,10 @@ PASSED_ON = ("EDGEKIT_", "OMP_NUM_THREADS")
 """Beginnings of the variables that a cell gets from whoever asked, on another host too."""
 
 
-class Crew(Protocol):
+class Executor(Protocol):
     """Runs tasks somewhere."""
 
-    def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[Ended]:
+    def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[JobResult]:
         """Start a task as soon as there is room for it.
 
         Args:
@@ -44,7 +44,7 @@ class Crew(Protocol):
             earlier: A build of the same model, of which the task's parts are taken over.
         """
 
-    def result(self, started: Future[Ended], folder: Path) -> Ended:
+    def result(self, started: Future[JobResult], folder: Path) -> JobResult:
         """How an ended task ended; what it made lies in the cell's folder.
 
         Raises:
@@ -61,21 +61,21 @@ class Local:
     def __init__(self, jobs: int) -> None:
         self._processes, self._threads = Processes(), ThreadPoolExecutor(jobs, "cell")
 
-    def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[Ended]:
-        """As `Crew`: it works in the cell's folder itself."""
+    def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[JobResult]:
+        """As `Executor`: it works in the cell's folder itself."""
 
-        def work() -> Ended:
+        def work() -> JobResult:
             begin(folder, task.name, earlier, task.parts)
             return self._processes.run(task, folder)
 
         return self._threads.submit(work)
 
-    def result(self, started: Future[Ended], folder: Path) -> Ended:
-        """As `Crew`."""
+    def result(self, started: Future[JobResult], folder: Path) -> JobResult:
+        """As `Executor`."""
         return started.result()
 
     def close(self) -> None:
-        """As `Crew`."""
+        """As `Executor`."""
         self._processes.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
@@ -102,7 +102,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobResult:
     """How a try ended.
 
     Attributes:
@@ -128,7 +128,7 @@ class Processes:
     def __init__(self) -> None:
         self._lock, self._running, self._closed = threading.Lock(), set[subprocess.Popen[bytes]](), False
 
-    def run(self, task: Task, folder: Path) -> Ended:
+    def run(self, task: Task, folder: Path) -> JobResult:
         """Run a try in a folder until it ends or its time is up."""
         began, folder = time.monotonic(), folder.resolve()
         with (folder / LOG).open("ab") as log:
@@ -153,7 +153,7 @@ class Processes:
                 started.wait()
             finally:
                 self._running.discard(started)
-        return Ended(code, round(time.monotonic() - began, 1), node())
+        return JobResult(code, round(time.monotonic() - began, 1), node())
 
     def close(self) -> None:
         """End what runs, and start nothing more."""

@@ -18,7 +18,7 @@ from typing import Any
 from edgekit.errors import DependencyError, UsageError, install_command, reason
 from edgekit.storage.environment import package_digest
 from edgekit.storage.files import scratch
-from edgekit_matrix.crew import Ended, LostError, Processes, Task, packed, take, unpack
+from edgekit_matrix.crew import JobResult, LostError, Processes, Task, packed, take, unpack
 from edgekit_matrix.report import LOG
 
 LOCAL, AUTO = "local", "auto"
@@ -60,19 +60,19 @@ class Cluster:
             raise UsageError(f"--threads {threads}: the largest node of '{address}' has {largest:g} processors")
         self._work = ray.remote(max_retries=0, num_cpus=threads, scheduling_strategy="SPREAD")(work)
 
-    def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[Ended]:
-        """As `Crew`."""
+    def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[JobResult]:
+        """As `Executor`."""
         if earlier is not None and earlier not in self._seeds:
             folders = sorted(part.name for part in earlier.iterdir() if part.is_dir())
             self._seeds[earlier] = self._ray.put(packed(earlier, folders))
         seed = b"" if earlier is None else self._seeds[earlier]
         reference = self._work.remote(task, seed, package_digest("edgekit"))
-        started: Future[Ended] = reference.future()
+        started: Future[JobResult] = reference.future()
         self._running[started] = reference
         return started
 
-    def result(self, started: Future[Ended], folder: Path) -> Ended:
-        """As `Crew`."""
+    def result(self, started: Future[JobResult], folder: Path) -> JobResult:
+        """As `Executor`."""
         self._running.pop(started, None)
         try:
             ended = started.result()
@@ -86,7 +86,7 @@ class Cluster:
         return replace(ended, archive=b"")
 
     def close(self) -> None:
-        """As `Crew`."""
+        """As `Executor`."""
         for reference in self._running.values():
             self._ray.cancel(reference, force=True)
         self._ray.shutdown()
@@ -105,7 +105,7 @@ def _require_head(address: str) -> None:
         raise UsageError(f"no Ray cluster at '{address}' ({reason(error)}): start one with `ray start`") from error
 
 
-def work(task: Task, seed: bytes, digest: str) -> Ended:
+def work(task: Task, seed: bytes, digest: str) -> JobResult:
     """Run a task on a node; its folder comes back in the archive.
 
     Raises:

@@ -20,7 +20,7 @@ from edgekit.errors import UsageError
 from edgekit.storage.files import locked
 from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.limits import ending
-from edgekit_matrix.crew import Crew, Ended, LostError, Task, variables
+from edgekit_matrix.crew import Executor, JobResult, LostError, Task, variables
 from edgekit_matrix.file import Cell
 from edgekit_matrix.report import CELL, PAGE, RECORD, CellRecord, Matrix, read_cell, record_of, write_cell, write_matrix
 
@@ -48,7 +48,7 @@ class Settings:
 
 @as_sentences()
 def run(
-    cells: Sequence[Cell], root: Path, crew: Callable[[], Crew], settings: Settings, tell: Tell = lambda _: None
+    cells: Sequence[Cell], root: Path, crew: Callable[[], Executor], settings: Settings, tell: Tell = lambda _: None
 ) -> Matrix:
     """Fill a matrix and write its report.
 
@@ -90,7 +90,7 @@ class _State:
     tell: Tell
     records: dict[str, CellRecord] = field(default_factory=dict)
     waiting: dict[str, Cell] = field(default_factory=dict)
-    running: dict[Future[Ended], tuple[Cell, int]] = field(default_factory=dict)
+    running: dict[Future[JobResult], tuple[Cell, int]] = field(default_factory=dict)
     follows: Mapping[str, Cell | None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class _State:
             else:
                 self.waiting[cell.name] = cell
 
-    def fill(self, crew: Crew) -> None:
+    def fill(self, crew: Executor) -> None:
         """Run what is waiting."""
         for cell in self.waiting.values():
             (self.root / cell.folder / CELL).unlink(missing_ok=True)
@@ -119,7 +119,7 @@ class _State:
         finally:
             crew.close()
 
-    def _start(self, crew: Crew, cell: Cell, attempt: int) -> None:
+    def _start(self, crew: Executor, cell: Cell, attempt: int) -> None:
         first = self.follows[cell.name]
         earlier = self.root / first.folder / cell.model if first is not None else None
         task = Task(
@@ -133,13 +133,13 @@ class _State:
         there = earlier if earlier is not None and earlier.is_dir() else None
         self.running[crew.start(task, self.root / cell.folder, there)] = cell, attempt
 
-    def _settle(self, crew: Crew, started: Future[Ended], cell: Cell, attempt: int) -> None:
+    def _settle(self, crew: Executor, started: Future[JobResult], cell: Cell, attempt: int) -> None:
         folder = self.root / cell.folder
         try:
             ended = crew.result(started, folder)
             lost = f"its process ended with {ending(ended.code)}" if ended.code is not None and ended.code < 0 else ""
         except LostError as error:
-            ended, lost = Ended(None, 0.0, ""), f"its worker was lost: {error}"
+            ended, lost = JobResult(None, 0.0, ""), f"its worker was lost: {error}"
         if lost and attempt < ATTEMPTS:
             self.tell(f"{cell.name}: {lost}; asked again")
             self._start(crew, cell, attempt + 1)

@@ -58,7 +58,7 @@ def serve(
     if missing := [name for name in NEEDS if find_spec(name) is None]:
         raise DependencyError(f"serving needs {missing[0]}: {install_command('serve')}")
     from edgekit_serve.application import Limits, application, connection
-    from edgekit_serve.models import Batching, Models, Opening
+    from edgekit_serve.models import Batching, Models, ServeOptions
     from edgekit_serve.process import inherited, listening, supervise
 
     if device not in ("cpu", "cuda"):
@@ -72,7 +72,7 @@ def serve(
     models = Models(
         tuple(folder for build in builds or [DEFAULT_BUILD] for folder in _folders(build)),
         tuple(target or ()),
-        Opening(device, allow_unverified, trust_build, key, Batching(batch, batch_wait / 1e3)),
+        ServeOptions(device, allow_unverified, trust_build, key, Batching(batch, batch_wait / 1e3)),
     )
     models.open()
     limits = Limits(max_body * MEBIBYTE, max_pixels * 1_000_000, queue, timeout)

@@ -202,7 +202,7 @@ def _at(tensor: TensorInfo) -> int:
 
 
 @dataclass(frozen=True)
-class Opening:
+class ServeOptions:
     """What must hold of an artifact before it is served.
 
     Attributes:
@@ -296,7 +296,7 @@ class Served:
         self.artifact.close()
 
 
-def open_served(build: Path, target: str, opening: Opening) -> Served:
+def open_served(build: Path, target: str, opening: ServeOptions) -> Served:
     """Open an artifact of a build, after its verdict, files, signature and golden vectors were checked.
 
     Raises:
@@ -423,7 +423,7 @@ class Models:
 
     builds: tuple[Path, ...]
     targets: tuple[str, ...] = ()
-    opening: Opening = field(default_factory=Opening)
+    opening: ServeOptions = field(default_factory=ServeOptions)
     _served: dict[str, dict[str, Served]] = field(default_factory=dict)
     _origins: list[_Origin] = field(default_factory=list)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)

@@ -18,7 +18,7 @@ import torch
 import edgekit
 import edgekit_inspect
 from edgekit import api
-from edgekit.artifact.result import Result, Verdict
+from edgekit.artifact.result import EvaluationResult, Result
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, RecordError, UsageError
 from edgekit.model.spec import Axis, Evaluation, ModelSpec
@@ -231,7 +231,7 @@ def test_quantizing_for_a_place_takes_the_best_recipe_that_holds_there(
     def exported(spec: ModelSpec, targets: Any, root: Path, options: Any, *more: Any) -> Build:
         tried.append(options["onnx-int8-static"].get("rank"))
         status = "rejected" if len(tried) <= len(rejected) else "verified"
-        result = Result.model_construct(places=(Verdict.model_construct(place="openvino", status=status),))
+        result = Result.model_construct(places=(EvaluationResult.model_construct(place="openvino", status=status),))
         outcome = TargetOutcome("onnx-int8-static", root, status, result=result)
         return Build((outcome,), root, "CPU")
 

@@ -11,7 +11,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from edgekit.artifact.manifest import AxisInfo, BundleInfo, Manifest, TensorInfo, Variant, VerdictInfo
+from edgekit.artifact.manifest import AxisInfo, BundleInfo, Manifest, TensorInfo, Variant, VerdictSummary
 from edgekit.artifact.store import commit
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.reference import golden
@@ -188,7 +188,7 @@ def _manifest() -> Manifest:
             TensorInfo(name="tokens", dtype="float32", shape=("batch", TOP, 3), role="features", of="indices"),
         ),
         axes={"batch": batch, "height": edge, "width": edge},
-        verdicts=tuple(VerdictInfo(place=f"wasm-{name}", status="verified") for name in web.PATHS),
+        verdicts=tuple(VerdictSummary(place=f"wasm-{name}", status="verified") for name in web.PATHS),
         bundle=BundleInfo(
             variants=tuple(
                 Variant(name=name, precision=web.PRECISIONS[name], path=path, target="onnx")

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw
 
 from edgekit.model.sources.onnx import spec_of_onnx
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.model.words import words_of
+from edgekit.model.overrides import words_of
 from tools.exam.pictures import evaluation
 from tools.zoo.samples import ROWS, TRUTH, Samples, of, sounds
 

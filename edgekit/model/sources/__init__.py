@@ -12,12 +12,12 @@ from edgekit.errors import UsageError, did_you_mean
 from edgekit.model.parts import Parts
 from edgekit.model.sources import factory
 from edgekit.model.spec import ModelSpec
-from edgekit.model.words import NOTHING, Words
+from edgekit.model.overrides import NOTHING, SpecOverrides
 
 FACTORY = "package.module:factory"
 
 
-def resolve_model(model: str, words: Words = NOTHING) -> ModelSpec:
+def resolve_model(model: str, words: SpecOverrides = NOTHING) -> ModelSpec:
     """As `resolve`, of a model that is one graph.
 
     Raises:
@@ -28,7 +28,7 @@ def resolve_model(model: str, words: Words = NOTHING) -> ModelSpec:
     return factory.single(resolve(model, words))
 
 
-def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | Parts:
+def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> ModelSpec | Parts:
     """Return the model that a user named.
 
     Args:
@@ -130,7 +130,7 @@ def _hint(model: str) -> str:
     return f"{hint}possible are {', '.join(source.form for source in _sources())}, or {FACTORY}"
 
 
-def factory_of(function: Callable[[], object], words: Words = NOTHING) -> ModelSpec | Parts:
+def factory_of(function: Callable[[], object], words: SpecOverrides = NOTHING) -> ModelSpec | Parts:
     """The model of a factory that is given as a function; one that workers cannot import leaves no name.
 
     Raises:

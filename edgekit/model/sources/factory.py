@@ -29,7 +29,7 @@ from edgekit.model.parts import Parts
 from edgekit.model.sources.arguments import parameter_names
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Input, ModelSpec
-from edgekit.model.words import NOTHING, Words, require_known
+from edgekit.model.overrides import NOTHING, SpecOverrides, require_known
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TESTING = "edgekit.testing"
 
 
-def named(factory: str, words: Words = NOTHING) -> ModelSpec | Parts:
+def named(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec | Parts:
     """The model of a factory that the user named in this command, with what is said of it.
 
     Raises:
@@ -55,7 +55,7 @@ def search_working_directory() -> None:
         sys.path.append(here)
 
 
-def shipped(factory: str, words: Words = NOTHING) -> ModelSpec:
+def shipped(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec:
     """The model of a factory on Python's path as it is, with what is said of it.
 
     Raises:
@@ -65,7 +65,7 @@ def shipped(factory: str, words: Words = NOTHING) -> ModelSpec:
     return replace(called(imported(factory), factory, words=words), factory=factory, words=words)
 
 
-def described(spec: ModelSpec, words: Words) -> ModelSpec:
+def described(spec: ModelSpec, words: SpecOverrides) -> ModelSpec:
     """A declared model with what is said on top, checked.
 
     Raises:
@@ -90,7 +90,7 @@ def is_shipped(factory: str) -> bool:
     )
 
 
-def called(factory: Callable[..., object], name: str, *arguments: object, words: Words = NOTHING) -> ModelSpec:
+def called(factory: Callable[..., object], name: str, *arguments: object, words: SpecOverrides = NOTHING) -> ModelSpec:
     """What a factory returns, checked, with what is said of it: a ModelSpec, or a module.
 
     Raises:
@@ -114,7 +114,9 @@ def single(found: ModelSpec | Parts) -> ModelSpec:
     return found
 
 
-def made(factory: Callable[..., object], name: str, *arguments: object, words: Words = NOTHING) -> ModelSpec | Parts:
+def made(
+    factory: Callable[..., object], name: str, *arguments: object, words: SpecOverrides = NOTHING
+) -> ModelSpec | Parts:
     """As `called`, of a model of parts too.
 
     Raises:
@@ -141,7 +143,7 @@ def made(factory: Callable[..., object], name: str, *arguments: object, words: W
     return spec_of_module(returned, _example(returned, name, words), words)
 
 
-def _example(module: torch.nn.Module, name: str, words: Words) -> dict[str, torch.Tensor]:
+def _example(module: torch.nn.Module, name: str, words: SpecOverrides) -> dict[str, torch.Tensor]:
     """An example of the shapes that are said; all of its numbers lie in the ranges that are said, else in [0, 1]."""
     import torch
 

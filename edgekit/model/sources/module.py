@@ -13,7 +13,7 @@ from edgekit.model.capture_errors import line_of, sentence
 from edgekit.model.contract import checked, refuse_quantized, refuse_weightless
 from edgekit.model.sources.arguments import arguments_of
 from edgekit.model.spec import SUM, Array, Axis, Input, ModelSpec, Output
-from edgekit.model.words import BATCH, NOTHING, Axes, Words, range_of, require_dimension, require_known
+from edgekit.model.overrides import BATCH, NOTHING, Axes, SpecOverrides, range_of, require_dimension, require_known
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def spec_of_module(
     module: torch.nn.Module,
     example: Any,
-    words: Words = NOTHING,
+    words: SpecOverrides = NOTHING,
 ) -> ModelSpec:
     """Describe a module by an example of its inputs; it is named after its class, in lower case with dashes.
 

@@ -31,7 +31,7 @@ from edgekit.model.onnx_check import bodies, check_onnx, every_node, rename
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.onnx_session import Session, open_session
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.words import BATCH, NOTHING, Span, Words, range_of, require_dimension, require_known
+from edgekit.model.overrides import BATCH, NOTHING, Span, SpecOverrides, range_of, require_dimension, require_known
 
 if TYPE_CHECKING:
     import onnx
@@ -45,12 +45,12 @@ RANDOM = (
 FROM_HERE = "onnx and what is made from it (its fp16, INT8 and buckets, openvino, mnn, iree and web)"
 
 
-def open_file(path: str, words: Words, task: str) -> ModelSpec:
+def open_file(path: str, words: SpecOverrides, task: str) -> ModelSpec:
     """Return the model of an ONNX file that a user named; as `spec_of_onnx`."""
     return spec_of_onnx(Path(path), words)
 
 
-def spec_of_onnx(path: Path, words: Words = NOTHING) -> ModelSpec:
+def spec_of_onnx(path: Path, words: SpecOverrides = NOTHING) -> ModelSpec:
     """Describe an ONNX file by its inputs and outputs and by what is said of them; it is named after the file.
 
     Raises:

@@ -25,7 +25,7 @@ from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.sources.onnx import usual_axis
 from edgekit.model.spec import SUM, Axis, ModelSpec
-from edgekit.model.words import BATCH, NOTHING, Axes, Span, Words, require_dimension, require_known
+from edgekit.model.overrides import BATCH, NOTHING, Axes, Span, SpecOverrides, require_dimension, require_known
 
 if TYPE_CHECKING:
     import torch
@@ -37,12 +37,12 @@ Dimensions = Mapping[str, tuple[Any, ...]]
 """For each input by name its sizes: an integer, or an expression of SymPy where the size varies."""
 
 
-def open_file(path: str, words: Words, task: str) -> ModelSpec:
+def open_file(path: str, words: SpecOverrides, task: str) -> ModelSpec:
     """Return the model of a saved program that a user named; as `spec_of_program`."""
     return spec_of_program(Path(path), words)
 
 
-def spec_of_program(path: Path, words: Words = NOTHING) -> ModelSpec:
+def spec_of_program(path: Path, words: SpecOverrides = NOTHING) -> ModelSpec:
     """Describe a saved program by its signature and by what the user says; it is named after the file.
 
     Args:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
-from edgekit.artifact.result import RESULT, Verdict, result_text
+from edgekit.artifact.result import RESULT, EvaluationResult, result_text
 from tests.manifests import read_result, result
 
 WRONG: dict[str, str | int | float] = {"side": "artifact", "wrong": 3, "all": 72}
@@ -115,7 +115,9 @@ def test_words_of_others_are_no_placeholders() -> None:
 def test_a_sentence_becomes_a_fact() -> None:
     found = Fact.model_validate("NNAPI fell back to the CPU")
     assert found == fact(Code.TEXT, text="NNAPI fell back to the CPU")
-    place = Verdict.model_validate({"place": "nnapi", "status": "rejected", "reasons": ["too slow", "too hot"]})
+    place = EvaluationResult.model_validate(
+        {"place": "nnapi", "status": "rejected", "reasons": ["too slow", "too hot"]}
+    )
     assert [str(reason) for reason in place.reasons] == ["too slow", "too hot"]
 
 
@@ -128,7 +130,7 @@ def test_what_is_no_fact_is_refused() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_results_of_both_schema_versions_are_read(version: int, tmp_path: Path) -> None:
     reasons = ["max abs is 1"] if version == 1 else [FACTS[Code.LIMIT_EXCEEDED][0].model_dump(mode="json")]
-    place = Verdict.model_validate({"place": "cpu", "status": "rejected", "reasons": reasons, "notes": []})
+    place = EvaluationResult.model_validate({"place": "cpu", "status": "rejected", "reasons": reasons, "notes": []})
     (tmp_path / RESULT).write_text(result_text(result(place, schema_version=version)))
     found = read_result(tmp_path)
     [reason] = found.places[0].reasons

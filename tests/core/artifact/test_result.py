@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from edgekit.artifact.result import RESULT, Evidence, Measure, Result, Timing, Verdict, parsed_result, result_text
+from edgekit.artifact.result import (
+    RESULT,
+    EvaluationResult,
+    Evidence,
+    Measure,
+    Result,
+    Timing,
+    parsed_result,
+    result_text,
+)
 from edgekit.artifact.store import result_of
 from tests.manifests import manifest, read_result, result
 
@@ -14,7 +23,7 @@ PLACE: dict[str, Any] = {"place": "cpu", "status": "verified", "device": "ORT"}
 
 
 def judged(*places: dict[str, Any]) -> Result:
-    return result(*(Verdict.model_validate(place) for place in places or (PLACE,)), size=3)
+    return result(*(EvaluationResult.model_validate(place) for place in places or (PLACE,)), size=3)
 
 
 @pytest.mark.parametrize(
@@ -93,4 +102,7 @@ def test_a_model_without_an_evaluation_set_does_not_read_like_one_with_it() -> N
         ("rejected", without, ""),
         ("verified", None, ""),
     ):
-        assert Verdict.model_validate({"place": "cpu", "status": status, "evidence": evidence}).qualifier == beside
+        assert (
+            EvaluationResult.model_validate({"place": "cpu", "status": status, "evidence": evidence}).qualifier
+            == beside
+        )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from edgekit.artifact.manifest import BundleInfo, File, Manifest, VerdictInfo
+from edgekit.artifact.manifest import BundleInfo, File, Manifest, VerdictSummary
 from edgekit.artifact.store import (
     MANIFEST,
     amend,
@@ -136,7 +136,7 @@ def test_an_error_at_any_call_leaves_the_old_artifact_or_the_new_one(tmp_path: P
 
 def judge(folder: Path, status: str) -> None:
     """Enter a verdict and a result that says the same."""
-    verdict = VerdictInfo.model_validate({"place": "cpu", "status": status})
+    verdict = VerdictSummary.model_validate({"place": "cpu", "status": status})
     amend(folder, [verdict], {"result.json": status.encode()})
 
 

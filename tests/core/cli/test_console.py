@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.artifact.fact import Code, fact
-from edgekit.artifact.result import Measure, Ratio, Verdict
+from edgekit.artifact.result import EvaluationResult, Measure, Ratio
 from edgekit.cli import build_commands
 from edgekit.cli.console import print_table, show_build
 from edgekit.pipeline.outcome import Build, TargetOutcome
@@ -83,7 +83,7 @@ def test_what_nobody_named_says_why_it_was_made(capsys: pytest.CaptureFixture[st
 def test_notes_are_printed_where_they_are_asked_for(
     terminal: bool, verbose: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Verdict(
+    place = EvaluationResult(
         place="cpu",
         device="CPU",
         status="rejected",
@@ -107,9 +107,11 @@ def test_a_row_tells_the_number_that_decided_and_lines_are_short(capsys: pytest.
         return Measure(batch="evaluation", output="y", metric=metric, value=value, limit=limit, passed=passed)
 
     reasons = tuple(fact(Code.TEXT, text=f"{number}. " + "a long sentence " * 20) for number in range(4))
-    good = Verdict(place="wasm", status="verified", measures=(measure("max abs", 5e-5, 1e-4), measure("snr", 60, 20)))
+    good = EvaluationResult(
+        place="wasm", status="verified", measures=(measure("max abs", 5e-5, 1e-4), measure("snr", 60, 20))
+    )
     fast = Ratio(baseline="onnx", value=1.5, low=1.4, high=1.6)
-    bad = Verdict(
+    bad = EvaluationResult(
         place="webgpu",
         status="rejected",
         reasons=reasons,

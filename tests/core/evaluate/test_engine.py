@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.evaluate import engine
-from edgekit.evaluate.engine import Questions, Timing, evaluate
+from edgekit.evaluate.engine import InputBatch, Timing, evaluate
 from edgekit.model.spec import Array
 from edgekit.runtime.protocol import Runtime, SelfTimed, SideBySide, Timings
 from edgekit.target import silent
@@ -58,14 +58,14 @@ class Clock(Doubling):
         return Timings((1.0, 3.0), (f"{len(inputs['x'])} image",))
 
 
-def questions(name: str, *values: float, repeated: int = 32) -> Questions:
+def questions(name: str, *values: float, repeated: int = 32) -> InputBatch:
     def runs() -> Iterator[dict[str, Array]]:
         yield from ({"x": np.array([value], np.float32)} for value in values)
 
-    return Questions(name, runs, 1, repeated)
+    return InputBatch(name, runs, 1, repeated)
 
 
-def ask(runtime: Runtime, *asked: Questions, timing: Timing | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
+def ask(runtime: Runtime, *asked: InputBatch, timing: Timing | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
     return evaluate(runtime, asked, {"y": 0}, timing, silent)
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from edgekit.artifact.fact import Code
-from edgekit.artifact.result import CANDIDATE, Measure, Result, StartUp, Timing, Verdict
+from edgekit.artifact.result import CANDIDATE, EvaluationResult, Measure, Result, StartUp, Timing
 from edgekit.errors import UsageError
 from edgekit.judge.budget import over_budget, parse_budgets
 from tests.manifests import result
@@ -15,7 +15,9 @@ def judged(**place: object) -> Result:
     start = StartUp(open_ms=500.0, first_answer_ms=700.0, peak_memory=150_000_000)
     whole = {"timings": {CANDIDATE: timing}, "measures": (measure,), "start_up": start, **place}
     return result(
-        Verdict.model_validate({"place": "cpu", "status": "verified", **whole}), size=8_000_000, first_visit=5_500_000
+        EvaluationResult.model_validate({"place": "cpu", "status": "verified", **whole}),
+        size=8_000_000,
+        first_visit=5_500_000,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.fact import Code
-from edgekit.artifact.result import Verdict
+from edgekit.artifact.result import EvaluationResult
 from edgekit.judge.detections import paired
 from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, TOLERANCES, Tolerance
 from edgekit.judge.metrics import compare
@@ -44,7 +44,9 @@ def counted(rows: Array) -> Answer:
     return {"detections": rows, "count": (rows[..., 4] > 0).sum(1)}
 
 
-def verdict(made: Answer, tolerance: Tolerance = FP32, answer: Answer | None = None, real: bool = True) -> Verdict:
+def verdict(
+    made: Answer, tolerance: Tolerance = FP32, answer: Answer | None = None, real: bool = True
+) -> EvaluationResult:
     found = compare(OUTPUTS, answer or right(), made, [f"picture {row}" for row in range(ROWS)])
     return judge(tolerance, {}, evaluation=[found]) if real else judge(tolerance, {}, stress=[found])
 

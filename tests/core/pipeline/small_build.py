@@ -20,7 +20,7 @@ from edgekit.model.sources import resolve_model
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import evaluate_step, run
 from edgekit.pipeline.context import RunContext
-from edgekit.pipeline.evaluate_step import Finding
+from edgekit.pipeline.evaluate_step import EvaluationOutcome
 from edgekit.pipeline.outcome import Build
 from edgekit.target import Place
 from edgekit.testing import SMALL, QuietListener
@@ -37,14 +37,14 @@ class Kept:
     spec: ModelSpec
     answers: Path
     said: dict[str, dict[str, object]] = field(default_factory=dict)
-    found: dict[str, Finding] = field(default_factory=dict)
+    found: dict[str, EvaluationOutcome] = field(default_factory=dict)
 
     def export(self, fresh: bool = False) -> Build:
         """Export with the kept answers."""
         with self.given():
             return run.export(self.spec, TARGETS, self.root, {}, QuietListener(), fresh)
 
-    def find(self, context: RunContext, name: str, made: Manifest, place: Place) -> Finding:
+    def find(self, context: RunContext, name: str, made: Manifest, place: Place) -> EvaluationOutcome:
         """What was found of an artifact of these very files when it was first judged."""
         if name not in self.found:
             self.found[name] = evaluate_step.evaluate_in_place(context, name, made, place)

@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import DependencyError, EdgekitError, HostError
-from edgekit.evaluate.engine import Questions, evaluate
+from edgekit.evaluate.engine import InputBatch, evaluate
 from edgekit.hosts import process
 from edgekit.testing import SMALL
 from tests.command import exit_code
@@ -76,6 +76,6 @@ def test_a_batch_that_finds_no_memory_is_no_wrong_answer() -> None:
         def close(self) -> None:
             """Nothing to free."""
 
-    asked = Questions("evaluation", lambda: iter([{}]), 1, 0)
+    asked = InputBatch("evaluation", lambda: iter([{}]), 1, 0)
     with pytest.raises(HostError, match="too little memory"):
         evaluate(Full(), [asked], {}, None, lambda *_: None)  # type: ignore[arg-type]  # it answers nothing

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from edgekit.artifact.fact import Code, Fact, fact
-from edgekit.artifact.result import Measure, Timing, Verdict
+from edgekit.artifact.result import EvaluationResult, Measure, Timing
 from edgekit.errors import VerdictError
 from edgekit.pipeline import outcome as outcomes_module
 from edgekit.pipeline.outcome import Build, TargetOutcome
@@ -23,11 +23,11 @@ BROKEN = Fact(code=Code.LIMIT_EXCEEDED, output="relevance", metric="max abs", va
 TIMED = Timing(device="ONNX Runtime", runs=100, p50=3.25, p90=4, p95=4, p99=5, mean=3.3, std=0.1)
 
 
-def place(name: str = "cpu", status: str = "verified", **facts: Any) -> Verdict:
-    return Verdict.model_validate({"place": name, "device": "ONNX Runtime", "status": status, **facts})
+def place(name: str = "cpu", status: str = "verified", **facts: Any) -> EvaluationResult:
+    return EvaluationResult.model_validate({"place": name, "device": "ONNX Runtime", "status": status, **facts})
 
 
-def outcome(target: str, *places: Verdict, reused: bool = False) -> TargetOutcome:
+def outcome(target: str, *places: EvaluationResult, reused: bool = False) -> TargetOutcome:
     found = result(*places, target=target)
     return TargetOutcome(target, Path("build/small") / target, found.status, result=found, reused=reused)
 

@@ -35,7 +35,7 @@ from edgekit.report.rows import read_study
 from edgekit.storage.door import sealed
 from edgekit_apps.android import PLATFORM
 from edgekit_apps.bundle import plan
-from edgekit_serve.models import Opening, open_served, servable
+from edgekit_serve.models import ServeOptions, open_served, servable
 
 TOKENS = 6
 
@@ -222,7 +222,7 @@ def test_a_part_of_a_rejected_whole_is_not_served(made: Build, tmp_path: Path) -
     write_parts(root, record.model_copy(update={"targets": bad}))
     assert servable(root / "step", "cpu") == []
     with pytest.raises(EdgekitError, match=r"the whole that .* is a part of is rejected"):
-        open_served(root / "step", "onnx", Opening())
+        open_served(root / "step", "onnx", ServeOptions())
 
 
 def other_factory() -> Parts:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from edgekit import api, registry
 from edgekit.artifact.manifest import AxisInfo
-from edgekit.artifact.result import Verdict
+from edgekit.artifact.result import EvaluationResult
 from edgekit.errors import NotVerifiedHere, RuntimeMissingError, UsageError
 from edgekit.hosts.catalogue import further_place
 from edgekit.judge.limits import FP16, INT8
@@ -31,7 +31,7 @@ def convolutions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_qnn
 def test_an_artifact_is_judged_by_what_the_emulator_answers_and_a_wrong_one_is_rejected(convolutions: Path) -> None:
-    def asked() -> Verdict:
+    def asked() -> EvaluationResult:
         found = api.verify(convolutions, places=["qnn"], images=2, trust_build=True, progress="none")["onnx"]
         return found.places[0]
 

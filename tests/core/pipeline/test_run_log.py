@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.artifact.run_record import AskedTarget, earlier_run, read_run
+from edgekit.artifact.run_record import TargetStatus, earlier_run, read_run
 from edgekit.errors import install_command
 from edgekit.pipeline import run_log
 from edgekit.pipeline.outcome import TargetOutcome
@@ -27,8 +27,8 @@ def test_targets_of_earlier_runs_stay(tmp_path: Path) -> None:
     run_log.ended(tmp_path, run_log.started("edgekit export -t web"), [outcome("web", "verified")], {"onnx": "gone"})
     found = read_run(tmp_path)
     assert found.targets == {
-        "onnx": AskedTarget(status="verified", began=first.began),  # it was made, whatever is installed now
-        "web": AskedTarget(status="verified", began=found.began),
+        "onnx": TargetStatus(status="verified", began=first.began),  # it was made, whatever is installed now
+        "web": TargetStatus(status="verified", began=found.began),
     }, "what was not installed then may be by now"
     assert found.command == "edgekit export -t web"
     assert found.began.endswith("+00:00")

@@ -13,7 +13,7 @@ import pytest
 
 from edgekit import report
 from edgekit.artifact.manifest import Manifest, Variant
-from edgekit.artifact.result import Result, Verdict
+from edgekit.artifact.result import EvaluationResult, Result
 from edgekit.artifact.run_record import CACHE, RUN
 from edgekit.errors import ArtifactError
 from edgekit.pipeline import run
@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def evaluate(context: RunContext, name: str, artifact: Manifest) -> Result:
-        place = Verdict(place="cpu", status=artifact.verdicts[0].status)
+        place = EvaluationResult(place="cpu", status=artifact.verdicts[0].status)
         return result(place, target=name, artifact_sha256=artifact.sha256)
 
     monkeypatch.setattr(run, "evaluate", evaluate)

@@ -15,7 +15,7 @@ from safetensors.numpy import save, save_file
 
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import BundleInfo, ExportInfo, Manifest, Source, TensorInfo, Variant
-from edgekit.artifact.result import RESULT, Measure, Ratio, Result, Timing, Verdict, result_text
+from edgekit.artifact.result import RESULT, EvaluationResult, Measure, Ratio, Result, Timing, result_text
 from edgekit.artifact.store import amend, commit, read_artifact
 from edgekit.model.spec import Array
 from edgekit.report.imports import write_imported
@@ -103,7 +103,7 @@ class Builder:
         )
         return commit(folder, draft)
 
-    def judge(self, target: str, places: list[Verdict], size: int, home: str = "", **changes: Any) -> None:
+    def judge(self, target: str, places: list[EvaluationResult], size: int, home: str = "", **changes: Any) -> None:
         manifest = read_artifact(self.folder / target)
         found: dict[str, Any] = {
             "name": manifest.name,
@@ -221,7 +221,7 @@ def ratio(baseline: str, value: float) -> Ratio:
     return Ratio(baseline=baseline, value=value, low=value * 0.96, high=value * 1.05)
 
 
-def ran(builder: Builder, maps: Array, limits: Mapping[str, float], p50: float = 0, **facts: Any) -> Verdict:
+def ran(builder: Builder, maps: Array, limits: Mapping[str, float], p50: float = 0, **facts: Any) -> EvaluationResult:
     """A place in which an artifact gave some maps, timed against onnx and pytorch on the CPU, alone elsewhere."""
     made: dict[str, Any] = {"place": "cpu", "device": ORT, "status": "verified", "timings": {}, **facts}
     found = measures(builder, maps, limits)
@@ -233,7 +233,7 @@ def ran(builder: Builder, maps: Array, limits: Mapping[str, float], p50: float =
     if p50 and made["place"] == "cpu":
         made["timings"] |= {"onnx": timing(3.8), "pytorch": timing(9.4, "torch 2.13.0, CPU, 2 threads")}
         made["ratios"] = (ratio("onnx", 3.8 / p50), ratio("pytorch", 9.4 / p50))
-    return Verdict(measures=found, **made)
+    return EvaluationResult(measures=found, **made)
 
 
 def limit_exceeded(m: Measure) -> Fact:
@@ -293,12 +293,12 @@ def _elsewhere(builder: Builder) -> None:
     text = "Core ML runs on macOS and iOS only: copy the folder to a Mac and run `edgekit verify` there"
     here = ran(builder, maps, FP16, place="interpreter", device="edgekit MIL interpreter")
     missing = fact(Code.RUNTIME_MISSING, text=text)
-    there = Verdict(place="device", status="not verified here", reasons=(missing,))
+    there = EvaluationResult(place="device", status="not verified here", reasons=(missing,))
     builder.judge("coreml", [here, there], 6_300_000)
     builder.artifact("torch-mobile", "fp32")
     worst = judged("max abs", 3.1e-6, 1e-4, {"image": "scene-003", "patch": 17})
     timings = {"candidate": timing(6.7, "Pixel 8, NNAPI")}
-    phone = Verdict(place="nnapi", device="Pixel 8", status="verified", timings=timings, measures=(worst,))
+    phone = EvaluationResult(place="nnapi", device="Pixel 8", status="verified", timings=timings, measures=(worst,))
     host = {"system": "Android 16", "processor": "Tensor G3"}
     builder.judge("onnx", [phone], 12_480_000, home="imported/pixel-8", host=host)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
 
-from edgekit.artifact.result import RESULT, Evidence, Measure, Ratio, Result, Verdict, result_text
+from edgekit.artifact.result import RESULT, EvaluationResult, Evidence, Measure, Ratio, Result, result_text
 from edgekit.report.change import Allowed, Change, badness
 from edgekit.report.difference import ABSENT, compare_builds
 from tests.command import exit_code
@@ -34,7 +34,7 @@ def write_result(folder: Path, found: Result) -> None:
 def changed(folder: Path, target: str, **places: Any) -> None:
     """Change the first place of an artifact's result."""
     found = read_result(folder / target)
-    first = Verdict.model_validate({**found.places[0].model_dump(), **places})
+    first = EvaluationResult.model_validate({**found.places[0].model_dump(), **places})
     write_result(folder / target, found.model_copy(update={"places": (first, *found.places[1:])}))
 
 

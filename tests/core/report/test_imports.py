@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from edgekit.artifact.result import RESULT
-from edgekit.artifact.run_record import RUN, AskedTarget, RunRecord, read_run, write_run
+from edgekit.artifact.run_record import RUN, RunRecord, TargetStatus, read_run, write_run
 from edgekit.errors import ArtifactError
 from edgekit.report import imports, page, text, write_report
 from edgekit.report.imports import add_result, read_imported, write_imported
@@ -130,7 +130,7 @@ def test_no_change_of_an_imported_result_or_its_arrays_is_accepted(tmp_path: Pat
 
 
 def test_no_change_of_the_record_of_runs_is_accepted(tmp_path: Path) -> None:
-    write_run(tmp_path, RunRecord(command="edgekit export"), {"onnx": AskedTarget(status="failed", error="why")})
+    write_run(tmp_path, RunRecord(command="edgekit export"), {"onnx": TargetStatus(status="failed", error="why")})
     data = (tmp_path / RUN).read_bytes()
     for at in range(len(data)):
         (tmp_path / RUN).write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])

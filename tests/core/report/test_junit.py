@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from edgekit.artifact.fact import Code, fact
-from edgekit.artifact.result import Verdict
+from edgekit.artifact.result import EvaluationResult
 from edgekit.report.rows import read_study
 from edgekit.report.text import to_junit
 from tests.command import exit_code
@@ -50,7 +50,7 @@ def test_texts_that_xml_cannot_hold(builder: Any) -> None:
     builder.reference(device="<GPU> & \x00 ]]>")
     builder.artifact("onnx", "fp32")
     evil = fact(Code.TEXT, text='\x00\x1b[31m]]> </failure> & "quotes" \ufffe')
-    place = Verdict(place='c"pu\x07', status="rejected", reasons=(evil,))
+    place = EvaluationResult(place='c"pu\x07', status="rejected", reasons=(evil,))
     builder.judge("onnx", [place], 10)
     text = to_junit(read_study(builder.folder))
     (case,) = cases(text).values()

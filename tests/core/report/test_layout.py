@@ -10,8 +10,8 @@ import pytest
 
 from edgekit import report
 from edgekit.artifact.fact import Code, fact
-from edgekit.artifact.result import Verdict
-from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
+from edgekit.artifact.result import EvaluationResult
+from edgekit.artifact.run_record import RunRecord, TargetStatus, write_run
 from edgekit.report.rows import read_study
 from tests.core.report.conftest import FP32, INT8, ran
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 BEGAN, LATER = "2026-02-03T04:05:06+00:00", "2026-02-04T04:05:06+00:00"
-NOT_INSTALLED = AskedTarget(status="not installed", error="needs litert", began=LATER)
+NOT_INSTALLED = TargetStatus(status="not installed", error="needs litert", began=LATER)
 WIDTHS = (320, 390, 768, 1024, 1440)
 CARDS = 860  # CSS pixels: up to this width the tables become cards, and nothing needs to scroll sideways
 # Fonts differ from machine to machine. The spacing that WCAG 2.2 asks a page to bear (success criterion 1.4.12) widens
@@ -64,7 +64,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def test_the_table_of_verdicts_is_sorted_by_its_heads(filled: Any, page: Page) -> None:
-    write_run(filled.folder, RunRecord(), {"coreml-int8": AskedTarget(status="skipped", error="no source")})
+    write_run(filled.folder, RunRecord(), {"coreml-int8": TargetStatus(status="skipped", error="no source")})
     page.goto(written(filled))
     sizes = "[...document.querySelector('.summary').tBodies].map(b => b.rows[0].cells[3].dataset.sort)"
     head = page.get_by_role("button", name="size")
@@ -107,13 +107,13 @@ def crowded(filled: Any) -> Any:
     names = ["coreai", "coreai-int8", "coreml-int8", "executorch", "executorch-int8", "litert", "litert-int8"]
     names += ["openvino", "openvino-int8", "torchscript"]
     missing = fact(Code.RUNTIME_MISSING, text="Core AI runs on macOS 27 only: copy the folder to a Mac " * 2)
-    there = Verdict(place="device", status="not verified here", reasons=(missing,))
+    there = EvaluationResult(place="device", status="not verified here", reasons=(missing,))
     for target in names:
         filled.artifact(target, "fp32", notes=("A note of the exporter that is as long as a sentence may be.",) * 5)
         maps = filled.scores(target, "cpu", 1e-6, 3)
         filled.judge(target, [ran(filled, maps, FP32, 3.0), there], 13_200_000)
-    states = {row.target: AskedTarget(status="verified", began=BEGAN) for row in read_study(filled.folder).rows}
-    states["onnx-buckets"] = AskedTarget(status="not installed", error="needs onnx", began=BEGAN)
+    states = {row.target: TargetStatus(status="verified", began=BEGAN) for row in read_study(filled.folder).rows}
+    states["onnx-buckets"] = TargetStatus(status="not installed", error="needs onnx", began=BEGAN)
     write_run(filled.folder, RunRecord(began=BEGAN, command="edgekit export"), states)
     return filled
 
@@ -157,7 +157,7 @@ def test_a_link_of_the_table_opens_the_proof(filled: Any, page: Page) -> None:
 
 
 def test_rows_of_this_run_come_first_and_what_is_not_installed_is_a_line(crowded: Any, page: Page) -> None:
-    states = {"onnx": AskedTarget(status="verified", began=LATER), "litert": NOT_INSTALLED}
+    states = {"onnx": TargetStatus(status="verified", began=LATER), "litert": NOT_INSTALLED}
     write_run(crowded.folder, RunRecord(began=LATER), states)
     page.goto(written(crowded))
     tables = page.locator("table.summary")

@@ -17,8 +17,8 @@ from safetensors.numpy import save
 
 from edgekit import report
 from edgekit.artifact.fact import Code, Fact, fact
-from edgekit.artifact.result import RESULT, Measure, Ratio, Timing, Verdict, result_text
-from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
+from edgekit.artifact.result import RESULT, EvaluationResult, Measure, Ratio, Timing, result_text
+from edgekit.artifact.run_record import RunRecord, TargetStatus, write_run
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.report.page import script_hash
 from tests.manifests import EXPORT, read_result
@@ -70,9 +70,9 @@ def write(builder: Any) -> tuple[str, Page]:
 
 def test_every_target_that_was_asked_has_its_state(filled: Any) -> None:
     asked = {
-        "onnx-fp16": AskedTarget(status="failed", error="target 'onnx-fp16' failed: out of memory"),
-        "litert": AskedTarget(status="not installed", error="needs litert: pip install 'edgekit-export[litert]'"),
-        "onnx": AskedTarget(status="verified"),
+        "onnx-fp16": TargetStatus(status="failed", error="target 'onnx-fp16' failed: out of memory"),
+        "litert": TargetStatus(status="not installed", error="needs litert: pip install 'edgekit-export[litert]'"),
+        "onnx": TargetStatus(status="verified"),
     }
     record = RunRecord(command="edgekit export net.onnx", edgekit="0.1.0", began="2026-02-03T04:05:06+00:00")
     write_run(filled.folder, record, asked)
@@ -91,12 +91,12 @@ def test_every_target_that_was_asked_has_its_state(filled: Any) -> None:
         for row in csv.DictReader((filled.folder / "report.csv").read_text().splitlines())
     }
     assert {("onnx-fp16", "failed"), ("litert", "not installed"), ("onnx", "verified")} <= rows
-    write_run(filled.folder, record, {"onnx-fp16": AskedTarget(status="verified")})
+    write_run(filled.folder, record, {"onnx-fp16": TargetStatus(status="verified")})
     assert "8 of 11 verdicts are verified" in " ".join(write(filled)[1].text)
 
 
 def test_a_build_in_which_nothing_could_be_made_has_a_report(tmp_path: Path) -> None:
-    failed = {"onnx": AskedTarget(status="failed", error="no capture")}
+    failed = {"onnx": TargetStatus(status="failed", error="no capture")}
     write_run(tmp_path, RunRecord(), failed)
     report.write_report(tmp_path)
     assert "no capture" in (tmp_path / "report.html").read_text()
@@ -197,7 +197,7 @@ def hostile(builder: Any) -> None:
     bad = Measure(batch=EVIL, output=EVIL, metric=EVIL, value=2.0, limit=1.0, table=1.0, passed=False, row=EVIL)
     facts: dict[str, Any] = {"device": EVIL, "reasons": (told(EVIL),), "notes": (told(EVIL),), "measures": (bad,)}
     facts |= {"timings": {"candidate": timed, EVIL: timed}, "ratios": (Ratio(baseline=EVIL, value=1, low=1, high=1),)}
-    places = [Verdict(place=name, status="rejected", **facts) for name in ("cpu", EVIL, "../../cpu", "a\0b")]
+    places = [EvaluationResult(place=name, status="rejected", **facts) for name in ("cpu", EVIL, "../../cpu", "a\0b")]
     builder.judge("onnx", places, 1, host={EVIL: EVIL}, precision=EVIL)
     found = read_result(builder.folder / "onnx")
     builder.enter("onnx", {RESULT: result_text(found.model_copy(update={"target": EVIL})).encode()})
@@ -222,7 +222,9 @@ def test_a_spreadsheet_gets_no_formula(builder: Any) -> None:
     builder.reference()
     builder.artifact("onnx", "fp32")
     builder.judge(
-        "onnx", [Verdict(place="cpu", status="rejected", device="@SUM(A1)", reasons=(told("=cmd|' /C calc'!A0"),))], 1
+        "onnx",
+        [EvaluationResult(place="cpu", status="rejected", device="@SUM(A1)", reasons=(told("=cmd|' /C calc'!A0"),))],
+        1,
     )
     report.write_report(builder.folder)
     [row] = csv.DictReader(io.StringIO((builder.folder / "report.csv").read_text()))
@@ -240,7 +242,9 @@ def test_nan_and_missing_values(builder: Any) -> None:
     builder.enter("onnx", {"scores-cpu.safetensors": save({"relevance": maps})})
     lost = Measure(batch="evaluation", output="relevance", metric="max abs", value=None, limit=1e-4, passed=False)
     builder.judge(
-        "onnx", [Verdict(place="cpu", status="rejected", reasons=(told("it is not finite"),), measures=(lost,))], 1
+        "onnx",
+        [EvaluationResult(place="cpu", status="rejected", reasons=(told("it is not finite"),), measures=(lost,))],
+        1,
     )
     text, page = write(builder)
     said = " ".join(page.text)
@@ -256,7 +260,7 @@ def test_all_maps_lost_or_of_another_shape(builder: Any) -> None:
     for target, maps in (("a", np.full((builder.n, 196), np.nan, np.float32)), ("b", np.zeros((3, 9), np.float32))):
         builder.artifact(target, "fp32")
         builder.enter(target, {"scores-cpu.safetensors": save({"relevance": maps})})
-        builder.judge(target, [Verdict(place="cpu", status="rejected", reasons=(told("wrong"),))], 1)
+        builder.judge(target, [EvaluationResult(place="cpu", status="rejected", reasons=(told("wrong"),))], 1)
     write(builder)
 
 

@@ -11,13 +11,13 @@ import pytest
 from edgekit import registry
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import AxisInfo
-from edgekit.artifact.result import Ratio, Verdict
-from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
+from edgekit.artifact.result import EvaluationResult, Ratio
+from edgekit.artifact.run_record import RunRecord, TargetStatus, write_run
 from edgekit.model.spec import Axis
 from edgekit.report.plots import LIMIT_SCALE, Plot, plot_tradeoffs
 from edgekit.report.recommendation import ANDROID, BROWSER, IOS, SERVER, Recommendation, beside, by_audience, recommend
 from edgekit.report.rows import read_study
-from edgekit.report.study import ReportedArtifact, ReportRow, Study
+from edgekit.report.study import BuildReport, ReportedArtifact, ReportRow
 from edgekit_apps import android, apple
 from tests.core.report.conftest import FP16, FP32, INT8, ORT, ran, timing
 
@@ -69,7 +69,7 @@ def test_a_server_gets_nothing_that_takes_fewer_sizes_than_the_original(builder:
 
 def test_what_is_rejected_is_not_recommended_and_says_why(three: Any) -> None:
     reason = fact(Code.NOTHING_COMPARED)
-    three.judge("onnx-int8-static", [Verdict(place="cpu", status="rejected", reasons=(reason,))], 4_000_000)
+    three.judge("onnx-int8-static", [EvaluationResult(place="cpu", status="rejected", reasons=(reason,))], 4_000_000)
     found = advice(three)[SERVER]
     assert found.head == "Ship onnx"
     assert "onnx-int8-static: rejected, nothing was compared" in found.others
@@ -78,8 +78,8 @@ def test_what_is_rejected_is_not_recommended_and_says_why(three: Any) -> None:
 def test_nothing_verified_is_nothing_to_ship(builder: Any) -> None:
     builder.reference()
     builder.artifact("onnx", "fp32")
-    builder.judge("onnx", [Verdict(place="cpu", status="rejected", reasons=(fact(Code.NOTHING_COMPARED),))], 1)
-    write_run(builder.folder, RunRecord(), {"coreml": AskedTarget(status="not installed", error="needs it")})
+    builder.judge("onnx", [EvaluationResult(place="cpu", status="rejected", reasons=(fact(Code.NOTHING_COMPARED),))], 1)
+    write_run(builder.folder, RunRecord(), {"coreml": TargetStatus(status="not installed", error="needs it")})
     found = advice(builder)
     assert found[SERVER].head == "Nothing to ship"
     assert IOS not in found
@@ -89,7 +89,7 @@ def test_what_a_host_could_not_verify_is_not_told_to_be_unfit(builder: Any) -> N
     builder.reference()
     builder.artifact("onnx", "fp32")
     stopped = fact(Code.TEXT, text="the worker was stopped after 0.3 s")
-    builder.judge("onnx", [Verdict(place="cpu", status="not verified here", reasons=(stopped,))], 1)
+    builder.judge("onnx", [EvaluationResult(place="cpu", status="not verified here", reasons=(stopped,))], 1)
     assert advice(builder)[SERVER].head == "Nothing verified on this host"
 
 
@@ -99,16 +99,18 @@ def test_where_the_download_counts_the_smallest_that_is_not_slower(builder: Any)
     made(builder, "executorch-int8", "int8", 4_000_000)
     assert advice(builder)[ANDROID].head == "Ship executorch-int8"
     slow = Ratio(baseline="executorch", value=0.5, low=0.48, high=0.52)
-    place = Verdict(place="cpu", status="verified", device=ORT, ratios=(slow,), timings={"candidate": timing(9.0)})
+    place = EvaluationResult(
+        place="cpu", status="verified", device=ORT, ratios=(slow,), timings={"candidate": timing(9.0)}
+    )
     builder.judge("executorch-int8", [place], 4_000_000)
-    one = Verdict(place="cpu", status="verified", device=ORT, timings={"candidate": timing(4.5)})
+    one = EvaluationResult(place="cpu", status="verified", device=ORT, timings={"candidate": timing(4.5)})
     builder.judge("executorch", [one], 12_000_000)
     assert advice(builder)[ANDROID].head == "Ship executorch"
 
 
 def test_an_artifact_that_two_places_verified_is_named_once(builder: Any) -> None:
     builder.reference()
-    places = [Verdict(place=name, status="verified", device=ORT) for name in ("litert-cpu", "litert-js")]
+    places = [EvaluationResult(place=name, status="verified", device=ORT) for name in ("litert-cpu", "litert-js")]
     for target, precision, size in (("litert", "fp32", 12_000_000), ("litert-int8", "int8", 4_000_000)):
         builder.artifact(target, precision)
         builder.judge(target, places, size)
@@ -183,7 +185,7 @@ def test_speeds_are_told_by_the_best_evidence(filled: Any) -> None:
     assert beside(rows["onnx · nnapi · pixel-8"], base) is None, "two hosts"
 
 
-def server(study: Study) -> Plot:
+def server(study: BuildReport) -> Plot:
     return next(plot for plot in plot_tradeoffs(study, recommend(study)) if plot.title == SERVER)
 
 

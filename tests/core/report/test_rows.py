@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.fact import Code, fact
-from edgekit.artifact.result import RESULT, Measure, Verdict, result_text
+from edgekit.artifact.result import RESULT, EvaluationResult, Measure, result_text
 from edgekit.errors import UsageError
 from edgekit.reference.info import read_info
 from edgekit.report.imports import write_imported
@@ -118,7 +118,9 @@ def test_the_worst_of_a_row() -> None:
         measure("coverage drop", 0.001, ""),
         measure("coverage drop, one image", 0.1, ""),
     )
-    row = ReportRow("onnx", "fp32", "cpu", "verified", verdict=Verdict(place="cpu", status="verified", measures=found))
+    row = ReportRow(
+        "onnx", "fp32", "cpu", "verified", verdict=EvaluationResult(place="cpu", status="verified", measures=found)
+    )
     assert row.worst("max abs") == found[5]
     assert row.worst("spearman") == found[4]
     assert row.worst("nothing") is None
@@ -127,7 +129,9 @@ def test_the_worst_of_a_row() -> None:
 
 def test_a_model_without_scores_is_measured_relative_to_its_peak() -> None:
     found = (measure("max abs", 3.0, "logits"), measure("relative", 1e-5, "logits", limit=1e-4))
-    row = ReportRow("onnx", "fp32", "cpu", "verified", verdict=Verdict(place="cpu", status="verified", measures=found))
+    row = ReportRow(
+        "onnx", "fp32", "cpu", "verified", verdict=EvaluationResult(place="cpu", status="verified", measures=found)
+    )
     assert row.error == found[1]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgekit import report
 from edgekit.artifact.fact import Code, fact
-from edgekit.artifact.result import Measure, Ratio, Timing, Verdict
+from edgekit.artifact.result import EvaluationResult, Measure, Ratio, Timing
 from edgekit.report import formats, text
 from edgekit.report.rows import read_study
 
@@ -19,7 +19,7 @@ def judged(builder: Any, **facts: Any) -> None:
     )
     builder.reference()
     builder.artifact("onnx", "fp32", notes=("stays in fp32",))
-    place = Verdict(**{"place": "cpu", "status": "rejected", "device": "ORT", "measures": measures, **facts})
+    place = EvaluationResult(**{"place": "cpu", "status": "rejected", "device": "ORT", "measures": measures, **facts})
     builder.judge("onnx", [place], 4096)
 
 
@@ -59,7 +59,7 @@ def test_markdown_has_a_table_and_escapes_what_is_markup(builder: Any) -> None:
     judged(builder, device="A|B")
     builder.artifact("onnx-x", "fp32")
     bad = tuple(fact(Code.TEXT, text=text) for text in ("on*nx|<b> one\ntwo & `three`", "more"))
-    builder.judge("onnx-x", [Verdict(place="cpu", status="rejected", reasons=bad)], 1)
+    builder.judge("onnx-x", [EvaluationResult(place="cpu", status="rejected", reasons=bad)], 1)
     said = text.to_markdown(read_study(builder.folder))
     rows = [line for line in said.splitlines() if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in rows}) == 1
@@ -72,7 +72,9 @@ def test_markdown_has_a_table_and_escapes_what_is_markup(builder: Any) -> None:
 def test_markdown_is_sixty_lines_at_most_and_none_is_long(builder: Any) -> None:
     builder.reference()
     places = [
-        Verdict(place=f"place-{number}", status="rejected", reasons=(fact(Code.TEXT, text="a reason " * 200),) * 9)
+        EvaluationResult(
+            place=f"place-{number}", status="rejected", reasons=(fact(Code.TEXT, text="a reason " * 200),) * 9
+        )
         for number in range(5)
     ]
     for number in range(20):
@@ -85,7 +87,7 @@ def test_markdown_is_sixty_lines_at_most_and_none_is_long(builder: Any) -> None:
 
 
 def test_a_bundle_has_its_size_on_disk_and_that_of_a_first_visit(filled: Any) -> None:
-    filled.judge("web", [Verdict(place="wasm-fp32", status="verified")], 108_000_000, first_visit=5_500_000)
+    filled.judge("web", [EvaluationResult(place="wasm-fp32", status="verified")], 108_000_000, first_visit=5_500_000)
     study = report.write_report(filled.folder)
     [web] = (each for each in json.loads(text.to_json(study))["artifacts"] if each["target"] == "web")
     [row] = web["rows"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.artifact.manifest import AxisInfo
-from edgekit.artifact.result import RESULT, Measure, Verdict, result_text
+from edgekit.artifact.result import RESULT, EvaluationResult, Measure, result_text
 from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError
 from edgekit.reference import golden
@@ -117,7 +117,7 @@ def test_a_count_may_be_off_as_far_as_its_score(own: Path) -> None:
     """INT8 is not measured by its largest difference in counts, which follow from the scores."""
     folder = own / "executorch-int8"
     measure = Measure(batch="evaluation", output="relevance", metric="max abs", value=0.05)
-    found = result(Verdict(place="cpu", status="verified", measures=(measure,)))
+    found = result(EvaluationResult(place="cpu", status="verified", measures=(measure,)))
     amend(folder, read_artifact(folder).verdicts, {RESULT: result_text(found).encode()})
     manifest = read_artifact(folder)
     chosen = golden.choose_golden(toy.spec(), own / "reference", EagerRuntime(toy.spec()).run)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.artifact.manifest import AxisInfo, BundleInfo, TensorInfo, Variant, VerdictInfo
+from edgekit.artifact.manifest import AxisInfo, BundleInfo, TensorInfo, Variant, VerdictSummary
 from edgekit.artifact.store import amend, own_files
 from edgekit.artifact.store import commit as commit_artifact
 from edgekit.model.folder import save_model
@@ -127,7 +127,7 @@ def commit(
 
 def judge(folder: Path, status: str, reason: str = "") -> None:
     """Enter a verdict."""
-    amend(folder, [VerdictInfo.model_validate({"place": "cpu", "status": status, "reason": reason})])
+    amend(folder, [VerdictSummary.model_validate({"place": "cpu", "status": status, "reason": reason})])
 
 
 def onnx_model(shift: float) -> bytes:

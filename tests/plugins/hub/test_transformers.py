@@ -20,7 +20,7 @@ from edgekit.model.graph import capture
 from edgekit.model.sources import resolve, resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Axis
-from edgekit.model.words import words_of
+from edgekit.model.overrides import words_of
 
 MEAN, DEVIATION = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 

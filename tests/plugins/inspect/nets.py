@@ -51,7 +51,7 @@ def convolutional() -> ModelSpec:
 def words() -> ModelSpec:
     """Embedded words and positions, a multilayer perceptron, their mean."""
     inputs = (Input("ids", ("batch", LENGTH), dtype="int64", low=0, high=WORDS - 1),)
-    return _spec("words", Words(), inputs, (Output("vector", role="embedding"),))
+    return _spec("words", SpecOverrides(), inputs, (Output("vector", role="embedding"),))
 
 
 def ranker() -> ModelSpec:
@@ -130,7 +130,7 @@ class Convolutional(nn.Module):
         return answer
 
 
-class Words(nn.Module):
+class SpecOverrides(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words, self.positions = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)

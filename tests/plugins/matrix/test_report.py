@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.artifact.result import Measure, Verdict
-from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
+from edgekit.artifact.result import EvaluationResult, Measure
+from edgekit.artifact.run_record import RunRecord, TargetStatus, write_run
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.report.change import Allowed
 from edgekit_matrix.difference import compare_matrices
@@ -31,11 +31,11 @@ def test_a_record_says_what_the_build_says(tmp_path: Path) -> None:
     builder.artifact("onnx", "fp32")
     wrong = Measure(batch="evaluation", output="relevance", metric="max abs", value=2e-3, limit=1e-4, passed=False)
     found = [
-        Verdict(place="cpu", device=ORT, status="verified"),
-        Verdict(place="openvino", device="OpenVINO", status="rejected", measures=(wrong,)),
+        EvaluationResult(place="cpu", device=ORT, status="verified"),
+        EvaluationResult(place="openvino", device="OpenVINO", status="rejected", measures=(wrong,)),
     ]
     builder.judge("onnx", found, 4096)
-    write_run(home / "vit", RunRecord(), {"onnx": AskedTarget(status="rejected")})
+    write_run(home / "vit", RunRecord(), {"onnx": TargetStatus(status="rejected")})
     record = record_of("vit", "onnx", "onnx", tmp_path, "cells/vit/onnx")
     assert (record.status, record.size) == ("rejected", 4096)
     assert record.places == {"cpu": "verified", "openvino": "rejected"}

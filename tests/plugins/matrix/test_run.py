@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from edgekit_matrix import run as running
-from edgekit_matrix.crew import Ended, LostError, Task
+from edgekit_matrix.crew import JobResult, LostError, Task
 from edgekit_matrix.file import Cell, ModelEntry
 from edgekit_matrix.report import Matrix, read_matrix
 from edgekit_matrix.run import ATTEMPTS, Settings
@@ -30,18 +30,18 @@ SECONDS = 120.0
 class Script:
     """A crew that does nothing: each cell ends as its script says, once a try, and without one with code 2."""
 
-    def __init__(self, script: dict[str, list[Ended | str]] | None = None) -> None:
+    def __init__(self, script: dict[str, list[JobResult | str]] | None = None) -> None:
         self.script, self.started, self.closed = script or {}, list[str](), False
 
-    def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[Ended]:
+    def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[JobResult]:
         self.started.append(folder.name)
-        future: Future[Ended] = Future()
+        future: Future[JobResult] = Future()
         ends = self.script.get(folder.name, [])
-        end = ends.pop(0) if ends else Ended(2, 1.0, "here")
+        end = ends.pop(0) if ends else JobResult(2, 1.0, "here")
         future.set_exception(LostError(end)) if isinstance(end, str) else future.set_result(end)
         return future
 
-    def result(self, started: Future[Ended], folder: Path) -> Ended:
+    def result(self, started: Future[JobResult], folder: Path) -> JobResult:
         return started.result()
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ def ran(root: Path, crew: Script, **settings: bool) -> Matrix:
 
 
 def test_a_cell_whose_worker_is_lost_is_asked_again_so_often(tmp_path: Path) -> None:
-    killed = Ended(-9, 1.0, "here")
+    killed = JobResult(-9, 1.0, "here")
     crew = Script({"onnx": ["node 1 died", killed], "torchscript": [killed] * 9})
     found = {one.column: one for one in ran(tmp_path, crew).cells}
     assert (crew.started.count("onnx"), crew.started.count("torchscript"), crew.closed) == (3, ATTEMPTS, True)
@@ -100,7 +100,7 @@ def test_a_cell_that_is_made_of_something_else_is_made_again(tmp_path: Path, mon
 
 def test_an_interrupted_run_keeps_what_is_finished(tmp_path: Path) -> None:
     class Interrupted(Script):
-        def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[Ended]:
+        def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[JobResult]:
             if folder.name == "onnx-fp16":
                 raise KeyboardInterrupt
             return super().start(task, folder, earlier)

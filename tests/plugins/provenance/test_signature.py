@@ -16,8 +16,8 @@ import pytest
 
 from edgekit import report
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import RESULT, Evidence, Result, Verdict, result_text
-from edgekit.artifact.run_record import RUN, AskedTarget, RunRecord, write_run
+from edgekit.artifact.result import RESULT, EvaluationResult, Evidence, Result, result_text
+from edgekit.artifact.run_record import RUN, RunRecord, TargetStatus, write_run
 from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, EdgekitError, UsageError, install_command
 from edgekit.pipeline import run
@@ -69,7 +69,9 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def evaluate(context: RunContext, name: str, made: Manifest) -> Result:
         names.append(name)
-        return result(Verdict(place="cpu", status="not verified here"), target=name, artifact_sha256=made.sha256)
+        return result(
+            EvaluationResult(place="cpu", status="not verified here"), target=name, artifact_sha256=made.sha256
+        )
 
     monkeypatch.setattr(run, "evaluate", evaluate)
     monkeypatch.setattr(report, "write_report", lambda root: None)
@@ -103,7 +105,7 @@ def test_signing_changes_no_byte_of_the_build(signed: Path, keys: tuple[Path, Pa
 
 
 def test_no_changed_byte_of_any_file_is_accepted(own: Path, keys: tuple[Path, Path], reached: list[str]) -> None:
-    imported = result(Verdict(place="nnapi", status="not verified here"), target="onnx")
+    imported = result(EvaluationResult(place="nnapi", status="not verified here"), target="onnx")
     write_imported(own / "imported" / "phone", {RESULT: result_text(imported).encode()})
     (own / BILL).write_text("{}")
     every = tuple(folder.name for folder in own.iterdir() if (folder / "manifest.json").is_file())
@@ -255,7 +257,7 @@ def test_a_build_that_lacks_what_was_signed_is_refused(own: Path, keys: tuple[Pa
 def test_an_imported_result_is_signed_or_said_not_to_be(
     own: Path, keys: tuple[Path, Path], reached: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = result_text(result(Verdict(place="nnapi", status="verified"))).encode()
+    found = result_text(result(EvaluationResult(place="nnapi", status="verified"))).encode()
     write_imported(own / "imported" / "phone", {RESULT: found})
     sign(own, keys[0])
     write_imported(own / "imported" / "other", {RESULT: found})
@@ -270,12 +272,12 @@ def test_an_imported_result_is_signed_or_said_not_to_be(
 
 
 def test_what_a_run_recorded_is_signed_or_said_not_to_be(own: Path, keys: tuple[Path, Path]) -> None:
-    write_run(own, RunRecord(), {"litert": AskedTarget(status="failed", error="so")})
+    write_run(own, RunRecord(), {"litert": TargetStatus(status="failed", error="so")})
     sign(own, keys[0])
-    write_run(own, RunRecord(command="another one"), {"onnx": AskedTarget(status="verified")})
+    write_run(own, RunRecord(command="another one"), {"onnx": TargetStatus(status="verified")})
     assert signature.require_signed(own, keys[1]).unsigned == ()
     kept = (own / RUN).read_bytes()
-    for change in ({"onnx": AskedTarget(status="failed")}, {"litert": AskedTarget(status="verified")}):
+    for change in ({"onnx": TargetStatus(status="failed")}, {"litert": TargetStatus(status="verified")}):
         write_run(own, RunRecord(), change)
         assert signature.require_signed(own, keys[1]).unsigned == (RUN,)
         (own / RUN).write_bytes(kept)

@@ -27,7 +27,7 @@ from starlette.testclient import TestClient
 import edgekit
 from edgekit_serve import models as served
 from edgekit_serve.application import Limits, application
-from edgekit_serve.models import Models, Opening
+from edgekit_serve.models import Models, ServeOptions
 from tests.plugins.apps import toy
 
 ROOT = Path(__file__).parents[3]
@@ -172,7 +172,7 @@ def _serve_here(
     patch = stack.enter_context(pytest.MonkeyPatch.context())
     error_output = SimpleNamespace(write=lambda line: lines.append(json.loads(line)), flush=lambda: None)
     patch.setattr("edgekit_serve.process.sys", SimpleNamespace(stderr=error_output))
-    models = Models((build,), targets, Opening(unverified=unverified, trust_build=True))
+    models = Models((build,), targets, ServeOptions(unverified=unverified, trust_build=True))
     models.open()
     client = TestClient(application(models, limits, reload), raise_server_exceptions=False)
     return LocalServing(stack.enter_context(client), models, lines)

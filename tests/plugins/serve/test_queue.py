@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from edgekit.model.spec import Array
-from edgekit_serve.models import Opening, Served, open_served
+from edgekit_serve.models import Served, ServeOptions, open_served
 from edgekit_serve.protocol import BusyError, TooSlowError
 
 
@@ -24,7 +24,7 @@ def finish(work: Coroutine[None, None, None]) -> None:
 
 @pytest.fixture
 def served(exported: Path) -> Iterator[Served]:
-    opened = open_served(exported, "onnx", Opening(trust_build=True))
+    opened = open_served(exported, "onnx", ServeOptions(trust_build=True))
     yield opened
     finish(opened.close())
 

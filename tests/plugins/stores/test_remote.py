@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.artifact.manifest import File, VerdictInfo
+from edgekit.artifact.manifest import File, VerdictSummary
 from edgekit.errors import ArtifactError, EdgekitError, HostError, UsageError
 from edgekit.storage import door
 from edgekit.storage.files import digest_bytes, dump_json
@@ -240,7 +240,7 @@ def test_a_hostile_index_is_refused(build: Path, tmp_path: Path, cache: Path, pa
 
 
 def test_an_index_that_says_verified_of_what_is_not_is_refused(build: Path, tmp_path: Path, cache: Path) -> None:
-    rejected = VerdictInfo(place="cpu", status="rejected", reason="it is wrong")
+    rejected = VerdictSummary(place="cpu", status="rejected", reason="it is wrong")
     resealed(build / "onnx", verdicts=(rejected,))
     url = f"file://{tmp_path}/store/small"
     push(build, url)

@@ -13,7 +13,7 @@ from torch import nn
 
 import edgekit
 from edgekit import api
-from edgekit.artifact.result import Verdict
+from edgekit.artifact.result import EvaluationResult
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.folder import save_model
@@ -80,7 +80,7 @@ class TestOnnxBuckets(TargetContract):
     def test_other_runtimes_of_this_host_open_the_files_and_a_pack_does_not(self, builds: Path, tmp_path: Path) -> None:
         build = shutil.copytree(builds / "small", tmp_path / "small")
 
-        def asked() -> Verdict:
+        def asked() -> EvaluationResult:
             found = api.verify(build, places=["ort-basic"], targets=[NAME], images=1, progress="none")[NAME]
             return found.places[0]
 

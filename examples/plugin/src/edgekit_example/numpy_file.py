@@ -11,13 +11,13 @@ import numpy as np
 from edgekit.errors import ModelError
 from edgekit.model.sources.factory import described
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.words import Words
+from edgekit.model.overrides import SpecOverrides
 
 KEPT = "arrays.npz"
 """The file in a build's model folder, from which `spec_of_files` makes the model again."""
 
 
-def open_file(path: str, words: Words, task: str) -> ModelSpec:
+def open_file(path: str, words: SpecOverrides, task: str) -> ModelSpec:
     """Return the model of a file, with what the user says of its inputs, outputs and axes."""
     return described(spec_of_files({KEPT: Path(path)}), words)
 

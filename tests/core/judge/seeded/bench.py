@@ -17,7 +17,7 @@ import onnxruntime as ort
 import torch
 
 from edgekit.artifact.fact import Code, fact
-from edgekit.artifact.result import Verdict
+from edgekit.artifact.result import EvaluationResult
 from edgekit.judge.limits import FP32, Tolerance
 from edgekit.judge.metrics import Comparison, compare, failed
 from edgekit.judge.verdict import judge
@@ -106,7 +106,7 @@ def compared(bench: Bench, model: bytes, rows: int = 1, **options: Any) -> dict[
     return found
 
 
-def judged(bench: Bench, found: Mapping[str, Comparison], tolerance: Tolerance = FP32) -> Verdict:
+def judged(bench: Bench, found: Mapping[str, Comparison], tolerance: Tolerance = FP32) -> EvaluationResult:
     shapes = [(sizes, found[f"shape {i}"]) for i, sizes in enumerate(SHAPES)]
     real, stress = [found["evaluation"]], [found["stress"]]
     return judge(tolerance, bench.noise, evaluation=real, stress=stress, grid=shapes)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgekit.artifact.fact import Code
-from edgekit.artifact.result import Verdict
+from edgekit.artifact.result import EvaluationResult
 from edgekit.judge.limits import FP32, Tolerance
 from edgekit.judge.metrics import Comparison, compare
 from edgekit.judge.verdict import judge
@@ -41,10 +41,10 @@ def moved(by: float, image: int = 3, patch: int = 17, reference: Array = GRID) -
     return scores.astype(np.float32)
 
 
-def on(found: Comparison, tolerance: Tolerance = FP32, noise: float = 0.0) -> Verdict:
+def on(found: Comparison, tolerance: Tolerance = FP32, noise: float = 0.0) -> EvaluationResult:
     return judge(tolerance, {"relevance": noise}, evaluation=[found])
 
 
-def metrics(verdict: Verdict) -> set[str]:
+def metrics(verdict: EvaluationResult) -> set[str]:
     beyond = (Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND)
     return {reason.metric for reason in verdict.reasons if reason.code in beyond}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from edgekit.artifact.result import Verdict
+from edgekit.artifact.result import EvaluationResult
 from edgekit.judge.deviation import spreads
 from edgekit.judge.limits import FP16, FP32, INT8, Tolerance
 from edgekit.judge.metrics import compare
@@ -21,7 +21,7 @@ NOISE = DRAW.normal(size=(ROWS, WIDTH))
 EMBEDDING = np.abs(CENTRED) * (np.arange(WIDTH) > 3)
 
 
-def on(output: Output, right: Array, wrong: Array, tolerance: Tolerance = INT8) -> Verdict:
+def on(output: Output, right: Array, wrong: Array, tolerance: Tolerance = INT8) -> EvaluationResult:
     said, made = ({output.name: values.astype(np.float32)} for values in (right, wrong))
     scales = spreads((output,), [said], {})
     found = compare((output,), said, made, [f"row {n}" for n in range(ROWS)], scales=scales)

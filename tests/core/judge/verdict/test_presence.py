@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgekit.artifact.result import Verdict
+from edgekit.artifact.result import EvaluationResult
 from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.judge.metrics import compare
 from edgekit.judge.verdict import judge
@@ -28,14 +28,14 @@ def maps() -> Array:
 
 def verdict_of(
     moved: Array, tolerance: Tolerance, threshold: float | None = THRESHOLD, reference: Array | None = None
-) -> Verdict:
+) -> EvaluationResult:
     outputs = (replace(OUTPUTS[0], threshold=threshold), *OUTPUTS[1:])
     sides = (answer(maps() if reference is None else reference, 8, 6), answer(moved.astype(np.float32), 8, 6))
     found = compare(outputs, *sides, [f"image {row}" for row in range(ROWS)])
     return judge(tolerance, {}, evaluation=[found])
 
 
-def reasons(verdict: Verdict) -> set[str]:
+def reasons(verdict: EvaluationResult) -> set[str]:
     return {reason.metric for reason in verdict.reasons}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.fact import Code
-from edgekit.artifact.result import Verdict
+from edgekit.artifact.result import EvaluationResult
 from edgekit.judge.limits import FP16, INT8, Tolerance
 from edgekit.judge.metrics import Comparison, RowValues, compare
 from edgekit.judge.verdict import REAL_INPUTS, judge
@@ -22,7 +22,7 @@ def errors(*values: float, first: int = 0) -> Comparison:
     return Comparison(names, (table,))
 
 
-def verdict_of(rows: int, beyond: int, tolerance: Tolerance = INT8) -> Verdict:
+def verdict_of(rows: int, beyond: int, tolerance: Tolerance = INT8) -> EvaluationResult:
     values = [BEYOND] * beyond + [KEPT] * (rows - beyond)
     half = rows // 2
     # Half of the rows are photographs: limits on shares are those of all real inputs together.

@@ -17,7 +17,7 @@ from edgekit.errors import ModelError, UsageError
 from edgekit.model.program import Capture
 from edgekit.model.sources import check_model, resolve_model
 from edgekit.model.spec import Axis
-from edgekit.model.words import words_of
+from edgekit.model.overrides import words_of
 from tests.command import exit_code
 
 

@@ -15,7 +15,7 @@ from edgekit.model.folder import load_model, save_model
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Axis, Evaluation
-from edgekit.model.words import Span, Words, from_record, words_of
+from edgekit.model.overrides import Span, SpecOverrides, from_record, words_of
 from edgekit.pipeline.given_model import with_data
 from edgekit.pipeline.request import EvaluationData
 from edgekit.testing import SMALL
@@ -130,6 +130,6 @@ def test_sets_that_are_given_beside_a_factory_reach_its_workers(tmp_path: Path) 
 
 
 def test_nothing_said_is_false() -> None:
-    assert not Words()
+    assert not SpecOverrides()
     assert not words_of(None, None, None)
     assert words_of({}, None, None)  # no axis varies

@@ -60,7 +60,7 @@ Axes = Mapping[str, Mapping[int, tuple[str, Axis | Span | None]]]
 
 
 @dataclass(frozen=True)
-class Words:
+class SpecOverrides:
     """What was said of a model.
 
     Attributes:
@@ -131,7 +131,7 @@ class Words:
             if wrong := next((fact for fact in OF_A_MODULE if fact in said), ""):
                 raise UsageError(f"'{name}' has a {wrong} of its own: say it of a factory that returns a module alone")
 
-    def with_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Words:
+    def with_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> SpecOverrides:
         """The same, and the ranges of some inputs of which none was said."""
         more = {n: {**self.inputs.get(n, {}), "low": low, "high": high} for n, (low, high) in ranges.items()}
         return replace(self, inputs={**self.inputs, **more})
@@ -152,11 +152,11 @@ class Words:
         }
 
 
-NOTHING = Words()
+NOTHING = SpecOverrides()
 """Where nothing is said."""
 
 
-def from_record(record: Mapping[str, Any]) -> Words:
+def from_record(record: Mapping[str, Any]) -> SpecOverrides:
     """Words as config.json keeps them."""
     if not record:
         return NOTHING
@@ -168,10 +168,10 @@ def from_record(record: Mapping[str, Any]) -> Words:
         rows = record[which].items()
         return {n: {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()} for n, said in rows}
 
-    return Words(None if record["axes"] is None else axes, facts("inputs"), facts("outputs"))
+    return SpecOverrides(None if record["axes"] is None else axes, facts("inputs"), facts("outputs"))
 
 
-def words_of(axes: Given, inputs: Given, outputs: Given) -> Words:
+def words_of(axes: Given, inputs: Given, outputs: Given) -> SpecOverrides:
     """What a user said, in either form.
 
     Raises:
@@ -179,7 +179,7 @@ def words_of(axes: Given, inputs: Given, outputs: Given) -> Words:
     """
     entries = None if axes is None else {name: _dimensions(name, said) for name, said in _by_name("axes", axes)}
     of_inputs = {name: _facts("inputs", name, said, IN) for name, said in _by_name("inputs", inputs)}
-    return Words(
+    return SpecOverrides(
         entries, of_inputs, {name: _facts("outputs", name, s, OUT) for name, s in _by_name("outputs", outputs)}
     )
 
