@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from edgekit import doors, registry
 from edgekit.artifact.run_record import MODEL, PARTS, REFERENCE
 from edgekit.errors import UsageError
+from edgekit.model.overrides import Given
 from edgekit.model.parts import Parts
 from edgekit.model.spec import Evaluation, ModelSpec
-from edgekit.model.overrides import Given
 from edgekit.pipeline import composite_run, given_model, run
 from edgekit.pipeline.context import FreshInputs
 from edgekit.pipeline.further_places import search_until_verified

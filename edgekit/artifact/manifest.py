@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from edgekit.artifact.result import Evidence, Status
 from edgekit.model.spec import Axis, Fit, Input, Output
-from edgekit.storage.door import require_plain
+from edgekit.storage.verified_io import require_plain
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200)]
 """A word that stands in the code of apps, so that a manifest brings none. The libraries refuse others likewise."""
@@ -192,7 +192,7 @@ class Manifest(_Record):
         bundle: The models of a bundle; empty for a single model.
         verdicts: One a place; empty before it was judged.
         results: The files that the verdicts rest on, result.json and score maps; other numbers in each run.
-        content_sha256: sha256 of all of this record but this field (`edgekit.storage.door.seal_of`).
+        content_sha256: sha256 of all of this record but this field (`edgekit.storage.verified_io.seal_of`).
     """
 
     schema_version: Literal[2] = 2

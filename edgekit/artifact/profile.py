@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, TypeAdapter
 
 from edgekit.artifact.run_record import CACHE
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import finite, load_json
 
 FILE = "profile.json"
@@ -162,7 +162,7 @@ def read_profile(build: Path, artifacts: Mapping[str, str]) -> Profile | None:
         artifacts: sha256 of each artifact that is there, by folder.
     """
     try:
-        profile = TypeAdapter(Profile).validate_python(load_json(door.read_bytes(build, f"{CACHE}/{FILE}")))
+        profile = TypeAdapter(Profile).validate_python(load_json(verified_io.read_bytes(build, f"{CACHE}/{FILE}")))
         return profile if profile.artifacts.items() <= artifacts.items() else None
     except (OSError, ValueError):
         return None

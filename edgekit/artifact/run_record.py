@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from edgekit.artifact.fact import Fact
 from edgekit.artifact.result import Result
 from edgekit.errors import ArtifactError
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import write_text
 
 RUN = "run.json"
@@ -76,10 +76,10 @@ def read_run(folder: Path) -> RunRecord:
         ArtifactError: If it is not as it was written.
     """
     try:
-        return RunRecord.model_validate(door.read_record(folder, RUN))
-    except door.MissingError:
+        return RunRecord.model_validate(verified_io.read_record(folder, RUN))
+    except verified_io.MissingError:
         return RunRecord()
-    except (door.RefusedError, ValidationError) as error:
+    except (verified_io.RefusedError, ValidationError) as error:
         why = str(error).splitlines()[0]
         raise ArtifactError(f"'{folder / RUN}' {why}: run `edgekit export` or `edgekit verify` again") from error
 
@@ -97,7 +97,7 @@ def write_run(folder: Path, record: RunRecord, targets: Mapping[str, TargetStatu
     earlier = {name: one for name, one in earlier_run(folder).targets.items() if one.status != "not installed"}
     joined = {**earlier, **targets}
     record = record.model_copy(update={"targets": dict(sorted(joined.items()))})
-    write_text(folder / RUN, door.sealed(record.model_dump(mode="json")))
+    write_text(folder / RUN, verified_io.sealed(record.model_dump(mode="json")))
 
 
 HUB = "hub"
@@ -165,10 +165,10 @@ def read_parts(folder: Path) -> PartsRecord:
         ArtifactError: If there is none, or it is not as it was written.
     """
     try:
-        record = PartsRecord.model_validate(door.read_record(folder, PARTS))
+        record = PartsRecord.model_validate(verified_io.read_record(folder, PARTS))
         for name in (*record.hub, *(part.folder for part in record.parts.values())):
-            door.require_plain(name)
-    except (door.RefusedError, ValidationError) as error:
+            verified_io.require_plain(name)
+    except (verified_io.RefusedError, ValidationError) as error:
         why = str(error).splitlines()[0]
         raise ArtifactError(f"'{folder / PARTS}' {why}: export the model again") from error
     return record
@@ -182,8 +182,8 @@ def check_hub(build: Path, record: PartsRecord) -> None:
     """
     for path, sha256 in record.hub.items():
         try:
-            door.check_file(build / HUB, path, None, sha256)
-        except door.RefusedError as error:
+            verified_io.check_file(build / HUB, path, None, sha256)
+        except verified_io.RefusedError as error:
             raise ArtifactError(f"'{build / HUB / path}' {error}; export again") from error
 
 
@@ -209,4 +209,4 @@ def rejected_whole(build: Path, target: str) -> bool:
 
 def write_parts(folder: Path, record: PartsRecord) -> None:
     """Write the record, atomically."""
-    write_text(folder / PARTS, door.sealed(record.model_dump(mode="json")))
+    write_text(folder / PARTS, verified_io.sealed(record.model_dump(mode="json")))

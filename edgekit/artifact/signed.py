@@ -12,7 +12,7 @@ from edgekit.artifact.result import RESULT
 from edgekit.artifact.run_record import MODEL, PARTS, read_parts
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import digest_text
 
 
@@ -88,7 +88,7 @@ def require_whole(root: Path, key: Path) -> None:
 
 def artifact_digest(manifest: Manifest) -> str:
     """Hash of a manifest without the names of its results."""
-    return door.seal_of(manifest.model_copy(update={"results": ()}).model_dump(mode="json"))
+    return verified_io.seal_of(manifest.model_copy(update={"results": ()}).model_dump(mode="json"))
 
 
 def results_digest(manifest: Manifest) -> str:

@@ -21,7 +21,7 @@ from edgekit.artifact.result import RESULT, Result, parsed_result
 from edgekit.artifact.run_record import refuse_parts
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.onnx_check import BYTES, RefusalError, Walk
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import digest_file, every_path, staging, write_text
 
 MANIFEST = "manifest.json"
@@ -50,12 +50,12 @@ def read_artifact(folder: Path) -> Manifest:
     manifest = _read_manifest(folder)
     for file in (*manifest.files, *manifest.results):
         try:
-            door.check_file(folder, file.path, file.size, file.sha256, alone=True)
-        except door.MissingError as error:
+            verified_io.check_file(folder, file.path, file.size, file.sha256, alone=True)
+        except verified_io.MissingError as error:
             raise ArtifactError(
                 f"'{folder / file.path}' {error} although the manifest names it: export again"
             ) from error
-        except door.RefusedError as error:
+        except verified_io.RefusedError as error:
             raise ArtifactError(f"'{folder / file.path}' {error}; export again") from error
     _check_entry(folder, manifest)
     _check_external_data(folder, manifest)
@@ -77,8 +77,8 @@ def read_file(folder: Path, manifest: Manifest, path: str) -> bytes:
     if file is None:
         raise ArtifactError(f"'{folder / path}' is not named in the manifest: export again")
     try:
-        return door.read_file(folder, path, file.size, file.sha256, alone=True)
-    except door.RefusedError as error:
+        return verified_io.read_file(folder, path, file.size, file.sha256, alone=True)
+    except verified_io.RefusedError as error:
         raise ArtifactError(f"'{folder / path}' {error}; export again") from error
 
 
@@ -138,7 +138,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 def manifest_text(manifest: Manifest) -> str:
     """A manifest as it is written."""
-    return door.sealed(manifest.model_dump(mode="json"))
+    return verified_io.sealed(manifest.model_dump(mode="json"))
 
 
 def own_files(folder: Path) -> Collection[str]:
@@ -147,7 +147,7 @@ def own_files(folder: Path) -> Collection[str]:
     Paths are relative. A folder without a manifest is nobody's: nothing in it is edgekit's.
     """
     arrays = [path.name for kind in ("scores", "errors") for path in folder.glob(f"{kind}-*.safetensors")]
-    return door.named_files(folder, MANIFEST, RESULT, *arrays)  # older manifests did not name the arrays
+    return verified_io.named_files(folder, MANIFEST, RESULT, *arrays)  # older manifests did not name the arrays
 
 
 def describe_file(folder: Path, path: Path) -> File:
@@ -164,7 +164,7 @@ def describe_file(folder: Path, path: Path) -> File:
 def _read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
-        record = door.read_record(folder, MANIFEST, alone=True)
+        record = verified_io.read_record(folder, MANIFEST, alone=True)
         known, version = Manifest.model_fields["schema_version"].default, record.get("schema_version")
         if version != known:
             raise ArtifactError(
@@ -172,7 +172,7 @@ def _read_manifest(folder: Path) -> Manifest:
                 "export again"
             )
         return Manifest.model_validate(record)
-    except door.MissingError:
+    except verified_io.MissingError:
         if path.exists() or path.is_symlink():
             raise ArtifactError(f"the manifest '{path}' is not a regular file: export again") from None
         refuse_parts(folder)
@@ -182,7 +182,7 @@ def _read_manifest(folder: Path) -> Manifest:
                 f"'{folder}' is a build: name one of its artifacts, such as '{inner[0].parent}'"
             ) from None
         raise ArtifactError(f"no artifact in '{folder}': it has no {MANIFEST}; make it with `edgekit export`") from None
-    except door.RefusedError as error:
+    except verified_io.RefusedError as error:
         raise ArtifactError(f"the manifest '{path}' {error}; export again") from error
     except ValidationError as error:
         raise ArtifactError(f"the manifest '{path}' is damaged ({str(error).splitlines()[0]}): export again") from error

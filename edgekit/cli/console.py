@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.option import as_text
-from edgekit.storage.door import visible
+from edgekit.storage.verified_io import visible
 
 if TYPE_CHECKING:
     from edgekit.pipeline.outcome import Build, TargetOutcome

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE
 from edgekit.cli.arguments import app as app
 from edgekit.errors import EdgekitError, UsageError
-from edgekit.storage.door import visible
 from edgekit.storage.host_errors import as_sentences
+from edgekit.storage.verified_io import visible
 
 
 def main() -> None:

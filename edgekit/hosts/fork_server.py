@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from edgekit.hosts import keeper
+from edgekit.hosts import supervisor
 from edgekit.storage import limits as child
 
 VARIABLE = "EDGEKIT_FORK_WORKERS"  # 0: start each worker as a process of its own
@@ -159,7 +159,7 @@ def serve(requests: socket.socket) -> NoReturn:
     """Import and fork as requested, until the parent has closed its end or is gone."""
     parent = os.getppid()
     signal.signal(signal.SIGALRM, lambda *_: None if os.getppid() == parent else os._exit(0))
-    signal.setitimer(signal.ITIMER_REAL, keeper.WATCHED, keeper.WATCHED)  # it may be importing for seconds
+    signal.setitimer(signal.ITIMER_REAL, supervisor.WATCHED, supervisor.WATCHED)  # it may be importing for seconds
     while True:
         message, streams, _, _ = socket.recv_fds(requests, LONGEST_REQUEST, 4)
         # Take note of keepers that have ended, so that the time of their workers counts as this process's.
@@ -175,7 +175,7 @@ def serve(requests: socket.socket) -> NoReturn:
         if streams:
             gc.collect()
             gc.freeze()  # a worker that looked for garbage in here would copy it
-            if keeper.forked() == 0:
+            if supervisor.forked() == 0:
                 requests.close()
                 _keep(streams, request["memory"])
         for stream in streams:
@@ -199,7 +199,7 @@ def _keep(streams: list[int], memory: int) -> NoReturn:
         for stream in standard:
             os.close(stream)
 
-    code = keeper.keep(work, memory, started)
+    code = supervisor.keep(work, memory, started)
     with contextlib.suppress(OSError):  # nobody listens any more
         os.write(status, b"%d\n" % code)
     os._exit(0)

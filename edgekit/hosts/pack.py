@@ -20,8 +20,8 @@ from edgekit.evaluate.__main__ import PACK
 from edgekit.hosts.catalogue import FurtherPlace
 from edgekit.reference.batches import Batch, applicable_batches, repeats
 from edgekit.reference.store import Reference
-from edgekit.storage.door import seal_of
 from edgekit.storage.files import digest_file, dump_json
+from edgekit.storage.verified_io import seal_of
 
 CARRIED = (
     "edgekit", "edgekit.errors", "edgekit.evaluate", "edgekit.evaluate.__main__", "edgekit.evaluate.engine",

@@ -2,8 +2,8 @@
 
 Converters and runtimes crash, hang, fill the memory, print and clash; none of that reaches the process that asked. The
 worker speaks lines of JSON behind a random word that its call told it: progress, then one result or one error; whatever
-else is written there is a library's. A keeper (`keeper.py`) ends it and all that it started with its call and with its
-parent. It is a new process, or is forked from one that has imported what it needs (`fork_server.py`).
+else is written there is a library's. A supervisor (`supervisor.py`) ends it and all that it started with its call and
+with its parent. It is a new process, or is forked from one that has imported what it needs (`fork_server.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NoReturn, TextIO
 
 from edgekit import errors
 from edgekit.errors import DependencyError, EdgekitError, ExportError, HostError, out_of_memory
-from edgekit.hosts import fork_server, keeper
+from edgekit.hosts import fork_server, supervisor
 from edgekit.hosts.fork_server import ForkedWorker
 from edgekit.storage import limits as child
 from edgekit.storage.host_errors import as_sentences
@@ -155,7 +155,7 @@ def _converse(worker: Worker, asked: Mapping[str, object], word: str, progress: 
 def _outcome(answer: dict[str, object], code: int, said: str, limits: Limits, timed_out: bool) -> dict[str, object]:
     if isinstance(answer.get("result"), dict):
         return answer["result"]  # type: ignore[return-value]  # checked on the line above
-    if code == keeper.SHARED_MEMORY or out_of_memory(str(answer) if answer else said):
+    if code == supervisor.SHARED_MEMORY or out_of_memory(str(answer) if answer else said):
         raise HostError(limits.memory_sentence)
     if "error" in answer:
         raised: EdgekitError = getattr(errors, str(answer["error"]), ExportError)(str(answer["message"]))
@@ -181,4 +181,4 @@ def _stop(process: int) -> None:
 
 
 if __name__ == "__main__":
-    keeper.exit_as(keeper.keep(main, int(sys.argv[1])))
+    supervisor.exit_as(supervisor.keep(main, int(sys.argv[1])))

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from edgekit.artifact.result import StartUp
 from edgekit.errors import ArtifactError, reason
 from edgekit.model.spec import Array
-from edgekit.storage.door import seal_of
 from edgekit.storage.files import load_json
+from edgekit.storage.verified_io import seal_of
 
 RESULT = "result.json"
 LARGEST_RECORD = 8 << 20

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import CheckpointError, ModelError
 from edgekit.model import own_operators
 from edgekit.model.evaluation_set import SETS, with_sets, write_sets
+from edgekit.model.overrides import from_record
 from edgekit.model.program import Capture, holds_program, read_captured, write_captured
 from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, declaration, model_files, read_config
 from edgekit.model.sources import checkpoint, factory, restore, runs_no_code
 from edgekit.model.spec import ModelSpec
-from edgekit.model.overrides import from_record
-from edgekit.storage.door import SEAL, sealed
 from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging, write_text
+from edgekit.storage.verified_io import SEAL, sealed
 
 if TYPE_CHECKING:
     pass

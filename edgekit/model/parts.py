@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from edgekit.errors import ModelError
 from edgekit.model.contract import check_name
-from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.model.overrides import Given
+from edgekit.model.spec import Array, ModelSpec, Output
 
 if TYPE_CHECKING:
     import torch

@@ -27,8 +27,8 @@ from edgekit.model.own_operators import register, registered_by
 from edgekit.model.records import GRAPH, INFO, PROGRAM, WEIGHTS, declared_spec, program_files, read_info
 from edgekit.model.sources import onnx, script
 from edgekit.model.spec import ModelSpec
-from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file, digest_text, link, staging, write_text
+from edgekit.storage.verified_io import sealed
 
 if TYPE_CHECKING:
     import torch

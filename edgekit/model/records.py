@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from edgekit.errors import CaptureError, ModelError
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import digest_file
 
 if TYPE_CHECKING:
@@ -35,16 +35,20 @@ def read_config(folder: Path) -> dict[str, Any]:
         ModelError: If the folder is not a model folder, or was changed.
     """
     try:
-        config = door.read_record(folder, CONFIG)
+        config = verified_io.read_record(folder, CONFIG)
         files = {str(name): str(sha256) for name, sha256 in config["files"].items()}
         str(config["factory"]), dict(config["sets"]), dict(config["words"])
-    except (door.RefusedError, KeyError, AttributeError) as error:
-        why = f"'{CONFIG}' {error}" if isinstance(error, door.RefusedError) else f"'{CONFIG}' lacks what it must have"
+    except (verified_io.RefusedError, KeyError, AttributeError) as error:
+        why = (
+            f"'{CONFIG}' {error}"
+            if isinstance(error, verified_io.RefusedError)
+            else f"'{CONFIG}' lacks what it must have"
+        )
         raise ModelError(f"'{folder}' is not a model folder ({why}): run `edgekit export` again") from error
     for name, sha256 in files.items():
         try:
-            door.check_file(folder, name, None, sha256)
-        except door.RefusedError as error:
+            verified_io.check_file(folder, name, None, sha256)
+        except verified_io.RefusedError as error:
             raise ModelError(
                 f"the model in '{folder}' was changed after it was written ('{name}' {error}): "
                 "run `edgekit export` again"
@@ -68,7 +72,7 @@ def recorded_weights(folder: Path) -> str:
 
 def model_files(folder: Path) -> Collection[str]:
     """Which files of a folder edgekit wrote, if a model lies there: also where it is damaged or of an older edgekit."""
-    return door.named_files(folder, CONFIG)
+    return verified_io.named_files(folder, CONFIG)
 
 
 def require_whole(folder: Path) -> None:
@@ -83,7 +87,7 @@ def require_whole(folder: Path) -> None:
 
 def program_files(folder: Path) -> Collection[str]:
     """Which files of a folder edgekit wrote, if a program lies there: also where it is damaged."""
-    return door.named_files(folder, INFO, PROGRAM, WEIGHTS)
+    return verified_io.named_files(folder, INFO, PROGRAM, WEIGHTS)
 
 
 def read_info(folder: Path) -> dict[str, Any]:
@@ -93,11 +97,11 @@ def read_info(folder: Path) -> dict[str, Any]:
         CaptureError: If there is none, or it was changed.
     """
     try:
-        info = door.read_record(folder, INFO)
+        info = verified_io.read_record(folder, INFO)
         files = {str(name): str(sha256) for name, sha256 in info["files"].items()}
         for name, sha256 in {PROGRAM: files[PROGRAM], **files}.items():
-            door.check_file(folder, name, None, sha256)
-    except (door.RefusedError, KeyError, TypeError, AttributeError) as error:
+            verified_io.check_file(folder, name, None, sha256)
+    except (verified_io.RefusedError, KeyError, TypeError, AttributeError) as error:
         raise CaptureError(f"the captured program in '{folder}' {error}: run `edgekit export` again") from error
     return info
 

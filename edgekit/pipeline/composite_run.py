@@ -41,11 +41,11 @@ from edgekit.model.capture_errors import line_of, sentence
 from edgekit.model.contract import checked
 from edgekit.model.evaluation_set import BATCH, COUNT, rows_in, stacked
 from edgekit.model.folder import CHANGED, code_digest, code_of
+from edgekit.model.overrides import NOTHING, SpecOverrides, words_of
 from edgekit.model.parts import Part, Parts, Session
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec, Output
-from edgekit.model.overrides import NOTHING, SpecOverrides, words_of
 from edgekit.pipeline.loaded import LoadedArtifact, checked_arrays, load
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory

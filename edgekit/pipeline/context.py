@@ -13,7 +13,7 @@ from edgekit.artifact.signed import Signed
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.reference.store import Reference
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import dump_json, load_json, write_text
 from edgekit.storage.limits import Limits, limits_for
 from edgekit.target import Target
@@ -94,7 +94,7 @@ LONGEST = 1e7  # seconds; a worker is stopped long before
 def read_durations(cache: Path) -> dict[str, float]:
     """Seconds by target; empty where nothing usable was written. They are estimates: nothing is decided by them."""
     try:
-        found = load_json(door.read_bytes(cache, DURATIONS))
+        found = load_json(verified_io.read_bytes(cache, DURATIONS))
         told = [(target, seconds) for target, seconds in found.items() if isinstance(seconds, int | float)]
         return {target: float(seconds) for target, seconds in told if 0 <= seconds < LONGEST}
     except (OSError, ValueError, AttributeError):

@@ -12,6 +12,7 @@ import numpy as np
 from edgekit import metrics
 from edgekit.errors import DataError, ModelError, UsageError, suggestion
 from edgekit.model.contract import check_name, checked
+from edgekit.model.overrides import BATCH, NOTHING, SpecOverrides, words_of
 from edgekit.model.parts import Parts
 from edgekit.model.sources import factory, factory_of, resolve, source_of
 from edgekit.model.sources.arguments import tensors_of
@@ -20,7 +21,6 @@ from edgekit.model.sources.factory import made, single
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.sources.onnx import file_of, require_ranges
 from edgekit.model.spec import Array, CalibrationSet, Evaluation, ModelSpec
-from edgekit.model.overrides import BATCH, NOTHING, SpecOverrides, words_of
 from edgekit.pipeline.request import EvaluationData, ModelFacts
 from edgekit.reference import dataset
 from edgekit.reference.adopt import given_reference

@@ -10,8 +10,8 @@ from typing import Any
 
 from edgekit.artifact.option import as_text
 from edgekit.errors import UsageError, suggestion
-from edgekit.model.spec import CalibrationSet, Evaluation
 from edgekit.model.overrides import Given
+from edgekit.model.spec import CalibrationSet, Evaluation
 
 Calibration = CalibrationSet | str | Path
 

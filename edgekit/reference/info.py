@@ -13,9 +13,9 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from edgekit.model.spec import Array
-from edgekit.storage import door
-from edgekit.storage.door import sealed
+from edgekit.storage import verified_io
 from edgekit.storage.files import digest_text
+from edgekit.storage.verified_io import sealed
 
 INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
 SMALLEST = 1 << 12  # elements: a smaller array is stored as it is
@@ -207,8 +207,8 @@ class ReferenceInfo:
         """Its files that are as reference.json says."""
         whole = set()
         for file, sha256 in self.files.items():
-            with contextlib.suppress(door.RefusedError):
-                whole.add(door.check_file(self.folder, file, None, sha256).name)
+            with contextlib.suppress(verified_io.RefusedError):
+                whole.add(verified_io.check_file(self.folder, file, None, sha256).name)
         return frozenset(whole)
 
     @property
@@ -231,12 +231,12 @@ class ReferenceInfo:
 def read_info(folder: Path) -> ReferenceInfo:
     """Read what there is of a reference folder's reference.json."""
     try:
-        found = door.read_record(folder, INFO)
-    except door.MissingError:
+        found = verified_io.read_record(folder, INFO)
+    except verified_io.MissingError:
         return ReferenceInfo(folder, missing="no reference is recorded in this build")
-    except door.ChangedError:
+    except verified_io.ChangedError:
         return ReferenceInfo(folder, missing="the reference of this build was changed after it was recorded")
-    except door.RefusedError:
+    except verified_io.RefusedError:
         return ReferenceInfo(folder, missing="the reference of this build is damaged")
     metric = _table(found, "metric")
     mean = metric.get("mean")

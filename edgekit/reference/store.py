@@ -20,9 +20,9 @@ from edgekit.model import records
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch, BatchSource, arrays_of, inputs_digest
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, StoredForm, read_info
-from edgekit.storage import door
-from edgekit.storage.door import sealed
+from edgekit.storage import verified_io
 from edgekit.storage.files import digest_file, staging, write_text
+from edgekit.storage.verified_io import sealed
 
 if TYPE_CHECKING:
     import torch
@@ -213,10 +213,10 @@ def _arrays(folder: Path, name: str, sha256: str) -> dict[str, Array]:
     from safetensors.numpy import load_file
 
     try:
-        return dict(load_file(door.check_file(folder, name, None, sha256)))
-    except door.MissingError as error:
+        return dict(load_file(verified_io.check_file(folder, name, None, sha256)))
+    except verified_io.MissingError as error:
         raise RecordError(f"the reference in '{folder}' has no '{name}': run `edgekit reference` again") from error
-    except door.RefusedError as error:
+    except verified_io.RefusedError as error:
         raise RecordError(
             f"the reference in '{folder}' was changed after it was recorded ('{name}' {error}): run `edgekit reference`"
         ) from error

@@ -18,8 +18,8 @@ import numpy as np
 
 from edgekit.errors import ExportError, UsageError
 from edgekit.model.spec import Array
-from edgekit.storage.door import visible
 from edgekit.storage.files import load_json
+from edgekit.storage.verified_io import visible
 
 MOST_WORDS = 6  # of a query that is put into words again
 ROUNDING = 1e-4

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from edgekit.artifact.result import RESULT, Result
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.storage import door
-from edgekit.storage.door import visible
+from edgekit.storage import verified_io
 from edgekit.storage.files import digest_bytes, load_json, write_bytes, write_text
+from edgekit.storage.verified_io import visible
 
 IMPORTED, SEAL = "imported", "seal.json"
 LARGEST = 1 << 20  # bytes; a phone's result is about 2 KiB
@@ -66,7 +66,7 @@ def write_imported(home: Path, files: Mapping[str, bytes]) -> None:
     for name, data in files.items():
         write_bytes(home / name, data)
     record = {"schema_version": 1, "files": {name: digest_bytes(data) for name, data in sorted(files.items())}}
-    write_text(home / SEAL, door.sealed(record))
+    write_text(home / SEAL, verified_io.sealed(record))
 
 
 def read_imported(home: Path) -> Result:
@@ -93,18 +93,18 @@ def read_seal(home: Path) -> dict[str, Any]:
         ArtifactError: If anything is not as it was imported.
     """
     try:
-        record = door.read_record(home, SEAL)
+        record = verified_io.read_record(home, SEAL)
         for name, sha256 in record["files"].items():
-            door.check_file(home, str(name), None, str(sha256))
-    except (door.RefusedError, KeyError, AttributeError) as error:
+            verified_io.check_file(home, str(name), None, str(sha256))
+    except (verified_io.RefusedError, KeyError, AttributeError) as error:
         _refuse(home / RESULT, f"is not as it was imported ('{SEAL}' or a file that it names: {error})")
     return record
 
 
 def _content(path: Path) -> bytes:
     try:
-        return door.read_bytes(path.parent, path.name, LARGEST)
-    except door.RefusedError as error:
+        return verified_io.read_bytes(path.parent, path.name, LARGEST)
+    except verified_io.RefusedError as error:
         _refuse(path, str(error))
     except (OSError, ValueError) as error:
         _refuse(path, f"cannot be read ({getattr(error, 'strerror', None) or error})")

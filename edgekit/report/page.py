@@ -25,7 +25,7 @@ from edgekit.reference.info import ReferenceInfo
 from edgekit.report import formats, plots
 from edgekit.report.recommendation import decisive, recommend, share_of_limit
 from edgekit.report.study import STATUSES, BuildReport, ReportedArtifact, ReportRow
-from edgekit.storage.door import visible
+from edgekit.storage.verified_io import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -23,7 +23,7 @@ from edgekit.model.spec import Array
 from edgekit.reference.info import read_info, tensors
 from edgekit.report.imports import IMPORTED, read_imported
 from edgekit.report.study import BuildReport, ReportedArtifact, ReportRow, RowStatus
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import load_json
 
 TRIALS = "trials.json"  # what a quantizing target tried, in its own cache
@@ -181,7 +181,7 @@ def _imported(
 def trials_of(root: Path, target: str) -> tuple[Mapping[str, Any], ...]:
     """What a quantizing target of a build tried; empty where nothing is known."""
     try:
-        trials = load_json(door.read_bytes(root, f"{CACHE}/{target}/{TRIALS}"))
+        trials = load_json(verified_io.read_bytes(root, f"{CACHE}/{target}/{TRIALS}"))
     except (OSError, ValueError):
         return ()
     return tuple(item for item in trials if isinstance(item, dict)) if isinstance(trials, list) else ()

@@ -16,8 +16,8 @@ from edgekit.report import formats
 from edgekit.report.page import environment
 from edgekit.report.recommendation import Recommendation, recommend, told
 from edgekit.report.study import FAILURES, STATUSES, BuildReport, ReportRow
-from edgekit.storage.door import visible
 from edgekit.storage.files import dump_json, finite
+from edgekit.storage.verified_io import visible
 
 SCHEMA_VERSION = 2
 MOST_ROWS, MOST_REASONS, LONGEST_REASON = 32, 6, 200

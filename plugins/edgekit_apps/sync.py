@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from edgekit.errors import UsageError
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import digest_file, dump_json, load_json, sweep, write_bytes, write_text
 from edgekit_apps.bundle import Content, content_digest, content_size
 
@@ -139,8 +139,8 @@ def _put(path: Path, content: Content, sha256: str) -> None:
         write_bytes(path, content)
         return
     try:
-        write_bytes(path, door.read_file(content.parent, content.name, content.stat().st_size, sha256))
-    except door.RefusedError as error:
+        write_bytes(path, verified_io.read_file(content.parent, content.name, content.stat().st_size, sha256))
+    except verified_io.RefusedError as error:
         raise UsageError(f"'{content}' changed while it was copied ({error}): run the same command again") from error
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from edgekit.errors import CheckpointError
+from edgekit.model.overrides import SpecOverrides
 from edgekit.model.sources import checkpoint, factory
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
-from edgekit.model.overrides import SpecOverrides
 from edgekit_arrcoc import datasets
 from edgekit_arrcoc.arr_coc_01 import ArrCoc01
 from edgekit_arrcoc.attending import LEAST, MOST

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import DependencyError, ModelError, did_you_mean
+from edgekit.model.overrides import SpecOverrides
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.factory import described
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.overrides import SpecOverrides
 from edgekit.storage.files import load_json
 
 PREFIX = "timm:"

@@ -20,11 +20,11 @@ import numpy as np
 from edgekit.errors import DependencyError, ModelError, UsageError, suggestion
 from edgekit.model.contract import checked
 from edgekit.model.evaluation_set import BATCH
+from edgekit.model.overrides import SpecOverrides
 from edgekit.model.parts import Parts, Session
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.factory import described
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
-from edgekit.model.overrides import SpecOverrides
 from edgekit.storage.files import load_json
 from edgekit_hub import decoder, seq2seq
 from edgekit_hub.decoder import PAIRS, PART, files_of, padded, prompts

@@ -1,7 +1,7 @@
 """Who runs cells: processes of this machine, or the workers of a Ray cluster. Both give a future for a task.
 
 A task is `edgekit export` in a process of its own, with a log and a time limit. Between the two stands a keeper
-(`edgekit.hosts.keeper`): it ends the export and all that it started when the time is up, and when whoever asked is
+(`edgekit.hosts.supervisor`): it ends the export and all that it started when the time is up, and when whoever asked is
 gone, so that a killed run leaves no process behind.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from platform import node
 from typing import Protocol
 
-from edgekit.hosts import keeper
+from edgekit.hosts import supervisor
 from edgekit.storage import limits
 from edgekit.storage.files import staging
 from edgekit_matrix.report import LOG
@@ -217,4 +217,4 @@ def take(archive: bytes, folder: Path) -> None:
 
 if __name__ == "__main__":
     command = [sys.executable, "-P", "-m", "edgekit", "export", *sys.argv[1:]]
-    keeper.exit_as(keeper.keep(lambda: os.execv(command[0], command), sys.maxsize))  # noqa: S606 - as Popen's
+    supervisor.exit_as(supervisor.keep(lambda: os.execv(command[0], command), sys.maxsize))  # noqa: S606 - as Popen's

@@ -20,8 +20,8 @@ from edgekit.artifact.option import OptionValue, as_text
 from edgekit.errors import EdgekitError, UsageError, suggestion
 from edgekit.hosts.catalogue import further_place
 from edgekit.model.contract import check_name
-from edgekit.model.sources import check_model
 from edgekit.model.overrides import words_of
+from edgekit.model.sources import check_model
 from edgekit.pipeline.outcome import allowed_budgets
 from edgekit.pipeline.plan import planned
 from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts

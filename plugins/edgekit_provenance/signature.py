@@ -28,7 +28,7 @@ from edgekit.model import records
 from edgekit.pipeline.outcome import Build
 from edgekit.reference import info
 from edgekit.report import imports
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import digest_file, digest_text, dump_json, load_json, locked, scratch, staging
 from edgekit_provenance.bill import BILL
 
@@ -133,10 +133,10 @@ def require_signed(root: Path, key: Path) -> Signed:
 def _read(root: Path, key: Path) -> Signed:
     _verifier_of(key)
     try:
-        statement, signature = (door.read_bytes(root / FOLDER, name, LARGEST) for name in (STATEMENT, SIGNATURE))
-    except door.MissingError as error:
+        statement, signature = (verified_io.read_bytes(root / FOLDER, name, LARGEST) for name in (STATEMENT, SIGNATURE))
+    except verified_io.MissingError as error:
         raise ArtifactError(f"'{root}' is not signed: whoever made it must export it with --sign") from error
-    except door.RefusedError as error:
+    except verified_io.RefusedError as error:
         raise ArtifactError(f"the signature in '{root / FOLDER}' {error}: export with --sign again") from error
     return Signed(root, _verify(statement, signature, key, str(root)))
 
@@ -179,10 +179,10 @@ def _records(root: Path) -> dict[str, str]:
     found = {}
     for folder, name in RECORDS.items():
         try:
-            found[f"{folder}/{name}"] = str(door.read_record(root / folder, name)[door.SEAL])
-        except door.MissingError:
+            found[f"{folder}/{name}"] = str(verified_io.read_record(root / folder, name)[verified_io.SEAL])
+        except verified_io.MissingError:
             continue
-        except door.RefusedError as error:
+        except verified_io.RefusedError as error:
             raise ArtifactError(f"'{root / folder / name}' {error}: export again") from error
     shown = {n: one for n, one in sorted(read_run(root).targets.items()) if one.status in NOT_MADE or one.over}
     if shown:  # else the manifests say it all
@@ -193,7 +193,9 @@ def _records(root: Path) -> dict[str, str]:
 def _imported(root: Path) -> dict[str, str]:
     """The hashes of imported results' seals, after the files that they name were checked."""
     homes = (path.parent for path in sorted(root.glob(f"{imports.IMPORTED}/*/{imports.SEAL}")))
-    return {f"{imports.IMPORTED}/{home.name}/{imports.SEAL}": imports.read_seal(home)[door.SEAL] for home in homes}
+    return {
+        f"{imports.IMPORTED}/{home.name}/{imports.SEAL}": imports.read_seal(home)[verified_io.SEAL] for home in homes
+    }
 
 
 def _key(path: Path) -> bytes:

@@ -31,7 +31,7 @@ from edgekit.artifact.run_record import (
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, reason
 from edgekit.model import records
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import digest_bytes, digest_file, dump_json, load_json
 
 BESIDE = {
@@ -96,16 +96,16 @@ def read_index(data: bytes) -> Index:
     try:
         index = Index.model_validate(load_json(data))
         if index.data != data:
-            raise door.RefusedError("is no index of a build (it is not as it was written)")
+            raise verified_io.RefusedError("is no index of a build (it is not as it was written)")
         return index
-    except door.RefusedError:
+    except verified_io.RefusedError:
         raise
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise door.RefusedError(f"is no index of a build ('{where}': {first['msg']})") from error
+        raise verified_io.RefusedError(f"is no index of a build ('{where}': {first['msg']})") from error
     except ValueError as error:
-        raise door.RefusedError(f"is no index of a build ({reason(error)})") from error
+        raise verified_io.RefusedError(f"is no index of a build ({reason(error)})") from error
 
 
 def index_of(build: Path) -> tuple[Index, tuple[str, ...]]:
@@ -182,8 +182,8 @@ def check_files(folder: Path, index: Index) -> None:
     """
     for file in index.files:
         try:
-            door.check_file(folder, file.path, file.size, file.sha256, alone=True)
-        except door.RefusedError as error:
+            verified_io.check_file(folder, file.path, file.size, file.sha256, alone=True)
+        except verified_io.RefusedError as error:
             raise ArtifactError(f"'{folder / file.path}' {error}: remove the folder and pull again") from error
     whole = any(file.path == PARTS for file in index.files)
     heads = (Path(file.path) for file in index.files if file.path.endswith(f"/{MANIFEST}"))
@@ -199,12 +199,12 @@ def _of_record(build: Path, pattern: str, head: str) -> Iterator[str]:
     for folder in sorted(path.parent for path in build.glob(f"{pattern}/{head}")):
         home, name = folder.relative_to(build).as_posix(), head
         try:
-            record: dict[str, Any] = door.read_record(folder, head)
+            record: dict[str, Any] = verified_io.read_record(folder, head)
             yield f"{home}/{head}"
             for name, sha256 in record["files"].items():
-                door.check_file(folder, name, None, sha256)
+                verified_io.check_file(folder, name, None, sha256)
                 yield f"{home}/{name}"
-        except (door.RefusedError, KeyError, AttributeError) as error:
+        except (verified_io.RefusedError, KeyError, AttributeError) as error:
             raise ArtifactError(f"'{folder / name}' {error}: export again") from error
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.errors import DependencyError, EdgekitError, HostError, UsageError, did_you_mean, install_command, reason
-from edgekit.storage.door import LARGEST_RECORD, MissingError, RefusedError
 from edgekit.storage.files import aside, sweep, write_bytes
 from edgekit.storage.host_errors import told
+from edgekit.storage.verified_io import LARGEST_RECORD, MissingError, RefusedError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

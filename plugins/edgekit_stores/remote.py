@@ -27,7 +27,7 @@ from typing import Any
 from edgekit.artifact.manifest import File
 from edgekit.artifact.run_record import CACHE
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import (
     aside,
     digest_bytes,
@@ -117,8 +117,8 @@ def address_of(url: str) -> Address:
         return Address(url.rstrip("/"))
     version, _, inside = behind.partition("/")
     try:
-        is_plain = not inside or bool(door.require_plain(inside))
-    except door.RefusedError:
+        is_plain = not inside or bool(verified_io.require_plain(inside))
+    except verified_io.RefusedError:
         is_plain = False
     if not is_plain or not VERSION.fullmatch(version):
         raise UsageError(
@@ -199,7 +199,7 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
             in_parallel(send, fresh, moved.add)
         store.write(f"{VERSIONS}/{index.version[:SHORT]}.json", index.data)
     if latest != index.version:
-        store.write(LATEST, door.sealed({"version": index.version}).encode())
+        store.write(LATEST, verified_io.sealed({"version": index.version}).encode())
     pinned = Address(address.url, index.version)
     return Transfer(pinned, build, index, len(fresh), moved.size, left_out)
 
@@ -267,21 +267,21 @@ def _content(build: Path, file: File) -> bytes | Path:
     """The bytes of a small file, or the path of a large one, checked."""
     try:
         if file.size <= SMALL:
-            return door.read_file(build, file.path, file.size, file.sha256)
-        return door.check_file(build, file.path, file.size, file.sha256)
-    except door.RefusedError as error:
+            return verified_io.read_file(build, file.path, file.size, file.sha256)
+        return verified_io.check_file(build, file.path, file.size, file.sha256)
+    except verified_io.RefusedError as error:
         raise ArtifactError(f"'{build / file.path}' changed while it was pushed ({error}): push again") from error
 
 
 def _read_latest(store: Store) -> str | None:
     """Return the version that was pushed last; None if there is none."""
     try:
-        version = str(door.checked_record(store.read(LATEST)).get("version"))
+        version = str(verified_io.checked_record(store.read(LATEST)).get("version"))
         if not VERSION.fullmatch(version):
-            raise door.RefusedError("names no version")
-    except door.MissingError:
+            raise verified_io.RefusedError("names no version")
+    except verified_io.MissingError:
         return None
-    except door.RefusedError as error:
+    except verified_io.RefusedError as error:
         raise ArtifactError(f"'{store.url}/{LATEST}' {error}; remove it and push again") from error
     return version
 
@@ -291,13 +291,13 @@ def _read_version(store: Store, version: str) -> tuple[str, Index]:
     try:
         data = store.read(path)
         if not (full := digest_bytes(data)).startswith(version):
-            raise door.RefusedError("is damaged: its content is not what its version says")
+            raise verified_io.RefusedError("is damaged: its content is not what its version says")
         return full, read_index(data)
-    except door.MissingError:
+    except verified_io.MissingError:
         raise UsageError(
             f"'{store.url}' has no version '{version[:SHORT]}'. Run `edgekit builds {store.url}` for the list"
         ) from None
-    except door.RefusedError as error:
+    except verified_io.RefusedError as error:
         raise ArtifactError(f"'{store.url}/{path}' {error}; remove it and push the build again") from error
 
 
@@ -336,8 +336,8 @@ def _receive(store: Store, file: File, parts: Path) -> None:
         with aside(parts / file.sha256) as temporary:
             store.fetch(name, temporary, file.size)
             if digest_file(temporary) != file.sha256:
-                raise door.RefusedError("is damaged: its content is not what its name says")
-    except door.RefusedError as error:
+                raise verified_io.RefusedError("is damaged: its content is not what its name says")
+    except verified_io.RefusedError as error:
         raise ArtifactError(
             f"'{store.url}/{name}' ('{file.path}') {error}; remove that object and push the build again"
         ) from error
@@ -349,13 +349,13 @@ def _here(index: Index, parts: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     places = [(parts, sha256, sha256) for sha256 in wanted]
     for path in cache().glob(f"*/{INDEX}"):
-        with contextlib.suppress(door.RefusedError):
+        with contextlib.suppress(verified_io.RefusedError):
             other = read_index(path.read_bytes())
             places += [(path.parent / "build" / other.name, file.path, file.sha256) for file in other.files]
     for folder, name, sha256 in places:
         if sha256 in wanted and sha256 not in found:
-            with contextlib.suppress(door.RefusedError):
-                found[sha256] = door.check_file(folder, name, wanted[sha256].size, sha256)
+            with contextlib.suppress(verified_io.RefusedError):
+                found[sha256] = verified_io.check_file(folder, name, wanted[sha256].size, sha256)
     return found
 
 

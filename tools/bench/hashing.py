@@ -20,10 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.artifact import store
-from edgekit.storage import door
+from edgekit.storage import verified_io
 
 LOG = "EDGEKIT_BENCH_DOOR"
-DOOR = ((door, "check_file"), (door, "read_file"), (door, "read_bytes"), (door, "seal_of"), (store, "external_files"))
+DOOR = (
+    (verified_io, "check_file"),
+    (verified_io, "read_file"),
+    (verified_io, "read_bytes"),
+    (verified_io, "seal_of"),
+    (store, "external_files"),
+)
 
 
 def main() -> None:

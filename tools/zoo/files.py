@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from edgekit.model.overrides import words_of
 from edgekit.model.sources.onnx import spec_of_onnx
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.model.overrides import words_of
 from tools.exam.pictures import evaluation
 from tools.zoo.samples import ROWS, TRUTH, Samples, of, sounds
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from edgekit import doors
 from edgekit.doors import Source
 from edgekit.errors import UsageError, did_you_mean
+from edgekit.model.overrides import NOTHING, SpecOverrides
 from edgekit.model.parts import Parts
 from edgekit.model.sources import factory
 from edgekit.model.spec import ModelSpec
-from edgekit.model.overrides import NOTHING, SpecOverrides
 
 FACTORY = "package.module:factory"
 

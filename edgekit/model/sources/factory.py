@@ -25,11 +25,11 @@ import numpy as np
 from edgekit import doors
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.model.contract import check_size, checked
+from edgekit.model.overrides import NOTHING, SpecOverrides, require_known
 from edgekit.model.parts import Parts
 from edgekit.model.sources.arguments import parameter_names
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Input, ModelSpec
-from edgekit.model.overrides import NOTHING, SpecOverrides, require_known
 
 if TYPE_CHECKING:
     import torch

@@ -11,9 +11,9 @@ from edgekit.errors import ModelError
 from edgekit.model.adapter import in_eval, in_float32, unique
 from edgekit.model.capture_errors import line_of, sentence
 from edgekit.model.contract import checked, refuse_quantized, refuse_weightless
+from edgekit.model.overrides import BATCH, NOTHING, Axes, SpecOverrides, range_of, require_dimension, require_known
 from edgekit.model.sources.arguments import arguments_of
 from edgekit.model.spec import SUM, Array, Axis, Input, ModelSpec, Output
-from edgekit.model.overrides import BATCH, NOTHING, Axes, SpecOverrides, range_of, require_dimension, require_known
 
 if TYPE_CHECKING:
     import torch

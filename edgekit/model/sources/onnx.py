@@ -28,10 +28,10 @@ from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.contract import checked
 from edgekit.model.image_input import COLOURS, check_image, declares_preprocessing, plain
 from edgekit.model.onnx_check import bodies, check_onnx, every_node, rename
+from edgekit.model.overrides import BATCH, NOTHING, Span, SpecOverrides, range_of, require_dimension, require_known
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.onnx_session import Session, open_session
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.overrides import BATCH, NOTHING, Span, SpecOverrides, range_of, require_dimension, require_known
 
 if TYPE_CHECKING:
     import onnx

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import ModelError, UsageError, reason
 from edgekit.model.adapter import in_eval
 from edgekit.model.contract import check_name, checked
+from edgekit.model.overrides import BATCH, NOTHING, Axes, Span, SpecOverrides, require_dimension, require_known
 from edgekit.model.sources.arguments import arguments_of
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.sources.onnx import usual_axis
 from edgekit.model.spec import SUM, Axis, ModelSpec
-from edgekit.model.overrides import BATCH, NOTHING, Axes, Span, SpecOverrides, require_dimension, require_known
 
 if TYPE_CHECKING:
     import torch

@@ -30,8 +30,8 @@ from edgekit.model.spec import Array, Axis, ModelSpec
 from edgekit.runtime.ort import OrtRuntime, checked, require_onnxruntime
 from edgekit.runtime.ort_session import OrtSession
 from edgekit.runtime.protocol import WithFacts
-from edgekit.storage.door import require_plain
 from edgekit.storage.files import dump_json
+from edgekit.storage.verified_io import require_plain
 from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets.onnx.passes.graph import SharedWeights, fixed, save_graph
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from edgekit.storage.door import sealed
+from edgekit.storage.verified_io import sealed
 
 Files = Iterator[tuple[str, bytes]]
 CALLED = (

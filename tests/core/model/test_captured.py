@@ -20,8 +20,8 @@ from edgekit.errors import EdgekitError, ModelError
 from edgekit.model.folder import load_builds_model, load_model, save_model
 from edgekit.model.records import CONFIG, GRAPH, INFO, PROGRAM
 from edgekit.model.spec import ModelSpec
-from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file
+from edgekit.storage.verified_io import sealed
 from edgekit_apps import assets as apps
 from tests import modules, notebook
 from tests.command import exit_code

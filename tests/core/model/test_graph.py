@@ -15,7 +15,7 @@ from edgekit.model.program import load_program, program_matches, save_program
 from edgekit.model.records import PROGRAM
 from edgekit.model.sources.checkpoint import write_checkpoint
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.storage.door import sealed
+from edgekit.storage.verified_io import sealed
 from edgekit.testing import small_model
 from tests import models
 

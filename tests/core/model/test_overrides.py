@@ -12,10 +12,10 @@ import torch
 from edgekit.errors import UsageError
 from edgekit.model.evaluation_set import calibration_of, write_sets
 from edgekit.model.folder import load_model, save_model
+from edgekit.model.overrides import Span, SpecOverrides, from_record, words_of
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Axis, Evaluation
-from edgekit.model.overrides import Span, SpecOverrides, from_record, words_of
 from edgekit.pipeline.given_model import with_data
 from edgekit.pipeline.request import EvaluationData
 from edgekit.testing import SMALL

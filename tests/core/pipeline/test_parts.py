@@ -32,7 +32,7 @@ from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory
 from edgekit.reference.batches import batches_for
 from edgekit.report.rows import read_study
-from edgekit.storage.door import sealed
+from edgekit.storage.verified_io import sealed
 from edgekit_apps.android import PLATFORM
 from edgekit_apps.bundle import plan
 from edgekit_serve.models import ServeOptions, open_served, servable

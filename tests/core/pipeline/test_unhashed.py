@@ -19,7 +19,7 @@ from edgekit.errors import ArtifactError
 from edgekit.pipeline import run
 from edgekit.pipeline.context import DURATIONS, RunContext, read_durations
 from edgekit.report.rows import read_study
-from edgekit.storage.door import sealed
+from edgekit.storage.verified_io import sealed
 from edgekit.testing import QuietListener
 from tests.manifests import result
 from tests.plugins.apps import toy

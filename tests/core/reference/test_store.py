@@ -21,8 +21,8 @@ from edgekit.reference.batches import Batch, batches_for
 from edgekit.reference.info import INFO, INPUTS, read_info
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference, write_reference
-from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file
+from edgekit.storage.verified_io import sealed
 from edgekit.testing import SMALL
 
 

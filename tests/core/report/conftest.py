@@ -19,8 +19,8 @@ from edgekit.artifact.result import RESULT, EvaluationResult, Measure, Ratio, Re
 from edgekit.artifact.store import amend, commit, read_artifact
 from edgekit.model.spec import Array
 from edgekit.report.imports import write_imported
-from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file
+from edgekit.storage.verified_io import sealed
 
 SIDE, GRID = 224, 14
 COLOURS = {"red": (206, 60, 50), "green": (60, 150, 80), "blue": (60, 100, 200), "yellow": (230, 190, 60)}

@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.artifact.manifest import TensorInfo
 from edgekit.artifact.store import MANIFEST, read_artifact
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit_apps.android import kotlin
 from edgekit_apps.apple import swift
 from edgekit_apps.bundle import Bundle, Model, identifiers, quoted
@@ -36,7 +36,7 @@ def resealed(folder: Path, change: Any) -> None:
     """Change a manifest as somebody would who can compute its hash."""
     record = json.loads((folder / MANIFEST).read_text())
     change(record)
-    (folder / MANIFEST).write_text(door.sealed(record))
+    (folder / MANIFEST).write_text(verified_io.sealed(record))
 
 
 def rename(record: dict[str, Any], field: str, word: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgekit.errors import ExportError, UsageError
 from edgekit.reference.vocabulary import read_vocabulary
-from edgekit.storage.door import visible
+from edgekit.storage.verified_io import visible
 from edgekit_arrcoc import presets, queries
 
 VOCABULARY = queries.vocabulary()

@@ -17,10 +17,10 @@ from edgekit.errors import DependencyError, EdgekitError, ModelError, UsageError
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.folder import load_model, save_model
 from edgekit.model.graph import capture
+from edgekit.model.overrides import words_of
 from edgekit.model.sources import resolve, resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Axis
-from edgekit.model.overrides import words_of
 
 MEAN, DEVIATION = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 

@@ -24,7 +24,7 @@ from edgekit.pipeline import run
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.report.imports import write_imported
-from edgekit.storage.door import sealed
+from edgekit.storage.verified_io import sealed
 from edgekit.testing import QuietListener
 from edgekit_apps import assets as apps
 from edgekit_provenance import signature

@@ -9,8 +9,8 @@ import fsspec
 import pytest
 
 from edgekit.errors import DependencyError, HostError, UsageError, install_command
-from edgekit.storage.door import LARGEST_RECORD, MissingError, RefusedError
 from edgekit.storage.files import require_folder, url_of
+from edgekit.storage.verified_io import LARGEST_RECORD, MissingError, RefusedError
 from edgekit_stores import object_store
 from edgekit_stores.object_store import in_parallel, open_store
 from tests.object_store import HALF, S3

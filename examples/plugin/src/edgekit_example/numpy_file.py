@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.errors import ModelError
+from edgekit.model.overrides import SpecOverrides
 from edgekit.model.sources.factory import described
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.overrides import SpecOverrides
 
 KEPT = "arrays.npz"
 """The file in a build's model folder, from which `spec_of_files` makes the model again."""

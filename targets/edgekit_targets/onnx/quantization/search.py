@@ -27,9 +27,9 @@ from edgekit.model.shapes import between
 from edgekit.model.spec import ModelSpec
 from edgekit.reference.batches import Batch
 from edgekit.runtime.processor import int8_arithmetic
-from edgekit.storage.door import SEAL, seal_of
 from edgekit.storage.environment import package_digest
 from edgekit.storage.files import digest_text, load_json
+from edgekit.storage.verified_io import SEAL, seal_of
 from edgekit_targets.onnx.passes import qdq
 from edgekit_targets.onnx.passes.groups import (
     METHODS,

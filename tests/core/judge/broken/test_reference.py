@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from edgekit.artifact.manifest import Source
 from edgekit.reference.info import INFO, OUTPUTS
-from edgekit.storage import door
+from edgekit.storage import verified_io
 from edgekit.storage.files import digest_file, dump_json
 from tests.core.judge.broken.conftest import Shell
 from tests.manifests import resealed, unchecked
@@ -31,7 +31,7 @@ def edited(build: Path, change: Callable[[dict[str, Any]], object], sealed: bool
     path = build / "reference" / INFO
     info = json.loads(path.read_text())
     change(info)
-    path.write_text(door.sealed(info) if sealed else dump_json(info))
+    path.write_text(verified_io.sealed(info) if sealed else dump_json(info))
 
 
 def verified(shell: Shell, build: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from edgekit.errors import ModelError
 from edgekit.model.folder import load_builds_model, save_model
 from edgekit.model.records import CONFIG
 from edgekit.model.sources import factory, presets, resolve_model
-from edgekit.storage.door import sealed
+from edgekit.storage.verified_io import sealed
 from tests.command import exit_code
 
 MARKED = """

@@ -17,11 +17,11 @@ import edgekit
 from edgekit.errors import CaptureError, EdgekitError, ModelError, UsageError
 from edgekit.model.folder import load_model, save_model
 from edgekit.model.graph import capture
+from edgekit.model.overrides import NOTHING, words_of
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Axis, Evaluation
-from edgekit.model.overrides import NOTHING, words_of
 from tests.targets.onnx.passes.graphs import answers, model, rounded
 from tests.targets.onnx.passes.test_foreign import theirs
 

@@ -14,10 +14,10 @@ from torch.export import Dim
 
 import edgekit
 from edgekit.errors import ModelError, UsageError
+from edgekit.model.overrides import words_of
 from edgekit.model.program import Capture
 from edgekit.model.sources import check_model, resolve_model
 from edgekit.model.spec import Axis
-from edgekit.model.overrides import words_of
 from tests.command import exit_code
 
 

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.storage import door
+from edgekit.storage import verified_io
 
 RECORD = {"b": [1, 2.5e-07], "a": "ü", "files": {"w": "0" * 64}}
 
 
 def test_any_flipped_bit_of_a_record_is_refused(tmp_path: Path) -> None:
     """Also one that leaves the same meaning: a capital E in a number, another digit that is rounded away."""
-    whole = door.sealed(RECORD).encode()
+    whole = verified_io.sealed(RECORD).encode()
     (tmp_path / "r.json").write_bytes(whole)
-    assert {k: v for k, v in door.read_record(tmp_path, "r.json").items() if k != door.SEAL} == RECORD
+    assert {k: v for k, v in verified_io.read_record(tmp_path, "r.json").items() if k != verified_io.SEAL} == RECORD
     for bit in range(8 * len(whole)):
         changed = bytearray(whole)
         changed[bit // 8] ^= 1 << bit % 8
         (tmp_path / "r.json").write_bytes(changed)
-        with pytest.raises(door.RefusedError):
-            door.read_record(tmp_path, "r.json")
+        with pytest.raises(verified_io.RefusedError):
+            verified_io.read_record(tmp_path, "r.json")
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,16 @@ def test_any_flipped_bit_of_a_record_is_refused(tmp_path: Path) -> None:
         "",
         "{" * 50_000,
         "[" * 100_000,
-        json.dumps({**RECORD, door.SEAL: door.seal_of(RECORD)}),  # the same record, not as it is written
-        door.sealed(RECORD) + " ",
-        door.sealed(RECORD).replace("{", '{\n  "a": "x",', 1),  # a name twice
+        json.dumps({**RECORD, verified_io.SEAL: verified_io.seal_of(RECORD)}),  # the same record, not as it is written
+        verified_io.sealed(RECORD) + " ",
+        verified_io.sealed(RECORD).replace("{", '{\n  "a": "x",', 1),  # a name twice
         '{"content_sha256": "\\ud800"}',
     ],
 )
 def test_what_is_not_as_it_was_written_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "r.json").write_text(text)
-    with pytest.raises(door.RefusedError) as refused:
-        door.read_record(tmp_path, "r.json")
+    with pytest.raises(verified_io.RefusedError) as refused:
+        verified_io.read_record(tmp_path, "r.json")
     assert "\n" not in str(refused.value)
 
 
@@ -50,14 +50,14 @@ def test_what_is_not_as_it_was_written_is_refused(tmp_path: Path, text: str) -> 
     "name", ["/etc/passwd", "../r", "a/../r", "a\\b", "r\0", "", ".", "./r", "a//b", "C:r", "a\x1b"]
 )
 def test_a_name_is_a_plain_relative_path(tmp_path: Path, name: str) -> None:
-    with pytest.raises(door.RefusedError, match="is not a plain relative path"):
-        door.read_bytes(tmp_path, name)
+    with pytest.raises(verified_io.RefusedError, match="is not a plain relative path"):
+        verified_io.read_bytes(tmp_path, name)
 
 
 def test_a_file_that_grows_without_end_is_read_up_to_the_limit(tmp_path: Path) -> None:
     with (tmp_path / "r").open("wb") as stream:
         stream.truncate(1 << 40)
-    with pytest.raises(door.RefusedError, match="is larger than 100 bytes"):
-        door.read_bytes(tmp_path, "r", largest=100)
-    with pytest.raises(door.RefusedError, match="its size is not what was recorded"):
-        door.check_file(tmp_path, "r", 5, "0" * 64)
+    with pytest.raises(verified_io.RefusedError, match="is larger than 100 bytes"):
+        verified_io.read_bytes(tmp_path, "r", largest=100)
+    with pytest.raises(verified_io.RefusedError, match="its size is not what was recorded"):
+        verified_io.check_file(tmp_path, "r", 5, "0" * 64)
