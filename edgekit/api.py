@@ -203,9 +203,9 @@ def quantize(
     if calibration:
         check_folder(Path(calibration))
     chosen = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
-    there = names_in(places)
-    ranked = partial(export, model, targets=(INT8,), places=there, **passed)
-    return search_until_verified(ranked, INT8, chosen, there, fresh)
+    names = names_in(places)
+    ranked = partial(export, model, targets=(INT8,), places=names, **passed)
+    return search_until_verified(ranked, INT8, chosen, names, fresh)
 
 
 def verify(

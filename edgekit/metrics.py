@@ -183,9 +183,9 @@ def _precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:
     areas = [np.maximum(x[:, 2:] - x[:, :2], 0.0).prod(1) for x in (a, truth)]
     overlaps = np.asarray(shared / np.maximum(areas[0][:, None] + areas[1][None] - shared, np.finfo(np.float64).tiny))
     free, right = np.ones(len(truth), bool), np.zeros(len(order), bool)
-    for row, found in enumerate(overlaps):
-        best = int(np.where(free, found, -1.0).argmax())
-        if free[best] and found[best] >= iou:
+    for row, overlap in enumerate(overlaps):
+        best = int(np.where(free, overlap, -1.0).argmax())
+        if free[best] and overlap[best] >= iou:
             free[best], right[row] = False, True
     precision = right.cumsum() / np.arange(1, len(right) + 1)
     highest = np.maximum.accumulate(precision[::-1])[::-1]

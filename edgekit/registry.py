@@ -155,10 +155,10 @@ def versions(target: Target) -> dict[str, str]:
 def _distributions() -> Mapping[str, list[metadata.Distribution]]:
     """Import name -> distributions, as in `metadata.packages_distributions`, which reads all names: half a second."""
     brought: dict[str, list[metadata.Distribution]] = {}
-    for found in metadata.distributions():
-        declared = (found.read_text("top_level.txt") or "").split()
-        for module in set(declared or re.findall(r"^(\w+)[./]", found.read_text("RECORD") or "", re.MULTILINE)):
-            brought.setdefault(module, []).append(found)
+    for distribution in metadata.distributions():
+        declared = (distribution.read_text("top_level.txt") or "").split()
+        for module in set(declared or re.findall(r"^(\w+)[./]", distribution.read_text("RECORD") or "", re.MULTILINE)):
+            brought.setdefault(module, []).append(distribution)
     return brought
 
 

@@ -164,9 +164,9 @@ class Place:
         """The names of the limits that may apply here, the usual one first."""
         return tuple(dict.fromkeys(each.name for each in (self.tolerance, *self.limits.values())))
 
-    def tolerance_of(self, made: Manifest) -> Tolerance:
+    def tolerance_of(self, manifest: Manifest) -> Tolerance:
         """What an artifact may differ from the reference by: as INT8 may where the model itself rounds."""
-        return INT8 if made.export.self_quantized else self.limits.get(made.precision, self.tolerance)
+        return INT8 if manifest.export.self_quantized else self.limits.get(manifest.precision, self.tolerance)
 
 
 class Export(Protocol):
@@ -310,12 +310,12 @@ class Target:
     def place_on(self, device: str) -> Place | None:
         """Its first place on a device, "cuda" or "cpu"; None where it has none."""
         cuda = device == "cuda"
-        return next((one for one in self.places if (one.settings.get("device") == "cuda") == cuda), None)
+        return next((place for place in self.places if (place.settings.get("device") == "cuda") == cuda), None)
 
-    def places_of(self, made: Manifest) -> tuple[Place, ...]:
+    def places_of(self, manifest: Manifest) -> tuple[Place, ...]:
         """Where one of its artifacts is judged: of a bundle in the places of those variants that are in it."""
-        there = {variant.name for variant in made.bundle.variants}
-        return tuple(place for place in self.places if not place.variant or place.variant in there)
+        names = {variant.name for variant in manifest.bundle.variants}
+        return tuple(place for place in self.places if not place.variant or place.variant in names)
 
     def place(self, name: str) -> Place:
         """One of its places by name."""

@@ -94,7 +94,7 @@ def earlier_run(folder: Path) -> RunRecord:
 
 def write_run(folder: Path, record: RunRecord, targets: Mapping[str, TargetStatus]) -> None:
     """Write a run's record, atomically; what earlier runs asked for stays in it, unless it was not installed then."""
-    earlier = {name: one for name, one in earlier_run(folder).targets.items() if one.status != "not installed"}
+    earlier = {name: target for name, target in earlier_run(folder).targets.items() if target.status != "not installed"}
     joined = {**earlier, **targets}
     record = record.model_copy(update={"targets": dict(sorted(joined.items()))})
     write_text(folder / RUN, verified_io.sealed(record.model_dump(mode="json")))

@@ -190,27 +190,27 @@ def _read_manifest(folder: Path) -> Manifest:
 
 def _check_entry(folder: Path, manifest: Manifest) -> None:
     """What a runtime opens is named: the entry, or everything in it where it is a folder, the variants and the rest."""
-    named = {file.path for file in manifest.files}
-    inside = {path for path in named if path.startswith(f"{manifest.entry}/")}
+    paths = {file.path for file in manifest.files}
+    inside = {path for path in paths if path.startswith(f"{manifest.entry}/")}
     for path in (manifest.entry, manifest.bundle.golden, *(variant.path for variant in manifest.bundle.variants)):
-        if path and path not in named and not (path == manifest.entry and inside):
+        if path and path not in paths and not (path == manifest.entry and inside):
             raise ArtifactError(f"the manifest of '{folder}' names no file for {path!r}: export again")
     if not manifest.entry:
         raise ArtifactError(f"the manifest of '{folder}' has no entry: export again")
     if inside:
         for found in _files(folder / manifest.entry):
-            if found.relative_to(folder).as_posix() not in named:
+            if found.relative_to(folder).as_posix() not in paths:
                 raise ArtifactError(f"'{found}' is not named in the manifest: remove it or export again")
 
 
 def _check_external_data(folder: Path, manifest: Manifest) -> None:
     """The files of weights that an ONNX file names are artifacts' files too: ONNX Runtime would open any other."""
-    named = {file.path for file in manifest.files}
+    paths = {file.path for file in manifest.files}
     for file in manifest.files:
         if file.path.endswith(ONNX):
             home = Path(file.path).parent
             for name in external_files(folder / file.path):
-                if (home / name).as_posix() not in named:
+                if (home / name).as_posix() not in paths:
                     raise ArtifactError(
                         f"'{folder / file.path}' takes weights from {name!r}, which the manifest does not name: "
                         "export again"

@@ -31,12 +31,12 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    drawn = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for head in heads:
-        drawn.add_column(head)
+        table.add_column(head)
     for row in rows:
-        drawn.add_row(*(_coloured(visible(cell)) for cell in row))
-    Console().print(drawn)
+        table.add_row(*(_coloured(visible(cell)) for cell in row))
+    Console().print(table)
 
 
 def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None:

@@ -36,13 +36,13 @@ def main() -> None:
         sys.exit(USER_ERROR)
     except BaseException as error:
         ends = (KeyboardInterrupt, SystemExit)  # Typer turns Ctrl-C into its exit code
-        left = error.__cause__ if isinstance(error.__cause__, ends) else error  # of pydantic, while it wrote a record
-        if not isinstance(left, ends):
+        cause = error.__cause__ if isinstance(error.__cause__, ends) else error  # of pydantic, while it wrote a record
+        if not isinstance(cause, ends):
             raise
-        if isinstance(left, SystemExit) and (where := _foreign(left)):
+        if isinstance(cause, SystemExit) and (where := _foreign(cause)):
             print(f"edgekit: the model's code ended the process at {where}: let it return or raise", file=sys.stderr)
             sys.exit(USER_ERROR)
-        code = INTERRUPTED if isinstance(left, KeyboardInterrupt) else left.code
+        code = INTERRUPTED if isinstance(cause, KeyboardInterrupt) else cause.code
         if code in (INTERRUPTED, TERMINATED):
             print("edgekit: interrupted; what was finished is kept, run the same command to go on", file=sys.stderr)
         sys.exit(code)

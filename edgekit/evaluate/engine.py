@@ -118,13 +118,13 @@ def evaluate(
     """
     recorded = Recorded(axes)
     stream = _side_by_side(runtime, questions)
-    for number, asked in enumerate(questions):
-        progress(0.8 * number / len(questions), f"running {asked.name} in {runtime.device}")
+    for number, question in enumerate(questions):
+        progress(0.8 * number / len(questions), f"running {question.name} in {runtime.device}")
         try:
-            answers = stream(asked)
-            recorded.first(asked.name, asked.rows_a_run, answers)
+            answers = stream(question)
+            recorded.first(question.name, question.rows_a_run, answers)
         except Exception as error:
-            recorded.failures[asked.name] = _failure(error)
+            recorded.failures[question.name] = _failure(error)
     if not recorded.failures:
         progress(0.75, "asking again, in another order")
         _ask_again(runtime, questions, recorded)
@@ -216,7 +216,7 @@ def _side_by_side(runtime: Runtime, questions: Sequence[InputBatch]) -> Callable
     """How the answers to a batch are had: the next ones of those that come side by side, or one after the other."""
     if not isinstance(runtime, SideBySide):
         return lambda asked: [runtime.run(inputs) for inputs in asked.runs()]
-    stream = runtime.answers(inputs for asked in questions for inputs in asked.runs())
+    stream = runtime.answers(inputs for question in questions for inputs in question.runs())
 
     def next_ones(asked: InputBatch) -> list[dict[str, Array]]:
         answers = [next(stream) for _ in asked.runs()]
@@ -316,5 +316,5 @@ def _every(seconds: float, tell: Callable[[int], None]) -> Callable[[], None]:
 
 def _first_row(questions: Sequence[InputBatch]) -> str:
     """The batch whose first row is timed, where it is a single row; else empty."""
-    asked = next((q for q in questions if q.name == EVALUATION), questions[0])
-    return asked.name if asked.repeated else ""
+    question = next((q for q in questions if q.name == EVALUATION), questions[0])
+    return question.name if question.repeated else ""

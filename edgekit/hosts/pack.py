@@ -33,7 +33,7 @@ CARRIED = (
 
 def write_pack(
     folder: Path,
-    recorded: Reference,
+    reference: Reference,
     artifacts: Mapping[str, Path],
     places: Sequence[FurtherPlace],
     images: int | None,
@@ -43,7 +43,7 @@ def write_pack(
 
     Args:
         folder: Where to write.
-        recorded: The reference: what is asked.
+        reference: The reference: what is asked.
         artifacts: Artifact folders by target.
         places: Where it will run; of hosts nothing is said in a pack.
         images: How many evaluation inputs are asked, and of other kinds as few as where a place is slow; None for all.
@@ -54,10 +54,10 @@ def write_pack(
         UsageError: If the artifacts take inputs of different sizes.
     """
     manifests = {target: read_artifact(path) for target, path in artifacts.items()}
-    taken = [place.taken(made) for place in places for made in manifests.values()]
+    taken = [place.taken(manifest) for place in places for manifest in manifests.values()]
     if len({repr((made.axes, made.sizes)) for made in taken}) > 1:
         raise UsageError("the artifacts, or the places, take inputs of different sizes: pack them one by one")
-    batches = applicable_batches(recorded.batches, taken[0], images)
+    batches = applicable_batches(reference.batches, taken[0], images)
     (folder / "questions").mkdir(parents=True)
     for target, path in artifacts.items():
         copies = folder / "artifacts" / target
@@ -71,18 +71,18 @@ def write_pack(
     timed = seconds > 0 and all(place.timed for place in places)
     whole = {
         "schema_version": 3,
-        "reference_sha256": recorded.sha256,
+        "reference_sha256": reference.sha256,
         "images": images,
         "seconds": seconds,
-        "row_axes": dict(recorded.info.row_axes),
+        "row_axes": dict(reference.info.row_axes),
         "artifacts": {
             target: {
-                "sha256": made.sha256,
-                "entry": made.entry,
-                "files": {file.path: file.sha256 for file in made.files}
+                "sha256": manifest.sha256,
+                "entry": manifest.entry,
+                "files": {file.path: file.sha256 for file in manifest.files}
                 | {MANIFEST: digest_file(folder / "artifacts" / target / MANIFEST)},
             }
-            for target, made in manifests.items()
+            for target, manifest in manifests.items()
         },
         "places": {
             place.runtime: {

@@ -86,12 +86,12 @@ def call(
         return _outcome(answer, code, said.read(), limits, timed_out)
 
 
-def _started(said: TextIO, memory: int) -> subprocess.Popen[str]:
+def _started(text_io: TextIO, memory: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", __name__, str(memory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=said,
+        stderr=text_io,
         encoding="utf-8",
         errors="replace",
         start_new_session=True,

@@ -76,20 +76,20 @@ def parse_budgets(texts: Sequence[str], known: Collection[str]) -> tuple[Budget,
 
 
 def _parse(text: str) -> Budget:
-    found = _FORM.fullmatch(text)
-    if found is None or found["name"] not in NAMES:
+    match = _FORM.fullmatch(text)
+    if match is None or match["name"] not in NAMES:
         raise UsageError(
             f"'{text}' is not a budget: write NAME=VALUE or TARGET.NAME=VALUE, for example p50=20ms or "
             f"onnx.size=8MB; names are {', '.join(NAMES)}"
         )
-    units = NAMES[found["name"]]
+    units = NAMES[match["name"]]
     try:
-        value = float(found["value"])
+        value = float(match["value"])
     except ValueError:
-        raise UsageError(f"'{found['value']}' in the budget '{text}' is not a number") from None
-    if found["unit"] not in units:
+        raise UsageError(f"'{match['value']}' in the budget '{text}' is not a number") from None
+    if match["unit"] not in units:
         raise UsageError(f"the budget '{text}' needs a unit: {', '.join(unit or 'none' for unit in units)}")
-    return Budget(found["name"], value * units[found["unit"]], found["value"] + found["unit"], found["selector"] or "")
+    return Budget(match["name"], value * units[match["unit"]], match["value"] + match["unit"], match["selector"] or "")
 
 
 def over_budget(budgets: Sequence[Budget], names: Collection[str], result: Result) -> tuple[tuple[str, Fact], ...]:

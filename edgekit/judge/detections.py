@@ -99,28 +99,28 @@ def _row(r: Array, c: Array, threshold: float) -> tuple[float, float, float, int
     return float(gaps.max()), iou, lost, int(gaps.argmax()) % len(r)
 
 
-def _gaps(one: Array, other: Array, threshold: float) -> Array:
+def _gaps(array: Array, other: Array, threshold: float) -> Array:
     """How far each detection's score is above what explains it on the other side; 0 of what is none."""
-    near = _alike(one, other) & (_overlaps(one, other) >= EXPLAINS)
+    near = _alike(array, other) & (_overlaps(array, other) >= EXPLAINS)
     strongest = np.where(near, other[None, :, SCORE], 0.0).max(1)
     last = other[:, SCORE].min() if _there(other).all() else 0.0
     explained = np.maximum(strongest, max(threshold, last))
-    return np.where(_there(one), np.maximum(one[:, SCORE] - explained, 0.0), 0.0)
+    return np.where(_there(array), np.maximum(array[:, SCORE] - explained, 0.0), 0.0)
 
 
 def _there(rows: Array) -> Array:
     return np.asarray(rows[:, SCORE] > 0)
 
 
-def _alike(one: Array, other: Array) -> Array:
+def _alike(array: Array, other: Array) -> Array:
     """Which are detections of one class: bool [p, q]."""
-    classes = np.abs(one[:, None, CLASS] - other[None, :, CLASS]) <= SAME
-    return np.asarray(classes & _there(one)[:, None] & _there(other)[None])
+    classes = np.abs(array[:, None, CLASS] - other[None, :, CLASS]) <= SAME
+    return np.asarray(classes & _there(array)[:, None] & _there(other)[None])
 
 
-def _overlaps(one: Array, other: Array) -> Array:
+def _overlaps(array: Array, other: Array) -> Array:
     """Intersection over union: [p, q]; 1 of two boxes that are equal, also without an area."""
-    a, b = one[:, None, :CORNERS], other[None, :, :CORNERS]
+    a, b = array[:, None, :CORNERS], other[None, :, :CORNERS]
     sides = np.maximum(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0.0)
     areas = [np.maximum(x[..., 2:] - x[..., :2], 0.0).prod(-1) for x in (a, b)]
     union = areas[0] + areas[1] - sides.prod(-1)

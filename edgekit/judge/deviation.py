@@ -139,23 +139,23 @@ def relative_errors(reference: Array, answer: Array) -> Array:
     return np.asarray(off.max(axis=1) / peak_of(reference))
 
 
-def row_deviations(z: Array, y: Array, there: Array) -> _Rows:
+def row_deviations(z: Array, y: Array, array: Array) -> _Rows:
     """Measures of each row, values [n].
 
     Args:
         z: Of the reference, [n, positions, channels], in units of the spread.
         y: Of the artifact, likewise.
-        there: Bool [n, positions]: which positions are compared; a row without any deviates by nothing here.
+        array: Bool [n, positions]: which positions are compared; a row without any deviates by nothing here.
     """
-    mask = np.broadcast_to(there[:, :, None], z.shape).reshape(len(z), -1)
-    off = np.where(there[:, :, None], np.abs(y - z), 0.0)
+    mask = np.broadcast_to(array[:, :, None], z.shape).reshape(len(z), -1)
+    off = np.where(array[:, :, None], np.abs(y - z), 0.0)
     place = off.max(2).argmax(1) if off.shape[1] else np.zeros(len(z), np.int64)
     yield "deviation", off.reshape(len(z), -1).max(1, initial=0.0), place
     for metric, values in Sums.of(z.reshape(len(z), -1), y.reshape(len(z), -1), mask).lines():
         yield metric, values, place
 
 
-def error_across_rows(z: Array, y: Array, there: Array) -> _Rows:
+def error_across_rows(z: Array, y: Array, array: Array) -> _Rows:
     """The error of all rows together, in units of what the inputs move: one value, named ACROSS_ROWS.
 
     The root mean square of y - z over that of z less its mean over the rows, position by position: an answer that is
@@ -165,10 +165,10 @@ def error_across_rows(z: Array, y: Array, there: Array) -> _Rows:
     Args:
         z: As of `row_deviations`.
         y: Likewise.
-        there: Likewise.
+        array: Likewise.
     """
     value = 0.0
-    if len(z) >= FEWEST and there.all():
+    if len(z) >= FEWEST and array.all():
         moved, off = (float(np.sqrt((a * a).mean())) for a in (z - z.mean(0), y - z))
         value = off / moved if moved >= STILL else 0.0
     yield ACROSS_ROWS, np.full(1, value), np.full(1, -1)
@@ -227,9 +227,9 @@ class Sums:
         yield "correlation", np.where(moving, np.clip(np.nan_to_num(correlation), -1.0, 1.0), 1.0)
 
 
-def channel_sums(z: Array, y: Array, there: Array) -> Sums:
+def channel_sums(z: Array, y: Array, array: Array) -> Sums:
     """Sums of each channel; arguments as of `row_deviations`."""
-    mask = np.broadcast_to(there[:, :, None], z.shape)
+    mask = np.broadcast_to(array[:, :, None], z.shape)
     return Sums.of(*(np.moveaxis(a, 2, 0).reshape(a.shape[2], -1) for a in (z, y, mask)))
 
 

@@ -274,13 +274,13 @@ def _excess(counts: Array, scores: Array, output: Output) -> Array:
     return np.asarray(np.maximum(np.maximum(short, over), 0.0))
 
 
-def _values(r: Array, c: Array, chosen: _Sides | None, peak: float, floor: float) -> _Rows:
+def _values(r: Array, c: Array, sides: _Sides | None, peak: float, floor: float) -> _Rows:
     table = np.zeros((len(r), 5))
     whole = cosine(r.ravel(), c.ravel()) if r[0].size == 1 else None  # of one number it would be its sign alone
     for i, (a, b) in enumerate(zip(r, c, strict=True)):
         places, a, b = np.array([-1]), a.reshape(1, -1), b.reshape(1, -1)
-        if chosen is not None:
-            places, left, right = np.intersect1d(chosen[0][i], chosen[1][i], return_indices=True)
+        if sides is not None:
+            places, left, right = np.intersect1d(sides[0][i], sides[1][i], return_indices=True)
             a, b = r[i][left], c[i][right]
         off, length = np.abs(a - b).max(-1), np.sqrt((a * a).sum(-1))
         cosines = cosine(a, b)[length >= ROW_FLOOR * length.max(initial=0.0)]
@@ -294,7 +294,7 @@ def _values(r: Array, c: Array, chosen: _Sides | None, peak: float, floor: float
     yield "relative", table[:, 0] / peak, place
     yield "cosine", table[:, 1], place
     yield "row cosine", table[:, 2], place
-    if chosen is not None:
+    if sides is not None:
         yield "matched", table[:, 3] / r.shape[1], place
 
 
@@ -361,17 +361,17 @@ def ranking_measures(r: Array, c: Array, scores: tuple[Array, Array], tolerance:
 
 
 def _ranked(
-    right: Array, chosen: Array, s: Array, own: Array, tolerance: float, floor: float
+    right: Array, array: Array, s: Array, own: Array, tolerance: float, floor: float
 ) -> dict[str, tuple[float, int]]:
     s, own, k = s.astype(np.float64), own.astype(np.float64), len(right)
-    displaced, instead = np.setdiff1d(right, chosen), np.setdiff1d(chosen, right)
+    displaced, instead = np.setdiff1d(right, array), np.setdiff1d(array, right)
     instead = instead[np.argsort(-s[instead])]
     gaps = np.append(np.maximum(np.sort(s[displaced])[::-1] - s[instead], 0.0), 0.0)
-    rises, own_rises = (v[chosen] - np.minimum.accumulate(v[chosen]) for v in (s, own))
-    own_gap = np.delete(own, chosen).max(initial=-np.inf) - own[chosen].min()
+    rises, own_rises = (v[array] - np.minimum.accumulate(v[array]) for v in (s, own))
+    own_gap = np.delete(own, array).max(initial=-np.inf) - own[array].min()
     mass = s - min(0.0, s.min())  # a share is one of masses that are not negative
     best = np.sort(mass)[-k:].sum()
-    swapped, risen = int(np.append(instead, -1)[gaps.argmax()]), int(chosen[rises.argmax()])
+    swapped, risen = int(np.append(instead, -1)[gaps.argmax()]), int(array[rises.argmax()])
     return {
         "jaccard": ((k - len(instead)) / (k + len(instead)), swapped),
         "agreement": (1 - float((gaps > tolerance).sum()) / k, swapped),
@@ -380,7 +380,7 @@ def _ranked(
         "order gap": (float(rises.max()), risen),
         "own gap": (max(0.0, float(own_gap), float(own_rises.max())), -1),
         "lost mass": (
-            max(0.0, float(best - np.sort(mass[chosen]).sum())) / max(float(best), max(k * floor, LEAST)),
+            max(0.0, float(best - np.sort(mass[array]).sum())) / max(float(best), max(k * floor, LEAST)),
             swapped,
         ),
     }
@@ -430,10 +430,10 @@ def cosine(a: Array, b: Array) -> Array:
     return np.asarray(np.where(a.any(-1) | b.any(-1), (a * b).sum(-1) / np.where(lengths > 0, lengths, 1.0), 1.0))
 
 
-def matched(wanted: Array, chosen: Array) -> tuple[Array, Array]:
+def matched(array: Array, chosen: Array) -> tuple[Array, Array]:
     """Where one ranking [n, K] stands in another: places [n, K] in `chosen`, and whether it is there at all."""
-    places = (wanted[:, :, None] == chosen[:, None, :]).argmax(2)
-    return places, np.take_along_axis(chosen, places, 1) == wanted
+    places = (array[:, :, None] == chosen[:, None, :]).argmax(2)
+    return places, np.take_along_axis(chosen, places, 1) == array
 
 
 def reordered(rows: Array, places: Array) -> Array:

@@ -87,22 +87,22 @@ def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array
 
 
 def _label_gap(
-    classes: Output, values: Array, given: Array, unit: Callable[[Output, Array], Array] | None = None
+    classes: Output, values: Array, array: Array, unit: Callable[[Output, Array], Array] | None = None
 ) -> Array:
     """How far the labelled classes are below the largest, [n, labels], by default in units of the classes' spread."""
-    axis = _axis_of(classes, values, given.shape)
-    given = given.reshape(len(given), -1)
+    axis = _axis_of(classes, values, array.shape)
+    array = array.reshape(len(array), -1)
     if axis is None:
-        return np.full(given.shape, np.inf)
+        return np.full(array.shape, np.inf)
     values = arranged(classes, values, axis)
     values = values / _size(values) if unit is None else unit(classes, values)
-    known = (given >= 0) & (given < values.shape[-1])
-    return np.asarray(np.where(known, _below(values, np.where(known, given, 0)), np.inf))
+    known = (array >= 0) & (array < values.shape[-1])
+    return np.asarray(np.where(known, _below(values, np.where(known, array, 0)), np.inf))
 
 
-def _below(values: Array, chosen: Array) -> Array:
+def _below(values: Array, array: Array) -> Array:
     """How far chosen classes are below the largest of the last axis."""
-    return np.asarray(values.max(-1) - np.take_along_axis(values, chosen[..., None], -1)[..., 0])
+    return np.asarray(values.max(-1) - np.take_along_axis(values, array[..., None], -1)[..., 0])
 
 
 def probabilities(output: Output, values: Array) -> Array:

@@ -191,14 +191,14 @@ def _real(tensor: torch.Tensor, name: str) -> torch.Tensor:
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
-def _chosen(named: Mapping[str, torch.Tensor], outputs: Sequence[str], model: str) -> tuple[torch.Tensor, ...]:
+def _chosen(tensors: Mapping[str, torch.Tensor], outputs: Sequence[str], model: str) -> tuple[torch.Tensor, ...]:
     """The declared outputs: by name where the answer names them, else in order."""
-    if set(outputs) <= set(named):
-        return tuple(named[name] for name in outputs)
-    if len(named) == len(outputs) and all(name.startswith(PLAIN) for name in named):
-        return tuple(named.values())
-    missing = next(name for name in outputs if name not in named)
-    raise ModelError(f"'{model}' returned no '{missing}': it returned {', '.join(named) or 'nothing'}")
+    if set(outputs) <= set(tensors):
+        return tuple(tensors[name] for name in outputs)
+    if len(tensors) == len(outputs) and all(name.startswith(PLAIN) for name in tensors):
+        return tuple(tensors.values())
+    missing = next(name for name in outputs if name not in tensors)
+    raise ModelError(f"'{model}' returned no '{missing}': it returned {', '.join(tensors) or 'nothing'}")
 
 
 def _common(answer: object) -> bool:

@@ -111,8 +111,8 @@ def line_of(error: BaseException) -> str:
 
 
 def _is_users(filename: str) -> bool:
-    ours = Path(__file__).parent  # capturing starts here: no other room of edgekit is on the way
-    return "/torch/" not in filename and not filename.startswith("<") and ours not in Path(filename).parents
+    parent = Path(__file__).parent  # capturing starts here: no other room of edgekit is on the way
+    return "/torch/" not in filename and not filename.startswith("<") and parent not in Path(filename).parents
 
 
 def at(guards: list[Guard]) -> str:
@@ -175,7 +175,7 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
         exported: The program that it was given.
     """
     errors = list(_chain(error))
-    texts = [plain(str(one)) for one in errors]
+    texts = [plain(str(error)) for error in errors]
     imaginary = _first_complex(exported)
     lacks = next((m[1] for p in _OPERATOR for text in texts for m in p.finditer(text)), "")
     name = next((m[1] for text in texts for m in _NODE.finditer(text)), "")
@@ -253,8 +253,12 @@ def _met(error: BaseException) -> torch.fx.Node | None:
 
     node = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        nodes = [one for one in frame.f_locals.values() if isinstance(one, torch.fx.Node) and one.op == "call_function"]
-        node = next((one for one in nodes if one.target is not operator.getitem), node)
+        nodes = [
+            f_local
+            for f_local in frame.f_locals.values()
+            if isinstance(f_local, torch.fx.Node) and f_local.op == "call_function"
+        ]
+        node = next((node for node in nodes if node.target is not operator.getitem), node)
     return node
 
 

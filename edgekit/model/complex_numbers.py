@@ -39,8 +39,8 @@ def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphM
     if any(_changes(node) for node in exported.graph.nodes):
         exported = exported.run_decompositions({})  # which writes a new tensor where an operator changes one
     transforms = Transforms()
-    known = _operators(transforms)
-    if not all(_is_known(node, known) for node in exported.graph.nodes):
+    operators = _operators(transforms)
+    if not all(_is_known(node, operators) for node in exported.graph.nodes):
         return None
     module, paired = exported.module(), set()
     for node in module.graph.nodes:
@@ -53,7 +53,7 @@ def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphM
                 paired.add(node)
                 if axes := axes_of_node(node):
                     node.kwargs = {**node.kwargs, "read": read_of(node, [axis for axis, _ in axes])}
-            node.target = known[node.target]
+            node.target = operators[node.target]
     for node in paired:
         if node.op == "get_attr":
             _as_pair(module, str(node.target))
@@ -81,13 +81,13 @@ def _changes(node: torch.fx.Node) -> bool:
     return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
-def _is_known(node: torch.fx.Node, known: Mapping[Any, Operator]) -> bool:
+def _is_known(node: torch.fx.Node, operators: Mapping[Any, Operator]) -> bool:
     """Whether a node is without complex numbers, or does with them what can be done with pairs."""
     if node.op == "output":
         return not any(map(is_complex, node.all_input_nodes))
     if node.op != "call_function" or not any(map(is_complex, (node, *node.all_input_nodes))):
         return True
-    return node.target in known and not is_open(node) and not _is_lossy(node)
+    return node.target in operators and not is_open(node) and not _is_lossy(node)
 
 
 def _is_lossy(node: torch.fx.Node) -> bool:
@@ -98,7 +98,7 @@ def _is_lossy(node: torch.fx.Node) -> bool:
     if node.target is aten.stft.default:
         return any(map(is_complex, node.all_input_nodes))
     if node.target in (aten.pad.default, aten.constant_pad_nd.default):
-        return not all(given in ("constant", None, 0) for given in node.args[2:])
+        return not all(arg in ("constant", None, 0) for arg in node.args[2:])
     return node.target in (aten.to.dtype, aten._to_copy.default) and not is_complex(node)
 
 

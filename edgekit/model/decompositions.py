@@ -57,20 +57,20 @@ def sloped(x: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
     return torch.relu(x) - slopes * torch.relu(-x)
 
 
-def _both(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _both(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`one & other`, as Core ML says it of booleans."""
     import torch
 
-    booleans = one.dtype == other.dtype == torch.bool
-    return torch.logical_and(one, other) if booleans else torch.bitwise_and(one, other)
+    booleans = tensor.dtype == other.dtype == torch.bool
+    return torch.logical_and(tensor, other) if booleans else torch.bitwise_and(tensor, other)
 
 
-def _either(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _either(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`one | other`, likewise."""
     import torch
 
-    booleans = one.dtype == other.dtype == torch.bool
-    return torch.logical_or(one, other) if booleans else torch.bitwise_or(one, other)
+    booleans = tensor.dtype == other.dtype == torch.bool
+    return torch.logical_or(tensor, other) if booleans else torch.bitwise_or(tensor, other)
 
 
 def _difference(
@@ -90,10 +90,10 @@ def _difference(
     return whole
 
 
-def _where(condition: torch.Tensor, one: torch.Tensor, other: float) -> torch.Tensor:
+def _where(condition: torch.Tensor, tensor: torch.Tensor, other: float) -> torch.Tensor:
     import torch
 
-    return torch.where(condition, one, torch.full((), other, dtype=one.dtype))
+    return torch.where(condition, tensor, torch.full((), other, dtype=tensor.dtype))
 
 
 def _max_pool(

@@ -40,10 +40,10 @@ def joined(**sets: Evaluation) -> Evaluation:
         raise ModelError(f"the evaluation set '{odd}' has other inputs than the first: {', '.join(first.inputs)}")
     return replace(
         first,
-        inputs={name: np.concatenate([one.inputs[name] for one in others]) for name in first.inputs},
+        inputs={name: np.concatenate([other.inputs[name] for other in others]) for name in first.inputs},
         names=tuple(f"{name}: {row}" for name, one in sets.items() for row in one.names),
-        captions=tuple(caption for one in others for caption in one.captions),
-        truth=None if first.truth is None else np.concatenate([np.asarray(one.truth) for one in others]),
+        captions=tuple(caption for other in others for caption in other.captions),
+        truth=None if first.truth is None else np.concatenate([np.asarray(other.truth) for other in others]),
     )
 
 
@@ -73,13 +73,13 @@ def calibration_of(spec: ModelSpec, count: int) -> Evaluation | None:
     Raises:
         ModelError: If it is no function and no set, or raises, or returns something else.
     """
-    given: object = spec.calibration
-    if given is None:
+    calibration: object = spec.calibration
+    if calibration is None:
         return None
     what = f"the calibration set of '{spec.name}'"
-    samples: object = given
-    if callable(given):
-        samples = _call(what, partial(given, count) if _takes_a_number(given) else given)
+    samples: object = calibration
+    if callable(calibration):
+        samples = _call(what, partial(calibration, count) if _takes_a_number(calibration) else calibration)
     if not isinstance(samples, Evaluation):
         raise ModelError(
             f"{what} is a {type(samples).__name__}: give an edgekit.model.Evaluation, or a function of the number of "

@@ -270,10 +270,10 @@ def _refuse_changes(name: str, module: torch.nn.Module, inputs: Mapping[str, tor
             )
 
 
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     import torch
 
-    return torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
+    return torch.equal(torch.nan_to_num(tensor), torch.nan_to_num(other))
 
 
 @contextlib.contextmanager

@@ -236,19 +236,19 @@ def _by_name(what: str, given: Given) -> list[tuple[str, Entry]]:
     return list(found.items())
 
 
-def _pairs(what: str, name: str, said: Entry) -> list[tuple[Any, Any]]:
+def _pairs(what: str, name: str, entry: Entry) -> list[tuple[Any, Any]]:
     """Facts and their values; a part of a text without `=` belongs to the value before it."""
-    if isinstance(said, Mapping):
-        return list(said.items())
+    if isinstance(entry, Mapping):
+        return list(entry.items())
     pairs: list[tuple[str, list[str]]] = []
-    for part in said.split(",") if isinstance(said, str) else ():
+    for part in entry.split(",") if isinstance(entry, str) else ():
         fact, equals, value = part.partition("=")
         if equals:
             pairs.append((fact.strip(), [value.strip()]))
         elif pairs:
             pairs[-1][1].append(part.strip())
     if not pairs or any(not all(values) for _, values in pairs):
-        raise UsageError(f"{what} of '{name}' are {said!r}: write them as in {EXAMPLES[what]}")
+        raise UsageError(f"{what} of '{name}' are {entry!r}: write them as in {EXAMPLES[what]}")
     return [(fact, ",".join(values)) for fact, values in pairs]
 
 
@@ -387,18 +387,18 @@ EXAMPLES = {
 }
 
 
-def _facts(what: str, name: str, said: Entry, known: Mapping[str, Fact]) -> dict[str, Any]:
+def _facts(what: str, name: str, entry: Entry, facts: Mapping[str, Fact]) -> dict[str, Any]:
     """What is said of one input or output, by the names of its record's fields."""
     found: dict[str, Any] = {}
-    for fact, value in _pairs(what, name, said):
-        if fact not in known:
-            meant = suggestion(str(fact), known)
-            raise UsageError(f"{what} of '{name}' have no '{fact}': {meant}possible are {', '.join(known)}")
+    for fact, value in _pairs(what, name, entry):
+        if fact not in facts:
+            meant = suggestion(str(fact), facts)
+            raise UsageError(f"{what} of '{name}' have no '{fact}': {meant}possible are {', '.join(facts)}")
         values = (
             value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
         )
         try:
-            made = known[fact](values)
+            made = facts[fact](values)
         except (ValueError, TypeError) as error:
             why = str(error) if "possible" in str(error) or "lowest" in str(error) else f"see {EXAMPLES[what]}"
             raise UsageError(f"{fact} '{value}' of '{name}' is not possible: {why}") from error

@@ -87,18 +87,18 @@ class Parts:
         import torch
 
         check_name(self.name)
-        given: object = self.parts
-        if not isinstance(given, Mapping) or not given:
+        parts: object = self.parts
+        if not isinstance(parts, Mapping) or not parts:
             raise ModelError(f"'{self.name}' has no parts: give models by name")
-        for name, part in given.items():
+        for name, part in parts.items():
             check_name(name)
             if not isinstance(part, ModelSpec | Part | torch.nn.Module | str | Path):
                 kinds = "a ModelSpec, an edgekit.Part, a torch.nn.Module or a model's name"
                 raise ModelError(f"the part '{name}' of '{self.name}' is a {type(part).__name__}, not {kinds}")
         if not callable(self.driver):
             raise ModelError(f"the driver of '{self.name}' is a {type(self.driver).__name__}: give a function")
-        asked: object = self.inputs
-        if not isinstance(asked, Sequence) or isinstance(asked, str) or not asked:
+        inputs: object = self.inputs
+        if not isinstance(inputs, Sequence) or isinstance(inputs, str) or not inputs:
             raise ModelError(
                 f"'{self.name}' has no inputs to judge the whole on: give a list, one a call of the driver"
             )

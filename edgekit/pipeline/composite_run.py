@@ -89,11 +89,11 @@ def export(
     build = Build(outcomes, root, found.device, parts=builds)
     before = _earlier(root)
     made = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
-    valid = {name: one for name, one in before.targets.items() if _holds(root, one, found)} if before else {}
+    valid = {name: target for name, target in before.targets.items() if _holds(root, target, found)} if before else {}
     record = _record(parts, found, factory, valid | made)
     hub = {}
     if parts.files:
-        verified = [name for name, one in record.targets.items() if one.status == "verified"]
+        verified = [name for name, target in record.targets.items() if target.status == "verified"]
         hub = doors.hook("write_hub")(
             parts, root, verified, before.hub if before else (), partial(_holds_with, parts, found, root)
         )
@@ -139,7 +139,11 @@ def verify(
 
 
 def _driven_again(
-    root: Path, record: PartsRecord, builds: Mapping[str, Build], held: Mapping[str, TargetOutcome], made: Parts
+    root: Path,
+    record: PartsRecord,
+    builds: Mapping[str, Build],
+    target_outcomes: Mapping[str, TargetOutcome],
+    made: Parts,
 ) -> tuple[tuple[TargetOutcome, ...], str]:
     """Drive the whole with its artifacts once more, and write what was found; says where its code is another."""
     parts = replace(made, name=record.name)
@@ -148,7 +152,7 @@ def _driven_again(
     found, targets = driven(parts), registry.loadable()[0]
     outcomes = tuple(
         one if one.bad and one.result is None else _outcome(parts, found, builds, name, targets[name], root)
-        for name, one in held.items()
+        for name, one in target_outcomes.items()
     )
     again = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
     write_parts(root, record.model_copy(update={"targets": record.targets | again}))
@@ -156,18 +160,18 @@ def _driven_again(
     return outcomes, "" if alike else CHANGED.format(factory=record.factory, what=DRIVEN_BY)
 
 
-def _again(root: Path, found: WholeRecord, each: Mapping[str, TargetOutcome]) -> TargetOutcome:
+def _again(root: Path, whole_record: WholeRecord, each: Mapping[str, TargetOutcome]) -> TargetOutcome:
     """What was found of the whole, where its parts are those that it was found of and hold again."""
-    if bad := _bad_part(found.target, root, each):
+    if bad := _bad_part(whole_record.target, root, each):
         return bad
     for part, outcome in each.items():
-        made = outcome.manifest.sha256 if outcome.manifest is not None else ""
-        if made != found.artifacts.get(part):
+        sha256 = outcome.manifest.sha256 if outcome.manifest is not None else ""
+        if sha256 != whole_record.artifacts.get(part):
             why = f"its part '{part}' is not the artifact that the whole was judged with: export again"
-            return TargetOutcome(found.target, root, "failed", why)
-    if found.result is None or found.result.status != found.status:
-        return TargetOutcome(found.target, root, "failed", "the whole was not judged: export again")
-    return TargetOutcome(found.target, root, found.status, result=found.result, reused=True)
+            return TargetOutcome(whole_record.target, root, "failed", why)
+    if whole_record.result is None or whole_record.result.status != whole_record.status:
+        return TargetOutcome(whole_record.target, root, "failed", "the whole was not judged: export again")
+    return TargetOutcome(whole_record.target, root, whole_record.status, result=whole_record.result, reused=True)
 
 
 def _earlier(root: Path) -> PartsRecord | None:
@@ -177,29 +181,35 @@ def _earlier(root: Path) -> PartsRecord | None:
     return None
 
 
-def _holds(root: Path, one: WholeRecord, found: CompositeRun) -> bool:
+def _holds(root: Path, whole_record: WholeRecord, composite_run: CompositeRun) -> bool:
     """Whether what was found of a target's artifacts is still of these, of these parts and by these answers."""
     try:
-        there = {part: read_artifact(root / part / one.target).sha256 for part in one.artifacts}
+        there = {part: read_artifact(root / part / whole_record.target).sha256 for part in whole_record.artifacts}
     except EdgekitError:
         return False
-    alike = there == one.artifacts and there.keys() == found.specs.keys()
-    return alike and one.result is not None and one.result.reference_sha256 == _digest(found.answers)
+    alike = there == whole_record.artifacts and there.keys() == composite_run.specs.keys()
+    return (
+        alike
+        and whole_record.result is not None
+        and whole_record.result.reference_sha256 == _digest(composite_run.answers)
+    )
 
 
-def _holds_with(parts: Parts, found: CompositeRun, root: Path, target: str, others: Mapping[str, Session]) -> bool:
+def _holds_with(
+    parts: Parts, composite_run: CompositeRun, root: Path, target: str, others: Mapping[str, Session]
+) -> bool:
     """Whether the whole holds in a target's artifacts with other sessions for some parts."""
     folders = {part: root / part / target for part in parts.parts if part not in others}
     with contextlib.ExitStack() as stack:
         rest = {part: stack.enter_context(load(folder, trust_build=True)) for part, folder in folders.items()}
         answers = [answered(parts, {**rest, **others}, given) for given in parts.inputs]
-    made = _deciding(read_artifact(root / part / target) for part in parts.parts)
-    tolerance = registry.find(target).places[0].tolerance_of(made)
-    return verdict.judge(tolerance, {}, evaluation=_compared(found, answers)).status == "verified"
+    deciding = _deciding(read_artifact(root / part / target) for part in parts.parts)
+    tolerance = registry.find(target).places[0].tolerance_of(deciding)
+    return verdict.judge(tolerance, {}, evaluation=_compared(composite_run, answers)).status == "verified"
 
 
 def _outcome(
-    parts: Parts, found: CompositeRun, builds: Mapping[str, Build], name: str, target: Target, root: Path
+    parts: Parts, composite_run: CompositeRun, builds: Mapping[str, Build], name: str, target: Target, root: Path
 ) -> TargetOutcome:
     """What became of the whole in one target's artifacts."""
     each = {part: build[name] for part, build in builds.items()}
@@ -211,11 +221,11 @@ def _outcome(
         target=name,
         precision=_deciding(o.manifest for o in each.values()).precision,
         artifact_sha256=digest_text("\n".join(f"{p} {o.manifest.sha256}" for p, o in each.items() if o.manifest)),
-        reference_sha256=_digest(found.answers),
-        reference_device=found.device,
+        reference_sha256=_digest(composite_run.answers),
+        reference_device=composite_run.device,
         size=sum(outcome.size or 0 for outcome in each.values()),
         host=host(),
-        places=tuple(_judged(parts, found, each, p).model_copy(update={"place": p.name}) for p in places),
+        places=tuple(_judged(parts, composite_run, each, p).model_copy(update={"place": p.name}) for p in places),
     )
     return TargetOutcome(name, root, result.status, result=result, part_of=_bundle(each))
 
@@ -235,7 +245,9 @@ def _bundle(each: Mapping[str, TargetOutcome]) -> str:
     return next(iter(each.values())).part_of
 
 
-def _judged(parts: Parts, found: CompositeRun, each: Mapping[str, TargetOutcome], place: Place) -> EvaluationResult:
+def _judged(
+    parts: Parts, composite_run: CompositeRun, each: Mapping[str, TargetOutcome], place: Place
+) -> EvaluationResult:
     """Drive the whole with a target's artifacts in one place, and compare what it answers."""
     for part, outcome in each.items():
         if not any(one.place == place.name and one.status == "verified" for one in outcome.places):
@@ -264,16 +276,18 @@ def _judged(parts: Parts, found: CompositeRun, each: Mapping[str, TargetOutcome]
         )
         return verdict.failed(fact(Code.RUNTIME_FAILED, text=f"{error}{hint}"))
     tolerance = place.tolerance_of(_deciding(o.manifest for o in each.values()))
-    passed = verdict.judge(tolerance, {}, evaluation=_compared(found, answers))
-    evidence = Evidence(inputs={EVALUATION: len(answers)}, place=device, answered_by={found.device: len(answers)})
+    passed = verdict.judge(tolerance, {}, evaluation=_compared(composite_run, answers))
+    evidence = Evidence(
+        inputs={EVALUATION: len(answers)}, place=device, answered_by={composite_run.device: len(answers)}
+    )
     asked = fact(Code.ASKED, text=f"the whole driven from end to end, {evidence}")
     more = {"device": device, "evidence": evidence, "notes": (asked, *passed.notes)}
     return passed.model_copy(update=more)
 
 
-def _deciding(made: Iterable[Manifest | None]) -> Manifest:
+def _deciding(manifests: Iterable[Manifest | None]) -> Manifest:
     """Of the parts' artifacts of a target the one that says how far the whole may differ: one that rounds itself."""
-    there = [one for one in made if one is not None]
+    there = [one for one in manifests if one is not None]
     return next((one for one in there if one.export.self_quantized), there[0])
 
 
@@ -286,18 +300,20 @@ def _opened(each: Mapping[str, TargetOutcome], place: Place) -> Iterator[dict[st
         }
 
 
-def _compared(found: CompositeRun, answers: Sequence[Answer]) -> list[Comparison]:
+def _compared(composite_run: CompositeRun, answers: Sequence[Answer]) -> list[Comparison]:
     """Answers beside those of the modules, in groups of a shape; one of another shape alone."""
     names = [f"input {number}" for number in range(len(answers))]
     groups: dict[object, list[int]] = {}
-    for number, (one, other) in enumerate(zip(found.answers, answers, strict=True)):
+    for number, (one, other) in enumerate(zip(composite_run.answers, answers, strict=True)):
         alike = _shapes(one) == _shapes(other)
         groups.setdefault((_shapes(one), None if alike else number), []).append(number)
-    scales = spreads(found.outputs, [{n: a[None] for n, a in answer.items()} for answer in found.answers], {})
+    scales = spreads(
+        composite_run.outputs, [{n: a[None] for n, a in answer.items()} for answer in composite_run.answers], {}
+    )
     compared = []
     for rows in groups.values():
-        reference, candidate = (_stacked([side[row] for row in rows]) for side in (found.answers, answers))
-        filled = [o for o in found.outputs if not _nothing(o.name, reference, candidate)]
+        reference, candidate = (_stacked([side[row] for row in rows]) for side in (composite_run.answers, answers))
+        filled = [o for o in composite_run.outputs if not _nothing(o.name, reference, candidate)]
         some = [names[row] for row in rows]
         compared.append(metrics.compare(filled, reference, candidate, some, scales=scales))
     return compared
@@ -318,26 +334,26 @@ def _stacked(answers: Sequence[Answer]) -> Answer:
 
 
 def _digest(answers: Sequence[Answer]) -> str:
-    return digest_text("\n".join(f"{name} {array.tolist()}" for one in answers for name, array in one.items()))
+    return digest_text("\n".join(f"{name} {array.tolist()}" for answer in answers for name, array in answer.items()))
 
 
-def _record(parts: Parts, found: CompositeRun, factory: str, targets: Mapping[str, WholeRecord]) -> PartsRecord:
+def _record(parts: Parts, composite_run: CompositeRun, factory: str, targets: Mapping[str, WholeRecord]) -> PartsRecord:
     """parts.json: the driver, its parts, and of each target the artifacts' hashes and what was found of the whole."""
     return PartsRecord(
         name=parts.name,
         driver=f"{parts.driver.__module__}:{getattr(parts.driver, '__qualname__', type(parts.driver).__name__)}",
         factory=factory,
-        code_sha256=_code(parts, found, factory),
+        code_sha256=_code(parts, composite_run, factory),
         inputs=len(parts.inputs),
-        parts={name: PartRecord(folder=name, calls=count) for name, count in found.calls.items()},
+        parts={name: PartRecord(folder=name, calls=count) for name, count in composite_run.calls.items()},
         targets=dict(targets),
     )
 
 
-def _code(parts: Parts, found: CompositeRun, factory: str) -> str:
+def _code(parts: Parts, composite_run: CompositeRun, factory: str) -> str:
     """Hash of the code behind the parts, the driver and what makes them."""
     names = {parts.driver.__module__, *([factory.partition(":")[0]] if factory else [])}
-    return code_digest(names.union(*map(code_of, found.specs.values())))
+    return code_digest(names.union(*map(code_of, composite_run.specs.values())))
 
 
 def _of_target(outcome: TargetOutcome, builds: Mapping[str, Build]) -> WholeRecord:
@@ -552,10 +568,10 @@ def _check(name: str, spec: ModelSpec, inputs: Mapping[str, Array]) -> None:
     Raises:
         UsageError: Naming the part, the input and what is possible.
     """
-    taken = [i.name for i in spec.inputs]
-    if wrong := sorted({*taken} ^ {*inputs}):
-        word = "lacks" if wrong[0] in taken else "has no"
-        raise UsageError(f"the driver calls '{name}', which {word} the input '{wrong[0]}': it takes {', '.join(taken)}")
+    names = [i.name for i in spec.inputs]
+    if wrong := sorted({*names} ^ {*inputs}):
+        word = "lacks" if wrong[0] in names else "has no"
+        raise UsageError(f"the driver calls '{name}', which {word} the input '{wrong[0]}': it takes {', '.join(names)}")
     axes = {axis: AxisInfo.of_axis(declared, True) for axis, declared in spec.axes.items()}
     checked_arrays(name, map(TensorInfo.of_input, spec.inputs), axes, inputs, "which it declares")
 
@@ -599,7 +615,7 @@ def _refuse_unheard(parts: Parts, sessions: Mapping[str, Recording], answers: Se
     """See that what the whole answers depends on what each part answers: else no artifact of it could be refused."""
     for name, session in sessions.items():
         asked = Counter(number for number, _ in session.calls)
-        counts = {other: len(one.calls) for other, one in sessions.items()}
+        counts = {other: len(session.calls) for other, session in sessions.items()}
         tried = ((number, slope) for number in range(len(answers)) for slope in (-1, 3) if asked[f"input {number}"])
         heard = any(
             _heard(parts, sessions, name, number, _Wrong(session, slope, asked[f"input {number}"]), answers)
@@ -623,8 +639,8 @@ def _heard(
         return True
 
 
-def _equal(one: Row, other: Row) -> bool:
-    return one.keys() == other.keys() and all(np.array_equal(one[n], other[n], equal_nan=True) for n in one)
+def _equal(row: Row, other: Row) -> bool:
+    return row.keys() == other.keys() and all(np.array_equal(row[n], other[n], equal_nan=True) for n in row)
 
 
 def _outputs(parts: Parts, answers: Sequence[Mapping[str, Array]]) -> tuple[Output, ...]:
@@ -650,12 +666,12 @@ def _outputs(parts: Parts, answers: Sequence[Mapping[str, Array]]) -> tuple[Outp
     return tuple(replace(output, dtype=str(answers[0][output.name].dtype)) for output in found)
 
 
-def _with_sets(session: Recording, judged: Sequence[Call], parts: Parts) -> ModelSpec:
+def _with_sets(session: Recording, calls: Sequence[Call], parts: Parts) -> ModelSpec:
     """A part with what the driver gave it as its evaluation and calibration sets."""
     spec = session.spec
     if not isinstance(session.part, ModelSpec | str | Path):
-        spec = _ranged(spec, [call for _, call in (*judged, *session.calls)], session.words)
-    rows = list(_rows(spec, judged))
+        spec = _ranged(spec, [call for _, call in (*calls, *session.calls)], session.words)
+    rows = list(_rows(spec, calls))
     usual = _usual(session.name, rows)
     axes = {name: replace(axis, default=dict(usual).get(name, axis.default)) for name, axis in spec.axes.items()}
     spec = replace(spec, name=f"{parts.name}.{session.name}", axes=axes, factory="", words=None, reference=None)

@@ -56,33 +56,36 @@ class EvaluationOutcome:
     variant_target: str = ""
 
 
-def evaluate(context: RunContext, name: str, made: Manifest) -> Result:
+def evaluate(context: RunContext, name: str, manifest: Manifest) -> Result:
     """Judge an artifact in every place; writes result.json, the score maps and the manifest's verdicts."""
     return conclude(
-        context, name, made, [evaluate_in_place(context, name, made, p) for p in context.targets[name].places_of(made)]
+        context,
+        name,
+        manifest,
+        [evaluate_in_place(context, name, manifest, p) for p in context.targets[name].places_of(manifest)],
     )
 
 
-def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Place) -> EvaluationOutcome:
+def evaluate_in_place(context: RunContext, name: str, manifest: Manifest, place: Place) -> EvaluationOutcome:
     """Run an artifact in one place and judge it there."""
     places = context.targets[name].places
 
     def progress(done: float, text: str) -> None:
         context.listener.progress(name, 0.6 + 0.4 * (places.index(place) + done) / len(places), text)
 
-    made_by = variant_target(made, place)
+    made_by = variant_target(manifest, place)
     with scratch() as out:
         try:
-            measured = run_in_worker(context, _request(context, name, made, place, out), progress)
+            measured = run_in_worker(context, _request(context, name, manifest, place, out), progress)
         except EdgekitError as error:
             return _of_error(place, error, made_by)
         answers = answers_in(out)
     # In a target's own place all nodes run on one provider, so there is nothing to say of them.
-    finding = finding_of(context, made, place, answers, measured.model_copy(update={"facts": {}}))
+    finding = finding_of(context, manifest, place, answers, measured.model_copy(update={"facts": {}}))
     if context.fresh_inputs is None or finding.verdict.status != "verified":
         return finding
     try:
-        judgement = judge_fresh_inputs(context, made, place, finding.verdict, context.fresh_inputs)
+        judgement = judge_fresh_inputs(context, manifest, place, finding.verdict, context.fresh_inputs)
         return replace(finding, verdict=judgement)
     except EdgekitError as error:
         return _of_error(place, error, made_by)
@@ -107,16 +110,16 @@ def answers_in(folder: Path) -> dict[str, Array]:
 
 
 def finding_of(
-    context: RunContext, made: Manifest, place: Place, answers: Mapping[str, Array], measured: Measured
+    context: RunContext, manifest: Manifest, place: Place, answers: Mapping[str, Array], measured: Measured
 ) -> EvaluationOutcome:
     """Judge what an artifact answered in a place, wherever that is."""
-    judgement = judged(context.spec, context.recorded, made, place, answers, measured)
-    named = {o.name for o in context.spec.outputs if o.role == "scores"}
-    asked = arrays_of(EVALUATION, answers)
-    scores = {n: a for n, a in asked.items() if n in named}
+    judgement = judged(context.spec, context.recorded, manifest, place, answers, measured)
+    names = {o.name for o in context.spec.outputs if o.role == "scores"}
+    arrays = arrays_of(EVALUATION, answers)
+    scores = {n: a for n, a in arrays.items() if n in names}
     outputs = {o.name for o in context.spec.outputs}  # without the sketches of large ones
-    errors = {} if named else _errors(context.recorded, {n: a for n, a in asked.items() if n in outputs})
-    return EvaluationOutcome(judgement, scores, errors, variant_target(made, place))
+    errors = {} if names else _errors(context.recorded, {n: a for n, a in arrays.items() if n in outputs})
+    return EvaluationOutcome(judgement, scores, errors, variant_target(manifest, place))
 
 
 def missing_runtime(place: Place, why: str | EdgekitError) -> EvaluationOutcome:
@@ -139,98 +142,100 @@ def _without_answers(place: Place, status: EvaluationResult) -> EvaluationOutcom
     return EvaluationOutcome(status.model_copy(update={"place": place.name, "variant": place.variant}))
 
 
-def variant_target(made: Manifest, place: Place | EvaluationResult) -> str:
+def variant_target(manifest: Manifest, place: Place | EvaluationResult) -> str:
     """The target of the variant that runs, or ran, in a place; empty where the artifact is no bundle."""
-    return next((v.target for v in made.bundle.variants if v.name == place.variant), "")
+    return next((v.target for v in manifest.bundle.variants if v.name == place.variant), "")
 
 
-def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
+def conclude(context: RunContext, name: str, manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
     """Write down what was found, all at once: result.json, the score maps and the manifest's verdicts."""
     folder = context.folder(name)
-    found = record_of(context, name, made, findings)
-    amend(folder, [_info(made, finding) for finding in findings], files_of(found, findings))
+    found = record_of(context, name, manifest, findings)
+    amend(folder, [_info(manifest, finding) for finding in findings], files_of(found, findings))
     return found
 
 
-def record_of(context: RunContext, name: str, made: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
+def record_of(context: RunContext, name: str, manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
     """What was found, as a record."""
     return Result(
         name=context.spec.name,
         target=name,
-        precision=made.precision,
-        artifact_sha256=made.sha256,
+        precision=manifest.precision,
+        artifact_sha256=manifest.sha256,
         reference_sha256=context.recorded.sha256,
         reference_device=context.recorded.device,
-        judge_sha256=_code(context.targets[name], made),
-        size=made.size,
-        first_visit=_first_visit(made, findings),
+        judge_sha256=_code(context.targets[name], manifest),
+        size=manifest.size,
+        first_visit=_first_visit(manifest, findings),
         host=host(),
         places=tuple(finding.verdict for finding in findings),
     )
 
 
-def _first_visit(made: Manifest, findings: Sequence[EvaluationOutcome]) -> int | None:
-    if not made.bundle.variants:
+def _first_visit(manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> int | None:
+    if not manifest.bundle.variants:
         return None
-    return made.model_copy(update={"verdicts": tuple(_info(made, finding) for finding in findings)}).first_visit
+    return manifest.model_copy(update={"verdicts": tuple(_info(manifest, finding) for finding in findings)}).first_visit
 
 
-def files_of(found: Result, findings: Sequence[EvaluationOutcome]) -> dict[str, bytes]:
+def files_of(result: Result, findings: Sequence[EvaluationOutcome]) -> dict[str, bytes]:
     """result.json, the score maps, and the errors of models without scores, by name."""
-    files = {RESULT: result_text(found).encode()}
+    files = {RESULT: result_text(result).encode()}
     for finding in findings:
         files |= _arrays("scores", finding.verdict, finding.scores) | _arrays("errors", finding.verdict, finding.errors)
     return files
 
 
-def previous(context: RunContext, name: str, made: Manifest) -> Result | None:
+def previous(context: RunContext, name: str, manifest: Manifest) -> Result | None:
     """The result that is there, if neither the artifact nor the reference nor the judge changed since."""
     try:
-        found = result_of(context.folder(name), made)
+        result = result_of(context.folder(name), manifest)
     except ArtifactError:
         return None
-    if found is None:
+    if result is None:
         return None
-    then = (found.artifact_sha256, found.reference_sha256, found.judge_sha256)
-    return found if then == (made.sha256, context.recorded.sha256, _code(context.targets[name], made)) else None
+    then = (result.artifact_sha256, result.reference_sha256, result.judge_sha256)
+    return (
+        result if then == (manifest.sha256, context.recorded.sha256, _code(context.targets[name], manifest)) else None
+    )
 
 
-def settled(context: RunContext, name: str, made: Manifest, found: Result) -> list[EvaluationOutcome]:
+def settled(context: RunContext, name: str, manifest: Manifest, result: Result) -> list[EvaluationOutcome]:
     """What an earlier run found, but where this host lacked what it may have now."""
-    if made.bundle.left_out:  # the result does not say which variant was left out
+    if manifest.bundle.left_out:  # the result does not say which variant was left out
         return []
     return [
         EvaluationOutcome(
             place,
-            _read_arrays(context, name, made, "scores", place),
-            _read_arrays(context, name, made, "errors", place),
-            variant_target(made, place),
+            _read_arrays(context, name, manifest, "scores", place),
+            _read_arrays(context, name, manifest, "errors", place),
+            variant_target(manifest, place),
         )
-        for place in found.places
+        for place in result.places
         if not _lacked(place)
     ]
 
 
-def unchanged(found: Result) -> bool:
+def unchanged(result: Result) -> bool:
     """Whether asking again can change nothing: no place was without what the host may have now."""
-    return not any(map(_lacked, found.places))
+    return not any(map(_lacked, result.places))
 
 
 def _lacked(place: EvaluationResult) -> bool:
     return any(reason.code is Code.HOST_LIMIT for reason in place.reasons)
 
 
-def _info(made: Manifest, finding: EvaluationOutcome) -> VerdictSummary:
+def _info(manifest: Manifest, finding: EvaluationOutcome) -> VerdictSummary:
     """The manifest's verdict: what is not in a bundle does not make the bundle a rejected one."""
     place, reason = finding.verdict, "; ".join(str(reason) for reason in finding.verdict.reasons)
-    if finding.variant_target in made.bundle.left_out:
+    if finding.variant_target in manifest.bundle.left_out:
         return VerdictSummary(place=place.place, status="not verified here", reason=f"rejected and left out: {reason}")
     return VerdictSummary(
         place=place.place, status=place.status, reason=reason, evidence=place.evidence, proof=place.proof
     )
 
 
-def _request(context: RunContext, name: str, made: Manifest, place: Place, out: Path) -> worker.RunJob:
+def _request(context: RunContext, name: str, manifest: Manifest, place: Place, out: Path) -> worker.RunJob:
     target = context.targets[name]
     source = context.targets.get(target.source)
     baseline = context.folder(target.source)
@@ -243,18 +248,18 @@ def _request(context: RunContext, name: str, made: Manifest, place: Place, out: 
         out=out,
         baseline=(target.source, baseline) if same is not None and (baseline / MANIFEST).is_file() else None,
         model=context.folder(MODEL),
-        images=sample_of(made, place),
+        images=sample_of(manifest, place),
     )
 
 
-def _errors(recorded: Reference, asked: Mapping[str, Array]) -> dict[str, Array]:
+def _errors(recorded: Reference, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The largest error of each output of floats in each evaluation image, over the reference's peak; float32 [n]."""
     batch = next((batch for batch in recorded.batches if batch.name == EVALUATION), None)
     if batch is None:
         return {}
     found: dict[str, Array] = {}
     for name, reference in batch.outputs.items():
-        answer = asked.get(name)
+        answer = arrays.get(name)
         if answer is None or reference.dtype.kind != "f" or not reference.size or reference.shape != answer.shape:
             continue
         if len(reference) > 1 or len(batch.names) == 1:  # else it is one thing for all images
@@ -273,17 +278,17 @@ def _arrays(kind: str, place: EvaluationResult, arrays: Mapping[str, Array]) -> 
 
 
 def _read_arrays(
-    context: RunContext, name: str, made: Manifest, kind: str, place: EvaluationResult
+    context: RunContext, name: str, manifest: Manifest, kind: str, place: EvaluationResult
 ) -> dict[str, Array]:
     """What `_arrays` wrote; none where there is no such file."""
     from safetensors.numpy import load
 
     path = f"{kind}-{place.place}.safetensors"
-    return load(read_file(context.folder(name), made, path)) if made.named(path) is not None else {}
+    return load(read_file(context.folder(name), manifest, path)) if manifest.named(path) is not None else {}
 
 
-def _code(target: Target, made: Manifest) -> str:
+def _code(target: Target, manifest: Manifest) -> str:
     """Hash of the code, the libraries and the artifact's options: an edited limit judges again."""
     places = [repr(place) for place in target.places]
-    parts = (registry.code_digest(target), registry.versions(target), places, sorted(made.export.options.items()))
+    parts = (registry.code_digest(target), registry.versions(target), places, sorted(manifest.export.options.items()))
     return digest_text(json.dumps(parts, sort_keys=True))

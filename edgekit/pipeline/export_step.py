@@ -57,9 +57,9 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
 
     if not context.fresh and not without:
         try:
-            made = read_artifact(folder)
-            if made.export.key == key([n for n, then in made.bundle.left_out.items() if hashes.get(n) == then]):
-                return made
+            artifact = read_artifact(folder)
+            if artifact.export.key == key([n for n, then in artifact.bundle.left_out.items() if hashes.get(n) == then]):
+                return artifact
         except ArtifactError:
             pass  # none yet, or damaged: make it again
     left_out = {n: hashes.pop(n) for n in without}
@@ -94,8 +94,8 @@ def _opened(context: RunContext, source: str) -> dict[str, Any]:
     folder = context.root / source
     if source not in context.targets:
         return {"entry": folder, "dynamic": tuple(context.spec.axes)}
-    made = read_artifact(folder)
-    return {"entry": folder / made.entry, "dynamic": tuple(n for n, axis in made.axes.items() if axis.dynamic)}
+    artifact = read_artifact(folder)
+    return {"entry": folder / artifact.entry, "dynamic": tuple(n for n, axis in artifact.axes.items() if axis.dynamic)}
 
 
 def _sizes(context: RunContext, source: str) -> tuple[Mapping[str, int], ...]:
@@ -178,7 +178,7 @@ def _manifest(
             n: AxisInfo.of_axis(replace(a, default=fixed.get(n, a.default)), n in exported.dynamic)
             for n, a in spec.axes.items()
         },
-        sizes=tuple(dict(one) for one in sizes),
+        sizes=tuple(dict(size) for size in sizes),
         notes=(*exported.notes, *spec.notes),
         files=(),
         bundle=BundleInfo(variants=exported.variants, golden=exported.golden, left_out=dict(left_out)),
@@ -200,9 +200,9 @@ def _good(context: RunContext, name: str) -> bool:
     folder = context.folder(name)
     if not (folder / MANIFEST).exists():
         return False
-    made = read_artifact(folder)
-    source = made.export.source.name
+    artifact = read_artifact(folder)
+    source = artifact.export.source.name
     if source in context.targets and not (context.folder(source) / MANIFEST).exists():
         return False
-    current = made.export.source == _source(context, source)  # an earlier run may have left one of another model
-    return current and bool(made.verdicts) and not made.rejected
+    current = artifact.export.source == _source(context, source)  # an earlier run may have left one of another model
+    return current and bool(artifact.verdicts) and not artifact.rejected

@@ -87,42 +87,42 @@ def judge_fresh_inputs(
     )
     limits = replace(context.limits, seconds=context.limits.seconds + fresh.seconds)
     arguments = {"request": request.model_dump(mode="json")}
-    found = EvaluationResult.model_validate(
+    evaluation_result = EvaluationResult.model_validate(
         process.call(ask_fresh_inputs, arguments, progress, limits, worker.RUN_MODULES)
     )
-    changes: dict[str, object] = {"notes": (*verdict.notes, *found.notes)}
-    if found.status == "rejected":
-        changes |= {"status": found.status, "reasons": found.reasons, "proof": ()}
+    changes: dict[str, object] = {"notes": (*verdict.notes, *evaluation_result.notes)}
+    if evaluation_result.status == "rejected":
+        changes |= {"status": evaluation_result.status, "reasons": evaluation_result.reasons, "proof": ()}
     return verdict.model_copy(update=changes)
 
 
 def ask_fresh_inputs(request: Mapping[str, Any], progress: Progress) -> dict[str, object]:
     """Ask an artifact and the model itself the same fresh inputs, as a `FreshRequest` says; return its result."""
-    asked = FreshRequest.model_validate(request)
-    recorded, manifest = read_reference(asked.reference), read_artifact(asked.folder)
-    target = registry.find(asked.target)
-    place = target.place(asked.place)
-    spec = load_model(asked.model)
+    fresh_request = FreshRequest.model_validate(request)
+    recorded, manifest = read_reference(fresh_request.reference), read_artifact(fresh_request.folder)
+    target = registry.find(fresh_request.target)
+    place = target.place(fresh_request.place)
+    spec = load_model(fresh_request.model)
     tolerance = place.tolerance_of(manifest)
     units = units_of(spec, recorded, tolerance)
     noise, axes = recorded.noise, recorded.info.row_axes
     comparisons: dict[str, list[Comparison]] = {}
     real = any(batch.name.startswith(f"{RESIZED}-") for batch in recorded.batches)
     rows, look, began = 0, FIRST_LOOK, time.monotonic()
-    with closing(target.load(asked.folder, place)) as runtime, closing(EagerRuntime(spec)) as module:
-        for batch in fresh_batches(spec, manifest, asked.seed):
+    with closing(target.load(fresh_request.folder, place)) as runtime, closing(EagerRuntime(spec)) as module:
+        for batch in fresh_batches(spec, manifest, fresh_request.seed):
             batches, _ = answerable(answered(module, spec.outputs, (batch,), axes)[0])
             for whole in batches:  # none where the model itself answers with NaN
                 comparisons[whole.name] = _compared(spec, runtime, whole, axes, units, real)
                 rows += len(whole.names)
-            done = (time.monotonic() - began) / asked.seconds
-            progress(min(done, 1.0), f"{rows} fresh inputs so far, seed {asked.seed}")
+            done = (time.monotonic() - began) / fresh_request.seconds
+            progress(min(done, 1.0), f"{rows} fresh inputs so far, seed {fresh_request.seed}")
             due = len(comparisons) >= look
             if done >= 1 or (due and judge(tolerance, noise, more=comparisons).status == "rejected"):
                 break
             look = int(look * LOOKS) if due else look
     seconds = round(time.monotonic() - began, 1)
-    note = fact(Code.FRESH_INPUTS, rows=rows, runs=len(comparisons), seconds=seconds, seed=asked.seed)
+    note = fact(Code.FRESH_INPUTS, rows=rows, runs=len(comparisons), seconds=seconds, seed=fresh_request.seed)
     verdict = judge(tolerance, noise, more=comparisons)
     return verdict.model_copy(update={"notes": (note,)}).model_dump(mode="json")
 

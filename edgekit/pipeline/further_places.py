@@ -69,14 +69,14 @@ def judged(
         images: How many evaluation inputs to ask; None for all.
     """
     manifests = {n: o.manifest for n, o in outcomes.items() if o.manifest is not None}
-    chosen: dict[str, TargetOutcome] = {}
+    target_outcomes: dict[str, TargetOutcome] = {}
     for place in places:
-        there = {n: made for n, made in manifests.items() if place.opens(made, context.targets[n])}
+        there = {n: manifest for n, manifest in manifests.items() if place.opens(manifest, context.targets[n])}
         results = _by_packs(context, there, place, images) if place.apart else _here(context, there, place, images)
         for name, result in results.items():
-            chosen[name] = joined(chosen.get(name, outcomes[name]), result)
-    known = (n for n, o in outcomes.items() if n in chosen or o.result is not None or o.error)
-    return {n: chosen.get(n, outcomes[n]) for n in known}
+            target_outcomes[name] = joined(target_outcomes.get(name, outcomes[name]), result)
+    known = (n for n, o in outcomes.items() if n in target_outcomes or o.result is not None or o.error)
+    return {n: target_outcomes.get(n, outcomes[n]) for n in known}
 
 
 def pack(
@@ -123,12 +123,12 @@ def imported(context: RunContext, path: Path) -> dict[str, TargetOutcome]:
     if returned.reference_sha256 != context.recorded.sha256:
         raise ArtifactError(f"the result '{path}' answers another reference than the one that is here: pack again")
     made = {run.run.target: _of_this_build(context, run, path) for run in returned.runs}
-    found: dict[str, TargetOutcome] = {}
+    target_outcomes: dict[str, TargetOutcome] = {}
     for run in returned.runs:
         manifest, name = made[run.run.target], run.run.target
         result = _kept(context, manifest, further_place(run.run.place), run, returned.images)
-        found[name] = joined(found.get(name, unasked(context, manifest)), result)
-    return found
+        target_outcomes[name] = joined(target_outcomes.get(name, unasked(context, manifest)), result)
+    return target_outcomes
 
 
 def adopted(context: RunContext, outcomes: Mapping[str, TargetOutcome], paths: Sequence[Path]) -> None:
@@ -139,16 +139,16 @@ def adopted(context: RunContext, outcomes: Mapping[str, TargetOutcome], paths: S
             continue
         for run in returned.runs:
             outcome = outcomes.get(run.run.target)
-            made = outcome.manifest if outcome is not None else None
-            if made is not None and made.sha256 == run.artifact_sha256 and run.run.device:
+            manifest = outcome.manifest if outcome is not None else None
+            if manifest is not None and manifest.sha256 == run.artifact_sha256 and run.run.device:
                 place = further_place(run.run.place)
-                if not _known(context, made, place):
-                    _kept(context, made, place, run, returned.images)
+                if not _known(context, manifest, place):
+                    _kept(context, manifest, place, run, returned.images)
 
 
-def unasked(context: RunContext, made: Manifest) -> TargetOutcome:
+def unasked(context: RunContext, manifest: Manifest) -> TargetOutcome:
     """An artifact before it was asked anywhere: no verdict."""
-    return TargetOutcome(made.target, context.folder(made.target), "not verified here", manifest=made)
+    return TargetOutcome(manifest.target, context.folder(manifest.target), "not verified here", manifest=manifest)
 
 
 def joined(outcome: TargetOutcome, result: Result) -> TargetOutcome:
@@ -162,31 +162,33 @@ def _here(
 ) -> dict[str, Result]:
     """Judge artifacts in a place of this host, each in a worker; what never ran leaves the last result as it is."""
     results = {}
-    for name, made in manifests.items():
-        finding = _found_here(context, made, place, images)
-        results[name] = record_of(context, name, made, [finding])
+    for name, manifest in manifests.items():
+        finding = _found_here(context, manifest, place, images)
+        results[name] = record_of(context, name, manifest, [finding])
         if finding.verdict.device:
             hardware = {"hardware": processor()} if place.runtime else {}
             host = {**results[name].host, **hardware}
-            _keep(context, made, place, results[name].model_copy(update={"host": host}), finding)
+            _keep(context, manifest, place, results[name].model_copy(update={"host": host}), finding)
     context.listener.done(place.name)
     return results
 
 
-def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images: int | None) -> EvaluationOutcome:
+def _found_here(context: RunContext, manifest: Manifest, place: FurtherPlace, images: int | None) -> EvaluationOutcome:
     if not place.runtime:
-        own = context.targets[made.target].place(place.name)
-        return evaluate_in_place(context, made.target, made, own if images is None else replace(own, sample=images))
+        own = context.targets[manifest.target].place(place.name)
+        return evaluate_in_place(
+            context, manifest.target, manifest, own if images is None else replace(own, sample=images)
+        )
     images = images or place.images
-    where = _place(context, made, place, images)
+    where = _place(context, manifest, place, images)
 
     def progress(done: float, text: str) -> None:
-        context.listener.progress(place.name, done, f"{made.target}: {text}")
+        context.listener.progress(place.name, done, f"{manifest.target}: {text}")
 
     with scratch() as out:
         request = RunJob(
-            target=made.target,
-            folder=context.folder(made.target),
+            target=manifest.target,
+            folder=context.folder(manifest.target),
             place=place.name,
             runtime=place.runtime,
             reference=context.folder(REFERENCE),
@@ -201,14 +203,14 @@ def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images
             return missing_runtime(where, missing)
         except EdgekitError as error:
             return failed_runtime(where, str(error))
-        return _judged(context, place.taken(made), where, answers_in(out), measured)
+        return _judged(context, place.taken(manifest), where, answers_in(out), measured)
 
 
 def _by_packs(
     context: RunContext, manifests: Mapping[str, Manifest], place: FurtherPlace, images: int | None
 ) -> dict[str, Result]:
     """A phone has an artifact a pack: what kills its app is that artifact's, and each is packed at its own sizes."""
-    packs = [{name: made} for name, made in manifests.items()] if place.is_device else [manifests]
+    packs = [{name: manifest} for name, manifest in manifests.items()] if place.is_device else [manifests]
     return {n: result for one in packs for n, result in _by_pack(context, one, place, images).items()}
 
 
@@ -233,10 +235,10 @@ def _by_pack(
             if returned.pack_id != identity:
                 raise ArtifactError(f"the result from {place.name} is of another pack than the one that was sent")
         except (NotVerifiedHere, ArtifactError) as lost:
-            return {name: _missing(context, made, place, str(lost)) for name, made in manifests.items()}
+            return {name: _missing(context, manifest, place, str(lost)) for name, manifest in manifests.items()}
         finally:
             context.listener.done(place.name)
-    by_target = {one.run.target: one for one in returned.runs}
+    by_target = {run.run.target: run for run in returned.runs}
     results = {}
     for name, made in manifests.items():
         answers = by_target.get(name)
@@ -247,26 +249,28 @@ def _by_pack(
     return results
 
 
-def _kept(context: RunContext, made: Manifest, place: FurtherPlace, run: Answered, images: int | None) -> Result:
+def _kept(context: RunContext, manifest: Manifest, place: FurtherPlace, run: Answered, images: int | None) -> Result:
     """Judge one run and write down what was found; what never ran leaves the last result as it is."""
-    finding = _finding(context, made, place, run, images)
-    result = record_of(context, made.target, made, [finding])
+    finding = _finding(context, manifest, place, run, images)
+    result = record_of(context, manifest.target, manifest, [finding])
     host = {"said by": f"the runner in {place.name}", "hardware": _hardware(run.run.device)}
     result = result.model_copy(update={"host": host})
     if run.run.device:
-        _keep(context, made, place, result, finding)
+        _keep(context, manifest, place, result, finding)
     return result
 
 
-def _keep(context: RunContext, made: Manifest, place: FurtherPlace, result: Result, finding: EvaluationOutcome) -> None:
-    folder = _home(context, made, place)
+def _keep(
+    context: RunContext, manifest: Manifest, place: FurtherPlace, result: Result, finding: EvaluationOutcome
+) -> None:
+    folder = _home(context, manifest, place)
     write_imported(folder, files_of(result, [finding]))
 
 
 def _finding(
-    context: RunContext, made: Manifest, place: FurtherPlace, run: Answered, images: int | None
+    context: RunContext, manifest: Manifest, place: FurtherPlace, run: Answered, images: int | None
 ) -> EvaluationOutcome:
-    where = _place(context, made, place, images)
+    where = _place(context, manifest, place, images)
     if run.run.missing:
         return missing_runtime(where, run.run.missing)
     if run.run.error:
@@ -278,42 +282,42 @@ def _finding(
     unlike: dict[str, object] = {} if place.timed else {"start_up": None}
     if place.beside:
         unlike["device"] = f"{run.run.device}, started by {place.python[0]}"
-    return _judged(context, place.taken(made), where, run.answers, run.run.model_copy(update=unlike))
+    return _judged(context, place.taken(manifest), where, run.answers, run.run.model_copy(update=unlike))
 
 
 def _judged(
-    context: RunContext, made: Manifest, where: Place, answers: Mapping[str, Array], measured: Measured
+    context: RunContext, manifest: Manifest, where: Place, answers: Mapping[str, Array], measured: Measured
 ) -> EvaluationOutcome:
     """Judge answers; whoever asked chose how many, and what was left out stands in the evidence."""
-    finding = finding_of(context, made, where, answers, measured)
+    finding = finding_of(context, manifest, where, answers, measured)
     notes = tuple(note for note in finding.verdict.notes if note.code is not Code.SAMPLED)
     return replace(finding, verdict=finding.verdict.model_copy(update={"notes": notes}))
 
 
-def _missing(context: RunContext, made: Manifest, place: FurtherPlace, why: str) -> Result:
-    return record_of(context, made.target, made, [missing_runtime(_place(context, made, place, None), why)])
+def _missing(context: RunContext, manifest: Manifest, place: FurtherPlace, why: str) -> Result:
+    return record_of(context, manifest.target, manifest, [missing_runtime(_place(context, manifest, place, None), why)])
 
 
-def _place(context: RunContext, made: Manifest, place: FurtherPlace, images: int | None) -> Place:
+def _place(context: RunContext, manifest: Manifest, place: FurtherPlace, images: int | None) -> Place:
     """The place as the judge knows places."""
-    tolerance = place.tolerance(made, context.targets[made.target])
+    tolerance = place.tolerance(manifest, context.targets[manifest.target])
     return Place(name=place.name, tolerance=tolerance, settings=place.settings, sample=images or 0)
 
 
 def _of_this_build(context: RunContext, run: Answered, path: Path) -> Manifest:
-    made = read_artifact(context.folder(run.run.target)) if run.run.target in context.targets else None
-    if made is None or made.sha256 != run.artifact_sha256:
+    artifact = read_artifact(context.folder(run.run.target)) if run.run.target in context.targets else None
+    if artifact is None or artifact.sha256 != run.artifact_sha256:
         raise ArtifactError(f"the result '{path}' is of another {run.run.target} than the one that is here: pack again")
-    return made
+    return artifact
 
 
-def _known(context: RunContext, made: Manifest, place: FurtherPlace) -> bool:
+def _known(context: RunContext, manifest: Manifest, place: FurtherPlace) -> bool:
     """Whether the same artifact was judged there, by the same reference and the same judge."""
     try:
-        then = read_imported(_home(context, made, place))
+        then = read_imported(_home(context, manifest, place))
     except ArtifactError:
         return False
-    now = record_of(context, made.target, made, [missing_runtime(_place(context, made, place, None), "")])
+    now = record_of(context, manifest.target, manifest, [missing_runtime(_place(context, manifest, place, None), "")])
     return _identity(then) == _identity(now)
 
 
@@ -321,8 +325,8 @@ def _identity(result: Result) -> tuple[str, str, str]:
     return result.artifact_sha256, result.reference_sha256, result.judge_sha256
 
 
-def _home(context: RunContext, made: Manifest, place: FurtherPlace) -> Path:
-    return context.root / IMPORTED / f"{re.sub(r'[^A-Za-z0-9.@-]', '-', place.name)}-{made.target}"
+def _home(context: RunContext, manifest: Manifest, place: FurtherPlace) -> Path:
+    return context.root / IMPORTED / f"{re.sub(r'[^A-Za-z0-9.@-]', '-', place.name)}-{manifest.target}"
 
 
 def _hardware(device: str) -> str:

@@ -31,13 +31,15 @@ if TYPE_CHECKING:
 NO_FACTS = ModelFacts()
 
 
-def with_data(spec: ModelSpec, given: EvaluationData, example: Any = None) -> ModelSpec:
+def with_data(spec: ModelSpec, evaluation_data: EvaluationData, example: Any = None) -> ModelSpec:
     """Return the model with the user's sets and reference; an example with enough rows serves as sets."""
-    evaluation, calibration = given.evaluation, given.calibration
-    if given.data is not None and evaluation is not None:
+    evaluation, calibration = evaluation_data.evaluation, evaluation_data.calibration
+    if evaluation_data.data is not None and evaluation is not None:
         raise UsageError("data is a folder with the evaluation set: leave it or evaluation out")
-    if given.metric and given.data is None:
-        raise UsageError(f"the metric '{given.metric}' judges a folder of inputs: give it with data (--data FOLDER)")
+    if evaluation_data.metric and evaluation_data.data is None:
+        raise UsageError(
+            f"the metric '{evaluation_data.metric}' judges a folder of inputs: give it with data (--data FOLDER)"
+        )
     if evaluation is not None:
         if not callable(evaluation) and not isinstance(evaluation, Evaluation):
             raise UsageError(f"the evaluation set is a {type(evaluation).__name__}, not an edgekit.model.Evaluation")
@@ -49,11 +51,11 @@ def with_data(spec: ModelSpec, given: EvaluationData, example: Any = None) -> Mo
         )
     if callable(calibration) or isinstance(calibration, Evaluation):
         spec = _with_sets(spec, None, calibration)
-    spec = _with_folders(spec, given)
+    spec = _with_folders(spec, evaluation_data)
     if spec.evaluation is None and spec.calibration is None:
         spec = _with_examples(spec, example)
     require_ranges(spec)
-    reference = given.reference
+    reference = evaluation_data.reference
     return spec if reference is None else replace(spec, reference=given_reference(spec, Path(reference)))
 
 
@@ -69,17 +71,17 @@ def _with_sets(
     return spec
 
 
-def _with_folders(spec: ModelSpec, given: EvaluationData) -> ModelSpec:
-    folder = Path(given.calibration) if isinstance(given.calibration, str | Path) else None
-    if given.data is None and folder is None:
+def _with_folders(spec: ModelSpec, evaluation_data: EvaluationData) -> ModelSpec:
+    folder = Path(evaluation_data.calibration) if isinstance(evaluation_data.calibration, str | Path) else None
+    if evaluation_data.data is None and folder is None:
         return spec
-    sets = dataset.sets_of(spec, None if given.data is None else Path(given.data), folder)
+    sets = dataset.sets_of(spec, None if evaluation_data.data is None else Path(evaluation_data.data), folder)
     spec = _held(spec, [one for one in (sets.evaluation, sets.calibration) if one is not None])
-    judged = sets.evaluation
-    if judged is not None:
-        judged = _with_metric(spec, judged, given.metric)
+    evaluation = sets.evaluation
+    if evaluation is not None:
+        evaluation = _with_metric(spec, evaluation, evaluation_data.metric)
     spec = replace(spec, notes=(*spec.notes, sets.note)) if sets.note else spec
-    return _with_sets(spec, judged, sets.calibration)
+    return _with_sets(spec, evaluation, sets.calibration)
 
 
 def _held(spec: ModelSpec, sets: list[Evaluation]) -> ModelSpec:
@@ -100,11 +102,11 @@ def _held(spec: ModelSpec, sets: list[Evaluation]) -> ModelSpec:
     return spec
 
 
-def _with_metric(spec: ModelSpec, judged: Evaluation, text: str) -> Evaluation:
+def _with_metric(spec: ModelSpec, evaluation: Evaluation, text: str) -> Evaluation:
     """The evaluation set with the metric that a text names, by which the model itself is more than chance."""
     if not text:
-        if judged.truth is None:
-            return judged
+        if evaluation.truth is None:
+            return evaluation
         first = next((o.name for o in spec.outputs if o.role in ("logits", "probabilities")), spec.outputs[0].name)
         raise DataError(
             f"the data have labels or truth, and no metric takes them: give --metric top_k:{first}, or remove them"
@@ -114,12 +116,12 @@ def _with_metric(spec: ModelSpec, judged: Evaluation, text: str) -> Evaluation:
     if unknown := [name for name in metric.outputs if name not in names]:
         meant = suggestion(unknown[0], names)
         raise UsageError(f"the metric '{text}' names the output '{unknown[0]}': {meant}possible are {', '.join(names)}")
-    if judged.truth is None:
+    if evaluation.truth is None:
         raise DataError(
             f"the metric '{text}' needs the truth: put labels.csv (lines of file,label) beside the pictures, or an "
             f"array '{dataset.TRUTH}' into each .npz file"
         )
-    found = replace(judged, metric=metric, metric_name=text)
+    found = replace(evaluation, metric=metric, metric_name=text)
     dataset.check_truth(spec, found)
     return found
 
@@ -209,11 +211,11 @@ def _refuse_beside(example: Any) -> None:
         )
 
 
-def refuse_beside_parts(found: Parts, data: EvaluationData) -> None:
+def refuse_beside_parts(parts: Parts, data: EvaluationData) -> None:
     """Refuse sets and a reference beside a model of parts, whose parts have those that its driver gives them."""
     if data != EvaluationData():
         raise UsageError(
-            f"'{found.name}' is a model of parts, judged on what its driver gives them: put inputs of yours into "
+            f"'{parts.name}' is a model of parts, judged on what its driver gives them: put inputs of yours into "
             "Parts(inputs=...), and others for INT8 into Parts(calibration=...)"
         )
 

@@ -52,8 +52,8 @@ class Units:
 
 def judged(
     spec: ModelSpec,
-    recorded: Reference,
-    made: Manifest,
+    reference: Reference,
+    manifest: Manifest,
     place: Place,
     answers: Mapping[str, Array],
     measured: Measured,
@@ -62,17 +62,17 @@ def judged(
 
     Args:
         spec: The model.
-        recorded: Its reference.
-        made: The artifact.
+        reference: Its reference.
+        manifest: The artifact.
         place: Where it ran.
         answers: Arrays by `<batch>/<output>`.
         measured: What the engine says beside the answers.
     """
-    passed = _compared_and_judged(spec, recorded, made, place, answers, measured)
+    passed = _compared_and_judged(spec, reference, manifest, place, answers, measured)
     times = {n: Latency(measured.devices.get(n, measured.device), t) for n, t in measured.milliseconds.items()}
     own = next((way for way in WAYS if way in times), RUN)
     ratios = tuple(budget.ratio(times, name, own) for name in times if name not in (*WAYS, GRAPH))
-    evidence = _evidence(recorded, made, place, measured)
+    evidence = _evidence(reference, manifest, place, measured)
     texts = [*measured.notes, "; ".join(f"{name}: {value}" for name, value in measured.facts.items())]
     texts += [f"latency is that of {own}"] if own != RUN else []
     texts += [str(measured.start_up)] if measured.start_up is not None else []
@@ -111,20 +111,20 @@ def _speeds(ratios: Sequence[Ratio]) -> Iterator[Fact]:
 
 def _compared_and_judged(
     spec: ModelSpec,
-    recorded: Reference,
-    made: Manifest,
+    reference: Reference,
+    manifest: Manifest,
     place: Place,
     answers: Mapping[str, Array],
     measured: Measured,
 ) -> EvaluationResult:
     real = evaluation_of(spec)
-    tolerance = place.tolerance_of(made)
-    images = sample_of(made, place)
-    batches = applicable_batches(recorded.batches, made, images)
-    if noisy := too_noisy(tolerance, spec.outputs, recorded.noise, spreads(spec.outputs, _known(recorded), {})):
+    tolerance = place.tolerance_of(manifest)
+    images = sample_of(manifest, place)
+    batches = applicable_batches(reference.batches, manifest, images)
+    if noisy := too_noisy(tolerance, spec.outputs, reference.noise, spreads(spec.outputs, _known(reference), {})):
         return verdict.not_verified(noisy)
-    units = units_of(spec, recorded, tolerance)
-    resized = any(batch.name.startswith(f"{RESIZED}-") for batch in recorded.batches)
+    units = units_of(spec, reference, tolerance)
+    resized = any(batch.name.startswith(f"{RESIZED}-") for batch in reference.batches)
     shaped = (f"{RESIZED}-", f"{BETWEEN}-") if resized else ()  # without real inputs, what lies between is random too
     found: dict[str, list[Comparison]] = {}
     for batch in (*batches, *_again(batches, measured.again, measured.failures)):
@@ -138,7 +138,7 @@ def _compared_and_judged(
             found[batch.name] = [replace(one, real=batch.name.startswith(shaped)) for one in answers_compared]
     passed = verdict.judge(
         tolerance,
-        recorded.noise,
+        reference.noise,
         evaluation=found.get(EVALUATION, []),
         stress=found.get(STRESS, []),
         more={
@@ -147,27 +147,27 @@ def _compared_and_judged(
         grid=[(batch.sizes, one) for batch in batches if batch.sizes for one in found[batch.name]],
         metric_name=real.metric_name if real is not None else "task metric",
     )
-    notes = [] if images is None else [sampled(made, batches, recorded)]
-    if _noise_without_fp64(recorded):
+    notes = [] if images is None else [sampled(manifest, batches, reference)]
+    if _noise_without_fp64(reference):
         notes.append(fact(Code.NOISE_WITHOUT_FP64))
-    if made.export.failures:
-        own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in made.export.failures)
+    if manifest.export.failures:
+        own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in manifest.export.failures)
         passed = passed.model_copy(update={"status": "rejected", "reasons": (*own, *passed.reasons)})
     # Where the reference has one, of another size, the evidence says so.
-    own_set = any(batch.name == EVALUATION for batch in recorded.batches)
+    own_set = any(batch.name == EVALUATION for batch in reference.batches)
     said = [note for note in passed.notes if note.code != Code.NO_EVALUATION_SET or not own_set]
     return passed.model_copy(update={"notes": (*notes, *said)})
 
 
-def units_of(spec: ModelSpec, recorded: Reference, tolerance: Tolerance) -> Units:
+def units_of(spec: ModelSpec, reference: Reference, tolerance: Tolerance) -> Units:
     """The units of a model's outputs, from what it answered to real inputs."""
-    scored = [recorded.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
+    scored = [reference.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
     limit = score_tolerance(tolerance, max(scored, default=0.0))
-    return Units(limit, spreads(spec.outputs, _known(recorded), recorded.noise))
+    return Units(limit, spreads(spec.outputs, _known(reference), reference.noise))
 
 
-def _known(recorded: Reference) -> list[Mapping[str, Array]]:
-    return [b.outputs for b in recorded.batches if b.name in REAL] or [recorded.batches[0].outputs]
+def _known(reference: Reference) -> list[Mapping[str, Array]]:
+    return [b.outputs for b in reference.batches if b.name in REAL] or [reference.batches[0].outputs]
 
 
 def _again(
@@ -180,12 +180,12 @@ def _again(
             yield batch.chosen(again.get(name, range(len(batch.names))), name)
 
 
-def sample_of(made: Manifest, place: Place) -> int | None:
+def sample_of(manifest: Manifest, place: Place) -> int | None:
     """How many evaluation images are judged in a place; None for all."""
-    return None if made.export.options.get("images") == "all" or not place.sample else place.sample
+    return None if manifest.export.options.get("images") == "all" or not place.sample else place.sample
 
 
-def sampled(made: Manifest, judged_batches: tuple[Batch, ...], recorded: Reference) -> Fact:
+def sampled(manifest: Manifest, judged_batches: tuple[Batch, ...], reference: Reference) -> Fact:
     """What was judged of what there is."""
 
     def count(batches: tuple[Batch, ...]) -> tuple[int, int]:
@@ -193,13 +193,13 @@ def sampled(made: Manifest, judged_batches: tuple[Batch, ...], recorded: Referen
         return images, sum(bool(b.sizes) for b in batches)
 
     images, shapes = count(judged_batches)
-    all_images, all_shapes = count(applicable_batches(recorded.batches, made))
+    all_images, all_shapes = count(applicable_batches(reference.batches, manifest))
     counts = {"images": images, "all_images": all_images, "shapes": shapes, "all_shapes": all_shapes}
-    return fact(Code.SAMPLED, target=made.target, **counts)
+    return fact(Code.SAMPLED, target=manifest.target, **counts)
 
 
-def _noise_without_fp64(recorded: Reference) -> bool:
-    noise = recorded.info.raw.get("noise", {})
+def _noise_without_fp64(reference: Reference) -> bool:
+    noise = reference.info.raw.get("noise", {})
     return bool(noise) and not any("cpu64" in pair for found in noise.values() for pair in found)
 
 
@@ -266,28 +266,28 @@ def _one(
     )
 
 
-def _evidence(recorded: Reference, made: Manifest, place: Place, measured: Measured) -> Evidence:
+def _evidence(reference: Reference, manifest: Manifest, place: Place, measured: Measured) -> Evidence:
     """What was asked: what the reference holds, as far as the artifact takes it and the place is not too slow."""
-    images = sample_of(made, place)
-    asked = [b for b in applicable_batches(recorded.batches, made, images) if b.name not in measured.failures]
-    every = sum(len(b.names) for b in recorded.batches if b.name == EVALUATION)
-    open_together = made.open_sizes and not made.sizes
+    images = sample_of(manifest, place)
+    asked = [b for b in applicable_batches(reference.batches, manifest, images) if b.name not in measured.failures]
+    every = sum(len(b.names) for b in reference.batches if b.name == EVALUATION)
+    open_together = manifest.open_sizes and not manifest.sizes
     inputs: Counter[str] = Counter()
     answered: Counter[str] = Counter()
     for batch in asked:
         inputs[_kind(batch)] += len(batch.names)
-        answered[batch.answered_by or recorded.device] += len(batch.names)
+        answered[batch.answered_by or reference.device] += len(batch.names)
     shapes = {tuple(sorted(batch.sizes.items())): _kind(batch) for batch in reversed(asked) if batch.sizes}
     return Evidence(
         inputs=dict(inputs),
         shapes=len(shapes),
         between=sum(kind == BETWEEN for kind in shapes.values()),
-        combinations=math.prod(map(len, made.open_sizes.values())) if shapes and open_together else 0,
+        combinations=math.prod(map(len, manifest.open_sizes.values())) if shapes and open_together else 0,
         repeated=measured.repeated,
         place=measured.device,
         settings=dict(place.settings),
         answered_by=dict(answered),
-        not_asked=tuple(_not_asked(recorded, made, asked, images, measured)),
+        not_asked=tuple(_not_asked(reference, manifest, asked, images, measured)),
         sampled_from=every if inputs[EVALUATION] < every else 0,
     )
 
@@ -297,23 +297,23 @@ def _kind(batch: Batch) -> str:
 
 
 def _not_asked(
-    recorded: Reference, made: Manifest, asked: list[Batch], images: int | None, measured: Measured
+    reference: Reference, manifest: Manifest, batches: list[Batch], images: int | None, measured: Measured
 ) -> list[str]:
-    whole = applicable_batches(recorded.batches, made)
-    left = sum(len(b.names) for b in whole) - sum(len(b.names) for b in asked)
+    whole = applicable_batches(reference.batches, manifest)
+    left = sum(len(b.names) for b in whole) - sum(len(b.names) for b in batches)
     found = [f"{left} of {sum(len(b.names) for b in whole)} rows"] if images is not None else []
-    fixed = [name for name, axis in made.axes.items() if not axis.dynamic]
+    fixed = [name for name, axis in manifest.axes.items() if not axis.dynamic]
     found += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
-    for name, sizes in made.open_sizes.items() if not made.sizes else ():
-        unasked = len(set(sizes) - {b.sizes.get(name, made.axes[name].default) for b in asked})
+    for name, sizes in manifest.open_sizes.items() if not manifest.sizes else ():
+        unasked = len(set(sizes) - {b.sizes.get(name, manifest.axes[name].default) for b in batches})
         found += [f"{unasked} of {len(sizes)} sizes of {name}"] if unasked else []
-    several = ", ".join(map(size_text, made.sizes)) if len(made.sizes) > 1 else ""
+    several = ", ".join(map(size_text, manifest.sizes)) if len(manifest.sizes) > 1 else ""
     found += [f"sizes other than {several}, which it refuses"] if several else []
-    lost = [b.name for b in recorded.batches if not b.sizes and b.name not in {taken.name for taken in whole}]
+    lost = [b.name for b in reference.batches if not b.sizes and b.name not in {taken.name for taken in whole}]
     found += [f"{', '.join(lost)} inputs, which have another size"] if lost else []
-    pictured = any(b.name == PHOTOGRAPHS for b in recorded.batches)
+    pictured = any(b.name == PHOTOGRAPHS for b in reference.batches)
     found += [] if pictured else ["photographs: it takes no pictures"]
-    unanswered = sum(len(rows) for rows in recorded.info.raw.get("unanswered", {}).values())
+    unanswered = sum(len(rows) for rows in reference.info.raw.get("unanswered", {}).values())
     found += [f"{unanswered} inputs that the model itself answers with NaN or Inf"] if unanswered else []
     found += [] if measured.timed_answers else ["answers of timed runs"]
     return found

@@ -44,7 +44,7 @@ def load(artifact: str | Path, *, place: str = "", trust_build: bool = False) ->
     target = registry.find(manifest.target)
     registry.require(manifest.target, target)
     registry.require_trust(manifest.target, target, trust_build)
-    places = {one.name: one for one in target.places}
+    places = {place.name: place for place in target.places}
     if place and place not in places:
         raise UsageError(f"'{manifest.target}' has no place '{place}': possible are {', '.join(places)}")
     return LoadedArtifact(manifest, target.load(folder, places.get(place, target.places[0])))
@@ -71,13 +71,13 @@ def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str,
     return given
 
 
-def prepared(manifest: Manifest, tensor: TensorInfo, given: Array) -> Array:
+def prepared(manifest: Manifest, tensor: TensorInfo, array: Array) -> Array:
     """A picture in bytes [H, W, 3] as one row of its input; what is a tensor already stays as it is."""
-    bytes_of_picture = isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.shape[2:] == (COLOURS,)
-    if tensor.kind != "image" or not bytes_of_picture or given.ndim != 3 or not given.size:
-        return given
-    height, width = picture_size(manifest, tensor.shape[2:], given.shape[:2])
-    pixels = in_size(given, height, width, tensor.fit).transpose(2, 0, 1)[None]
+    bytes_of_picture = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.shape[2:] == (COLOURS,)
+    if tensor.kind != "image" or not bytes_of_picture or array.ndim != 3 or not array.size:
+        return array
+    height, width = picture_size(manifest, tensor.shape[2:], array.shape[:2])
+    pixels = in_size(array, height, width, tensor.fit).transpose(2, 0, 1)[None]
     values = tensor.low + (tensor.high - tensor.low) * np.arange(256, dtype=np.float64) / 255
     return values.astype(tensor.dtype).take(np.ascontiguousarray(pixels))
 
@@ -99,7 +99,7 @@ def picture_size(manifest: Manifest, declared: Sequence[int | str], picture: Seq
     down, across = manifest.axes[rows], manifest.axes[columns]
     possible: Iterable[tuple[int, int]] = ()
     if manifest.sizes:
-        possible = [(one.get(rows, height), one.get(columns, width)) for one in manifest.sizes]
+        possible = [(size.get(rows, height), size.get(columns, width)) for size in manifest.sizes]
     elif down.dynamic and across.dynamic:
         possible = _sizes_near(down, across, picture)
     return min(possible, key=lambda size: _misfit(size, (height, width), picture), default=(height, width))
@@ -164,11 +164,11 @@ def _check_array(
         )
     for size, dimension in zip(given.shape, tensor.shape, strict=True):
         axis = axes.get(dimension) if isinstance(dimension, str) else None
-        wanted = _possible(axis, known) if axis is not None else str(dimension)
+        possible = _possible(axis, known) if axis is not None else str(dimension)
         fixed = isinstance(dimension, int) and size != dimension
         unequal = isinstance(dimension, str) and sizes.setdefault(dimension, size) != size
         if fixed or unequal or (axis is not None and size not in axis.sizes):
-            other = f"{sizes[str(dimension)]}, as in another input" if unequal else wanted
+            other = f"{sizes[str(dimension)]}, as in another input" if unequal else possible
             name = f"axis '{dimension}'" if isinstance(dimension, str) else "one dimension"
             raise UsageError(f"input '{tensor.name}' is {list(given.shape)}: {name} of '{model}' must be {other}")
 

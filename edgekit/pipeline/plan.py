@@ -24,19 +24,19 @@ def planned(
     Raises:
         EdgekitError: For an unknown target or option, an impossible value, or a library that is not installed.
     """
-    if not isinstance(options, Mapping) or not all(isinstance(one, Mapping) for one in options.values()):
+    if not isinstance(options, Mapping) or not all(isinstance(option, Mapping) for option in options.values()):
         raise UsageError("options are given by target and name, for example {'onnx': {'opset': 21}}")
     for one in wanted:
         if one not in targets and one in registry.available():
             registry.find(one)  # a broken plug-in that was asked for says why
     selected = registry.select_targets(wanted, targets) if wanted else _installed(targets)
-    brought = parts_of(selected, targets, options)
-    order = registry.ordered((*selected, *brought), targets)
+    parts = parts_of(selected, targets, options)
+    order = registry.ordered((*selected, *parts), targets)
     for target in order if wanted else ():
         registry.require(target, targets[target])
     _check_options(options, order, targets)
     typed = {name: registry.parsed_options(name, targets[name], options.get(name, {})) for name in order}
-    return order, typed, brought
+    return order, typed, parts
 
 
 def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[str, Target]) -> None:

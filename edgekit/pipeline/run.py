@@ -230,9 +230,9 @@ def _build(
         signed = None if key is None else doors.hook("require_signature")(root, key)
         spec = load_builds_model(root / MODEL, trust_build)
         require_whole(root / PROGRAM)
-        recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
+        reference = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
         changed = other_code(root / MODEL, spec)
-        context = RunContext(spec, root, targets, recorded, listener, True, trust_build, signed, changed)
+        context = RunContext(spec, root, targets, reference, listener, True, trust_build, signed, changed)
         yield context, tuple(name for name in registry.ordered(tuple(chosen), targets) if name in chosen)
 
 
@@ -241,17 +241,17 @@ def _verified(
 ) -> TargetOutcome:
     folder, source = context.folder(name), context.targets[name].source
     try:
-        made = read_artifact(folder)
+        artifact = read_artifact(folder)
         if context.signed is not None:
-            context.signed.require_artifact(folder, made)
+            context.signed.require_artifact(folder, artifact)
             if (context.folder(source) / MANIFEST).exists():  # it is timed beside it, asked for or not
                 context.signed.require_artifact(context.folder(source), read_artifact(context.folder(source)))
         if further_alone:
-            return further_places.unasked(context, made)
+            return further_places.unasked(context, artifact)
         registry.require_trust(name, context.targets[name], context.trusted)
         if source in outcomes and outcomes[source].status in ("failed", "skipped"):  # it is timed beside it
             return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
-        return _outcome(context, made, evaluate(context, name, made))
+        return _outcome(context, artifact, evaluate(context, name, artifact))
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error))
 
@@ -284,9 +284,9 @@ def _one(
         return TargetOutcome(name, folder, "failed", str(error), report=error.report)
 
 
-def _outcome(context: RunContext, made: Manifest, found: Result, reused: bool = False) -> TargetOutcome:
-    folder = context.folder(made.target)
-    return TargetOutcome(made.target, folder, found.status, manifest=made, result=found, reused=reused)
+def _outcome(context: RunContext, manifest: Manifest, result: Result, reused: bool = False) -> TargetOutcome:
+    folder = context.folder(manifest.target)
+    return TargetOutcome(manifest.target, folder, result.status, manifest=manifest, result=result, reused=reused)
 
 
 Bring = Callable[[Collection[str]], None]
@@ -323,22 +323,22 @@ def made_and_evaluated(
 
 
 def _found(
-    context: RunContext, name: str, made: Manifest, before: Sequence[EvaluationOutcome]
+    context: RunContext, name: str, manifest: Manifest, before: Sequence[EvaluationOutcome]
 ) -> list[EvaluationOutcome]:
     """Judge where its variants run; what was found before counts where the same variant is still there, or none is."""
     findings = []
     for place in context.targets[name].places:
         known = next((f for f in before if f.verdict.place == place.name), None)
-        target = variant_target(made, place)
-        if known is None and place not in context.targets[name].places_of(made):
+        target = variant_target(manifest, place)
+        if known is None and place not in context.targets[name].places_of(manifest):
             continue
         if known is None:
-            findings.append(evaluate_in_place(context, name, made, place))
+            findings.append(evaluate_in_place(context, name, manifest, place))
         elif target in ("", known.variant_target):
             findings.append(known)
         else:
             # A finding that says which variant was rejected here before.
-            finding = evaluate_in_place(context, name, made, place)
+            finding = evaluate_in_place(context, name, manifest, place)
             why = "; ".join(str(reason) for reason in known.verdict.reasons[:1])
             note = fact(Code.VARIANT_REPLACED, variant=known.variant_target, why=why)
             replaced = replace(
@@ -348,7 +348,7 @@ def _found(
     return findings
 
 
-def _rejected(made: Manifest, findings: Sequence[EvaluationOutcome]) -> list[str]:
+def _rejected(manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> list[str]:
     """The targets of variants that were rejected and that the bundle can do without: all but the first."""
-    spare = {variant.target for variant in made.bundle.variants[1:]}
+    spare = {variant.target for variant in manifest.bundle.variants[1:]}
     return sorted({f.variant_target for f in findings if f.verdict.status == "rejected"} & spare)

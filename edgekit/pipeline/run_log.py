@@ -24,16 +24,18 @@ def started(command: str) -> RunRecord:
 
 def ended(root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left_out: Mapping[str, str]) -> None:
     """Write how each target ended, and what was not tried; what was over budget in places not asked now stays."""
-    tried = earlier_run(root).targets
-    found = {o.target: _asked(o, tried.get(o.target), record.began) for o in outcomes}
-    new = {name: why for name, why in left_out.items() if name not in tried or tried[name].status == "not installed"}
+    targets = earlier_run(root).targets
+    found = {o.target: _asked(o, targets.get(o.target), record.began) for o in outcomes}
+    new = {
+        name: why for name, why in left_out.items() if name not in targets or targets[name].status == "not installed"
+    }
     missing = {n: TargetStatus(status="not installed", error=why, began=record.began) for n, why in new.items()}
     write_run(root, record, {**missing, **found})
 
 
 def _asked(outcome: TargetOutcome, before: TargetStatus | None, began: str) -> TargetStatus:
-    judged = {place.place for place in outcome.places}
-    over = {place: facts for place, facts in before.over.items() if place not in judged} if before else {}
+    places = {place.place for place in outcome.places}
+    over = {place: facts for place, facts in before.over.items() if place not in places} if before else {}
     for placed in outcome.over:
         over[placed.place] = (*over.get(placed.place, ()), placed.fact)
     named = before is not None and not before.part_of and before.status != "not installed"
@@ -49,8 +51,8 @@ def part_of(root: Path, name: str, targets: Mapping[str, Target]) -> str:
     Anyone can write the build's record. So the bundle must be there, must be one that may lack this artifact, and must
     lack it.
     """
-    known = earlier_run(root).targets.get(name)
-    bundle = known.part_of if known is not None else ""
+    target = earlier_run(root).targets.get(name)
+    bundle = target.part_of if target is not None else ""
     if bundle not in targets or name not in targets[bundle].bundle.sources:
         return ""
     try:

@@ -107,19 +107,19 @@ class RunJob(_Request):
 
 def export_target(request: Mapping[str, Any], progress: process.Progress) -> dict[str, object]:
     """Export one target, as `ExportJob` says; returns its `Exported` as a dictionary."""
-    asked = ExportJob.model_validate(request)
-    target = registry.find(asked.target)
+    export_job = ExportJob.model_validate(request)
+    target = registry.find(export_job.target)
     job = Job(
-        model=asked.model,
-        reference=asked.reference,
-        artifacts=asked.artifacts,
-        entry=asked.entry,
-        dynamic=asked.dynamic,
-        options=registry.parsed_options(asked.target, target, asked.options),
-        cache=asked.cache,
+        model=export_job.model,
+        reference=export_job.reference,
+        artifacts=export_job.artifacts,
+        entry=export_job.entry,
+        dynamic=export_job.dynamic,
+        options=registry.parsed_options(export_job.target, target, export_job.options),
+        cache=export_job.cache,
         progress=progress,
     )
-    exported = target.export(asked.source, asked.out, job)
+    exported = target.export(export_job.source, export_job.out, job)
     return {**asdict(replace(exported, variants=())), "variants": [v.model_dump() for v in exported.variants]}
 
 
@@ -129,24 +129,24 @@ def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict
     Returns:
         `edgekit.hosts.run_record.Measured` as a dictionary; the answers are written.
     """
-    asked = RunJob.model_validate(request)
-    recorded = read_reference(asked.reference)
-    manifest, further = read_artifact(asked.folder), further_place(asked.place) if asked.runtime else None
-    timed = further.timed if further is not None else registry.find(asked.target).place(asked.place).timed
+    run_job = RunJob.model_validate(request)
+    reference = read_reference(run_job.reference)
+    manifest, further = read_artifact(run_job.folder), further_place(run_job.place) if run_job.runtime else None
+    timed = further.timed if further is not None else registry.find(run_job.target).place(run_job.place).timed
     taken = further.taken(manifest) if further is not None else manifest
-    batches = applicable_batches(recorded.batches, taken, asked.images)
-    questions = [InputBatch(b.name, b.rows, b.rows_a_run, repeats(b, timed, asked.images)) for b in batches]
-    how = Timing(timed_seconds(), lambda: _baselines(asked)) if timed and timed_seconds() > 0 else None
-    with closing(_opened(asked)) as runtime:
-        answers, record = evaluate(runtime, questions, recorded.info.row_axes, how, progress)
+    batches = applicable_batches(reference.batches, taken, run_job.images)
+    questions = [InputBatch(b.name, b.rows, b.rows_a_run, repeats(b, timed, run_job.images)) for b in batches]
+    how = Timing(timed_seconds(), lambda: _baselines(run_job)) if timed and timed_seconds() > 0 else None
+    with closing(_opened(run_job)) as runtime:
+        answers, record = evaluate(runtime, questions, reference.info.row_axes, how, progress)
         own_clock = isinstance(runtime, SelfTimed)
-    np.savez(asked.out / ANSWERS, **answers)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary
+    np.savez(run_job.out / ANSWERS, **answers)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary
     fresh = timed and (further is not None or (not own_clock and timed_seconds() >= SHORT))
     if fresh and not record["failures"]:
         progress(0.95, "starting it in a fresh process")
         row = next(batches[0].rows())
-        np.savez(asked.out / "row.npz", **row)  # type: ignore[arg-type]  # likewise
-        record["start_up"] = process.call(start_artifact, {"request": asked.model_dump(mode="json")})
+        np.savez(run_job.out / "row.npz", **row)  # type: ignore[arg-type]  # likewise
+        record["start_up"] = process.call(start_artifact, {"request": run_job.model_dump(mode="json")})
     return record
 
 
@@ -156,10 +156,10 @@ def start_artifact(request: Mapping[str, Any], progress: process.Progress) -> di
     Returns:
         `edgekit.artifact.result.StartUp` as a dictionary.
     """
-    asked = RunJob.model_validate(request)
-    with np.load(asked.out / "row.npz", allow_pickle=False) as stored:
+    run_job = RunJob.model_validate(request)
+    with np.load(run_job.out / "row.npz", allow_pickle=False) as stored:
         row: dict[str, Array] = {name: stored[name] for name in stored.files}
-    return start_up(lambda: _opened(asked), row)
+    return start_up(lambda: _opened(run_job), row)
 
 
 def timed_seconds() -> float:
@@ -167,12 +167,12 @@ def timed_seconds() -> float:
     return limits.timed_seconds(timing.SECONDS)
 
 
-def _opened(asked: RunJob) -> Runtime:
-    if not asked.runtime:
-        target = registry.find(asked.target)
-        return target.load(asked.folder, target.place(asked.place))
-    runtime, manifest = doors.places.find(asked.runtime), read_artifact(asked.folder)
-    entry = asked.folder / manifest.entry
+def _opened(run_job: RunJob) -> Runtime:
+    if not run_job.runtime:
+        target = registry.find(run_job.target)
+        return target.load(run_job.folder, target.place(run_job.place))
+    runtime, manifest = doors.places.find(run_job.runtime), read_artifact(run_job.folder)
+    entry = run_job.folder / manifest.entry
     opener = doors.resolve(runtime.opener)
 
     def open_file(file: Path) -> Runtime:
@@ -187,14 +187,14 @@ def _opened(asked: RunJob) -> Runtime:
     return open_file(entry)
 
 
-def _baselines(asked: RunJob) -> dict[str, Runtime]:
+def _baselines(run_job: RunJob) -> dict[str, Runtime]:
     """What is timed beside an artifact: the one that it was made from, and the model in PyTorch."""
     runtimes: dict[str, Runtime] = {}
-    if asked.baseline is not None:
-        name, folder = asked.baseline
+    if run_job.baseline is not None:
+        name, folder = run_job.baseline
         source = registry.find(name)
         read_artifact(folder)
-        runtimes[name] = source.load(folder, source.place(asked.place))
-    if asked.model is not None:
-        runtimes[PYTORCH] = EagerRuntime(load_model(asked.model))
+        runtimes[name] = source.load(folder, source.place(run_job.place))
+    if run_job.model is not None:
+        runtimes[PYTORCH] = EagerRuntime(load_model(run_job.model))
     return runtimes

@@ -72,12 +72,12 @@ def given_reference(spec: ModelSpec, folder: Path) -> Path:
 def _kept(subject: Subject, folder: Path) -> Reference | None:
     """A build's reference, if it is whole and belongs to these weights and to the inputs that would be asked now."""
     try:
-        found = read_reference(folder, subject.asked)
+        reference = read_reference(folder, subject.asked)
     except RecordError:
         return None
-    same = found.info.weights_sha256 == subject.weights_sha256
-    asked = without(subject.asked, found.info.raw.get("unanswered", {}))
-    return found if same and same_inputs(found.batches, asked) else None
+    same = reference.info.weights_sha256 == subject.weights_sha256
+    asked = without(subject.asked, reference.info.raw.get("unanswered", {}))
+    return reference if same and same_inputs(reference.batches, asked) else None
 
 
 def _adopted(subject: Subject, folder: Path) -> bool:
@@ -138,14 +138,14 @@ def _partial(subject: Subject, outputs: Mapping[str, Array], rows: int) -> bool:
     return any(len(outputs[n]) < rows and n + SUFFIX not in outputs for n in subject.features if n in outputs)
 
 
-def _filled(outputs: tuple[Output, ...], there: Mapping[str, Array], own: Mapping[str, Array]) -> dict[str, Array]:
+def _filled(outputs: tuple[Output, ...], arrays: Mapping[str, Array], own: Mapping[str, Array]) -> dict[str, Array]:
     """The answers that are there, their features filled up; a row that chose other patches is wholly the CPU's."""
-    same = aligned(outputs, there, own)
-    found = {name: array.copy() for name, array in there.items() if len(array) == len(own[name])}
+    same = aligned(outputs, arrays, own)
+    found = {name: array.copy() for name, array in arrays.items() if len(array) == len(own[name])}
     other = np.zeros(len(next(iter(own.values()))), bool)
     for name in own.keys() - found.keys():
-        first = len(there[name])
-        found[name] = np.concatenate([there[name], same[name][first:].astype(there[name].dtype)])
+        first = len(arrays[name])
+        found[name] = np.concatenate([arrays[name], same[name][first:].astype(arrays[name].dtype)])
         other |= np.isnan(found[name]).reshape(len(other), -1).any(1)
     for name, array in found.items():
         array[other] = own[name][other]

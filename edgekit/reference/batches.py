@@ -256,7 +256,7 @@ def stress_batch(spec: ModelSpec) -> Batch:
     return Batch(STRESS, inputs, {}, {}, tuple(names), shapes=unusual_shapes(spec.inputs))
 
 
-def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int | None = None) -> tuple[Batch, ...]:
+def applicable_batches(batches: tuple[Batch, ...], manifest: Manifest, images: int | None = None) -> tuple[Batch, ...]:
     """The batches whose sizes an artifact takes: a fixed axis takes its default only.
 
     Where the batch is fixed and other sizes are not the usual ones, the rows of a shape are asked one at a time: single
@@ -264,8 +264,8 @@ def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int |
     kinds as SAMPLED, SPARSELY or AMPLY says are asked for too, and no shapes larger than SAMPLED_SHAPE or AMPLE_SHAPE
     allows, but for those of the grid that an artifact lists.
     """
-    axes = made.axes
-    found = tuple(asked for batch in batches if (asked := _applicable(batch, made)) is not None)
+    axes = manifest.axes
+    found = tuple(asked for batch in batches if (asked := _applicable(batch, manifest)) is not None)
     if images is None:
         return found
     one_image = math.prod(axis.default for axis in axes.values())
@@ -275,7 +275,7 @@ def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int |
     for batch in found:
         kind = batch.name.partition("-")[0]
         largest = AMPLE_SHAPE.get(kind, 0) if images > FEW else SAMPLED_SHAPE
-        listed = made.sizes and kind == GRID  # each of its sizes may be a file of its own
+        listed = manifest.sizes and kind == GRID  # each of its sizes may be a file of its own
         large = not listed and math.prod(batch.sizes.values()) > largest * one_image
         usual = images < FEW and all(axes[name].default == size for name, size in batch.sizes.items())
         if batch.sizes and (large or usual or few.get(kind, 0) >= most[kind]):
@@ -310,28 +310,28 @@ def _spread(batch: Batch, rows: int) -> Batch:
     return batch.chosen([round(k * last / max(rows - 1, 1)) for k in range(rows)], batch.name)
 
 
-def _applicable(batch: Batch, made: Manifest) -> Batch | None:
+def _applicable(batch: Batch, manifest: Manifest) -> Batch | None:
     """A batch as it is asked of an artifact; None where the artifact does not take its sizes."""
-    sizes = batch.sizes or _sizes_of(batch, made)
+    sizes = batch.sizes or _sizes_of(batch, manifest)
     others = {name: size for name, size in sizes.items() if name != BATCH}
-    if not all(made.axes[n].dynamic or made.axes[n].default == size for n, size in others.items()):
+    if not all(manifest.axes[n].dynamic or manifest.axes[n].default == size for n, size in others.items()):
         return None
-    if not made.takes(others):
+    if not manifest.takes(others):
         return None
-    axis = made.axes.get(BATCH)
+    axis = manifest.axes.get(BATCH)
     if not batch.sizes or axis is None or axis.dynamic:
         return batch
-    open_sizes = made.sizes or any(made.axes[name].dynamic for name in others)
+    open_sizes = manifest.sizes or any(manifest.axes[name].dynamic for name in others)
     rows = bool(batch.outputs) and all(len(array) == len(batch.names) for array in batch.outputs.values())
     if open_sizes and axis.default == 1 and rows:
         return replace(batch, sizes={**batch.sizes, BATCH: 1}, apart=True)
     return batch if axis.default == sizes[BATCH] else None
 
 
-def _sizes_of(batch: Batch, made: Manifest) -> dict[str, int]:
+def _sizes_of(batch: Batch, manifest: Manifest) -> dict[str, int]:
     """Sizes of the axes beside the batch in a batch of single rows."""
-    found = usual_sizes(batch.inputs, {i.name: tuple(i.shape) for i in made.inputs}, len(batch.names))
-    return {name: size for name, size in found.items() if name in made.axes}
+    found = usual_sizes(batch.inputs, {i.name: tuple(i.shape) for i in manifest.inputs}, len(batch.names))
+    return {name: size for name, size in found.items() if name in manifest.axes}
 
 
 def inputs_digest(batches: tuple[Batch, ...]) -> str:
@@ -487,12 +487,12 @@ def _towards(place: float, share: float) -> Change:
 def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], first: int) -> dict[str, Array]:
     """Real rows from a place on as one batch of other sizes: pictures resized, all else cropped or repeated."""
     count = sizes.get(BATCH, 1)
-    made: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for i in spec.inputs:
         shape = spec.shape(i.name, sizes)
         taken = [rows[(first + k) % len(rows)][i.name] for k in range(count if BATCH in i.shape else 1)]
-        made[i.name] = one_run([_fitted(i, array, shape) for array in taken], i.shape)
-    return made
+        arrays[i.name] = one_run([_fitted(i, array, shape) for array in taken], i.shape)
+    return arrays
 
 
 def _fitted(i: Input, array: Array, shape: tuple[int, ...]) -> Array:

@@ -85,8 +85,8 @@ def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> Set
     if shown is not None:
         _require(shown, LEAST, calibration, "are needed to calibrate INT8")
     if data is None:
-        if shown is not None and (judged := evaluation_of(spec)) is not None:
-            refuse_shared(spec, judged, shown)
+        if shown is not None and (evaluation := evaluation_of(spec)) is not None:
+            refuse_shared(spec, evaluation, shown)
         return Sets(None, shown)
     found = distinct(spec, read_folder(spec, data))
     _require(found, FEW_ROWS, data, "are needed: fewer cannot tell whether 99 of 100 are right")
@@ -124,7 +124,7 @@ def distinct(spec: ModelSpec, every: Evaluation) -> Evaluation:
     return every if len(first) == len(every.names) else rows_of(every, list(first.values()))
 
 
-def check_truth(spec: ModelSpec, found: Evaluation) -> None:
+def check_truth(spec: ModelSpec, evaluation: Evaluation) -> None:
     """See that the metric tells the truth of a row from that of another one: else no drop can be seen.
 
     Labels that are off by one, that belong to other files or that are all alike do not.
@@ -134,8 +134,8 @@ def check_truth(spec: ModelSpec, found: Evaluation) -> None:
     """
     import torch
 
-    rows = [rows_of(found, [row]) for row in range(min(len(found.names), COUNT))]
-    part = rows_of(found, range(len(rows)))
+    rows = [rows_of(evaluation, [row]) for row in range(min(len(evaluation.names), COUNT))]
+    part = rows_of(evaluation, range(len(rows)))
     answers: list[dict[str, Array]] = []
     with torch.no_grad():
         for row in rows:
@@ -151,15 +151,15 @@ def check_truth(spec: ModelSpec, found: Evaluation) -> None:
     chance = float(np.mean([np.mean(each) for each in others if each is not None]))
     if float(np.mean(own)) <= chance:
         raise DataError(
-            f"by '{found.metric_name}' the model itself has {np.mean(own):.3f} with the truth of its inputs and "
+            f"by '{evaluation.metric_name}' the model itself has {np.mean(own):.3f} with the truth of its inputs and "
             f"{chance:.3f} with that of others, so that a wrong artifact would lose nothing: give the right labels "
             "(the first class is 0), or leave --metric out"
         )
 
 
-def _require_classes(found: Evaluation, outputs: Mapping[str, Array]) -> None:
+def _require_classes(evaluation: Evaluation, outputs: Mapping[str, Array]) -> None:
     """Refuse a label that is none of an output's classes."""
-    metric, truth = found.metric, found.truth
+    metric, truth = evaluation.metric, evaluation.truth
     if truth is None or not isinstance(metric, metrics.Named):
         return
     if not metric.words.startswith(f"{metrics.top_k.__name__}:"):
@@ -234,17 +234,17 @@ def _nothing(spec: ModelSpec, folder: Path) -> str:
     return f"no .npz files with arrays {arrays}, and none of {', '.join(f'{i.name}.npy' for i in spec.inputs)}{deeper}"
 
 
-def _require(found: Evaluation, least: int, folder: Path | None, why: str) -> None:
-    if len(found.names) < least:
-        raise DataError(f"the folder '{folder}' has {len(found.names)} different inputs: at least {least} {why}")
+def _require(evaluation: Evaluation, least: int, folder: Path | None, why: str) -> None:
+    if len(evaluation.names) < least:
+        raise DataError(f"the folder '{folder}' has {len(evaluation.names)} different inputs: at least {least} {why}")
 
 
-def refuse_shared(spec: ModelSpec, judged: Evaluation, shown: Evaluation, inputs: Sequence[Input] = ()) -> None:
+def refuse_shared(spec: ModelSpec, evaluation: Evaluation, shown: Evaluation, inputs: Sequence[Input] = ()) -> None:
     """Refuse to calibrate on what is judged.
 
     Args:
         spec: The model.
-        judged: Its evaluation set.
+        evaluation: Its evaluation set.
         shown: Its calibration set.
         inputs: Those whose values are compared; all by default.
 
@@ -253,7 +253,7 @@ def refuse_shared(spec: ModelSpec, judged: Evaluation, shown: Evaluation, inputs
     """
     compared = inputs or spec.inputs
     there = dict(zip(_digests(compared, shown, LEVELS), shown.names, strict=True))
-    for digest, name in zip(_digests(compared, judged, LEVELS), judged.names, strict=True):
+    for digest, name in zip(_digests(compared, evaluation, LEVELS), evaluation.names, strict=True):
         if digest in there:
             raise DataError(
                 f"'{name}' of the evaluation set is '{there[digest]}' of the calibration set: INT8 is judged on inputs "
@@ -275,14 +275,14 @@ def _digests(inputs: Sequence[Input], every: Evaluation, levels: int = 0) -> lis
     return found
 
 
-def _checked(spec: ModelSpec, found: Evaluation) -> Evaluation:
+def _checked(spec: ModelSpec, evaluation: Evaluation) -> Evaluation:
     """A set whose values are finite."""
-    for name, array in found.inputs.items():
-        rows = np.isfinite(array).reshape(len(found.names), -1).all(1)
+    for name, array in evaluation.inputs.items():
+        rows = np.isfinite(array).reshape(len(evaluation.names), -1).all(1)
         if not rows.all():
-            row = found.names[int(np.flatnonzero(~rows)[0])]
+            row = evaluation.names[int(np.flatnonzero(~rows)[0])]
             raise DataError(f"sample '{row}' has a NaN or Inf in '{name}': remove or correct it")
-    return found
+    return evaluation
 
 
 def _size(spec: ModelSpec, declared: Input) -> int:

@@ -219,18 +219,18 @@ class Golden:
         return ""
 
 
-def choose_golden(spec: ModelSpec, recorded: Path, answer: Answer, dynamic: Collection[str] = ()) -> Golden:
+def choose_golden(spec: ModelSpec, path: Path, answer: Answer, dynamic: Collection[str] = ()) -> Golden:
     """A case of each kind; none where an input has a dtype that golden.bin does not hold.
 
     Without a picture of bytes the first row takes the place of the one on which faults of preprocessing show most.
 
     Args:
         spec: The model.
-        recorded: The reference folder.
+        path: The reference folder.
         answer: Runs the proved fp32 artifact, or the model itself.
         dynamic: The axes whose sizes every artifact of these golden vectors leaves open.
     """
-    batches = {batch.name: batch for batch in read_reference(recorded).batches}
+    batches = {batch.name: batch for batch in read_reference(path).batches}
     batch = next((batches[name] for name in SOURCES if name in batches), None)
     if batch is None or any(batch.inputs[i.name].dtype.name not in KEPT for i in spec.inputs):
         return Golden((), spec, {})
@@ -288,19 +288,19 @@ def write_golden(folder: Path, golden: Golden, limits: Mapping[str, Limits]) -> 
     return JSON
 
 
-def pictures(spec: ModelSpec, recorded: Path, most: int) -> Iterator[Case]:
+def pictures(spec: ModelSpec, path: Path, most: int) -> Iterator[Case]:
     """The first rows of the evaluation set whose picture is of the default size and made of bytes; nothing expected."""
-    batch = next((b for b in read_reference(recorded).batches if b.name == EVALUATION), None)
+    batch = next((b for b in read_reference(path).batches if b.name == EVALUATION), None)
     for row, inputs in zip(range(most), batch.rows() if batch is not None else (), strict=False):
         image, others = _parted(spec, inputs)
         if batch is not None and image is not None:
             yield Case(batch.names[row], image, others, {})
 
 
-def difference(one: Mapping[str, Array], other: Mapping[str, Array], spread: Mapping[str, float]) -> float:
+def difference(arrays: Mapping[str, Array], other: Mapping[str, Array], spread: Mapping[str, float]) -> float:
     """How far two answers lie apart: the largest of the floats', in units of the spread, else a share of integers."""
     apart = 0.0
-    for name, values in one.items():
+    for name, values in arrays.items():
         if name in other and values.shape == other[name].shape and (name in spread or not spread):
             metric = "rms" if name in spread else "wrong"
             apart = max(apart, _error(metric, values, other[name]) / spread.get(name, 1.0))
@@ -319,9 +319,9 @@ def step(values: Array) -> int:
     return max(-(-values.size // MOST), 1)
 
 
-def _error(metric: str, expected: Array, found: Array) -> float:
+def _error(metric: str, expected: Array, array: Array) -> float:
     """How far one output is off: only of the values that golden.bin holds."""
-    a, b = (values.ravel()[:: step(values)] for values in (expected, found))
+    a, b = (values.ravel()[:: step(values)] for values in (expected, array))
     if metric == "wrong":
         return float((a != b).mean()) if a.size else 0.0
     off = np.abs(a.astype(np.float64) - b.astype(np.float64))
@@ -332,7 +332,7 @@ def _error(metric: str, expected: Array, found: Array) -> float:
     return float(off.max(initial=0.0))
 
 
-def _lost_mass(scores: Array, best: Array, chosen: Array) -> float:
+def _lost_mass(scores: Array, best: Array, array: Array) -> float:
     """Share of the best possible sum of scores that chosen places lack; scores [1, N], places [1, K]."""
     row = scores[0].astype(np.float64)
 
@@ -341,7 +341,7 @@ def _lost_mass(scores: Array, best: Array, chosen: Array) -> float:
         return float(row[known].sum())
 
     possible = mass(best[0])
-    return max(0.0, 1.0 - mass(chosen[0]) / possible) if possible > 0 else 0.0
+    return max(0.0, 1.0 - mass(array[0]) / possible) if possible > 0 else 0.0
 
 
 def _largest(found: Iterable[Limits]) -> dict[str, dict[str, float]]:
@@ -413,17 +413,17 @@ def _held(array: Array) -> Array:
     return array.astype("<f4" if array.dtype.kind == "f" else "<i8")
 
 
-def device_limits(chosen: Golden, folder: Path, manifest: Manifest) -> Limits:
+def device_limits(golden: Golden, folder: Path, manifest: Manifest) -> Limits:
     """What a device may show of each output of an artifact: phones and servers have other kernels than its prover."""
     kernels = {"fp32": "delegated", "fp16": "fp16"}.get(manifest.precision, "int8")
-    return chosen.limits(kernels, _errors(folder, manifest, chosen.spread))
+    return golden.limits(kernels, _errors(folder, manifest, golden.spread))
 
 
 def _errors(folder: Path, manifest: Manifest, spread: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """What an artifact showed of each output on the evaluation set, as it was measured on this host."""
-    found = result_of(folder, manifest)
+    result = result_of(folder, manifest)
     shown: dict[str, dict[str, float]] = {}
-    for m in (m for place in (found.places if found is not None else ()) for m in place.measures):
+    for m in (m for place in (result.places if result is not None else ()) for m in place.measures):
         metric = SHOWN.get(m.metric)
         if m.batch == EVALUATION and metric is not None and m.value is not None:
             own = shown.setdefault(m.output, {})

@@ -177,8 +177,8 @@ class ReferenceInfo:
 
     def form(self, tensor: str) -> StoredForm:
         """How a tensor of inputs is stored."""
-        said = _table(_table(self.raw, "stored"), tensor)
-        return StoredForm(bool(said.get("pixels")), tuple(said.get("order", ())))
+        table = _table(_table(self.raw, "stored"), tensor)
+        return StoredForm(bool(table.get("pixels")), tuple(table.get("order", ())))
 
     def image_input(self) -> str:
         """Name of the tensor of images in the inputs [n, 3, H, W]; empty where there is none."""
@@ -231,41 +231,41 @@ class ReferenceInfo:
 def read_info(folder: Path) -> ReferenceInfo:
     """Read what there is of a reference folder's reference.json."""
     try:
-        found = verified_io.read_record(folder, INFO)
+        record = verified_io.read_record(folder, INFO)
     except verified_io.MissingError:
         return ReferenceInfo(folder, missing="no reference is recorded in this build")
     except verified_io.ChangedError:
         return ReferenceInfo(folder, missing="the reference of this build was changed after it was recorded")
     except verified_io.RefusedError:
         return ReferenceInfo(folder, missing="the reference of this build is damaged")
-    metric = _table(found, "metric")
+    metric = _table(record, "metric")
     mean = metric.get("mean")
     values = next((value for value in metric.values() if isinstance(value, list)), [])
-    facts = {"driver": str(found["driver"])} if found.get("driver") else {}
+    facts = {"driver": str(record["driver"])} if record.get("driver") else {}
     for group in ("versions", "flags"):
         facts |= {
             str(name): ({True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value))
-            for name, value in sorted(_table(found, group).items())
+            for name, value in sorted(_table(record, group).items())
         }
     return ReferenceInfo(
         folder,
-        sha256=digest_text(sealed(found)),
-        host=RecordedHost(str(found.get("device") or "unknown device"), str(found.get("device_kind") or ""), facts),
-        noise=tuple(Noise(*row) for row in _leaves(_table(found, "noise"))),
-        speeds=tuple(_speeds(_table(found, "latency"))),
+        sha256=digest_text(sealed(record)),
+        host=RecordedHost(str(record.get("device") or "unknown device"), str(record.get("device_kind") or ""), facts),
+        noise=tuple(Noise(*row) for row in _leaves(_table(record, "noise"))),
+        speeds=tuple(_speeds(_table(record, "latency"))),
         evaluation=RecordedEvaluation(
-            names=_texts(found.get("names"))
-            or next((batch.names for batch in _batches(found.get("batches")) if batch.name == _PREFIX[:-1]), ()),
-            captions=_texts(found.get("captions")),
+            names=_texts(record.get("names"))
+            or next((batch.names for batch in _batches(record.get("batches")) if batch.name == _PREFIX[:-1]), ()),
+            captions=_texts(record.get("captions")),
             metric=str(metric.get("name") or ""),
             mean=float(mean) if _is_number(mean) else None,
             values=tuple(float(value) if _is_number(value) else math.nan for value in values),
         ),
-        batches=tuple(_batches(found.get("batches"))),
-        weights_sha256=str(found.get("weights_sha256") or ""),
-        files={OUTPUTS: str(found.get("outputs_sha256") or ""), INPUTS: str(found.get("inputs_sha256") or "")},
-        row_axes={str(n): a if isinstance(a, int) else None for n, a in _table(found, "row_axes").items()},
-        raw=found,
+        batches=tuple(_batches(record.get("batches"))),
+        weights_sha256=str(record.get("weights_sha256") or ""),
+        files={OUTPUTS: str(record.get("outputs_sha256") or ""), INPUTS: str(record.get("inputs_sha256") or "")},
+        row_axes={str(n): a if isinstance(a, int) else None for n, a in _table(record, "row_axes").items()},
+        raw=record,
     )
 
 

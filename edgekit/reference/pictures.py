@@ -107,7 +107,7 @@ def in_size(pixels: Array, height: int, width: int, fit: Fit = "stretch") -> Arr
         return pixels
     channels = (pixels[None, ..., channel].astype(np.float32) for channel in range(pixels.shape[2]))
     # One after the other: a large picture in floats takes twelve times its bytes.
-    planes = np.concatenate([fitted(one, height, width, fit, 255 * BORDER) for one in channels])
+    planes = np.concatenate([fitted(channel, height, width, fit, 255 * BORDER) for channel in channels])
     made = np.floor(planes + np.float32(0.5)).clip(0, 255).astype(np.uint8)
     return np.ascontiguousarray(made.transpose(1, 2, 0))
 

@@ -184,8 +184,8 @@ def _refuse_not_finite(subject: Subject, batches: tuple[Batch, ...]) -> None:
                 )
 
 
-def _furthest(one: Array, other: Array) -> float:
-    off = np.abs(one.astype(np.float64) - other.astype(np.float64))
+def _furthest(array: Array, other: Array) -> float:
+    off = np.abs(array.astype(np.float64) - other.astype(np.float64))
     return float(np.max(off[~np.isnan(off)], initial=0.0))  # NaN: rows of patches that only one side chose
 
 
@@ -452,34 +452,34 @@ def kept(outputs: Sequence[Output], answers: Mapping[str, Array], sketched: Coll
         answers: Rows first, by output name.
         sketched: Outputs of which sketches are kept whatever their size.
     """
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for name, array in answers.items():
         large = array.nbytes > KEPT_BYTES or name in sketched
         long = array.dtype.kind == "f" and array.ndim > 1 and array.shape[-1] > 1 + PROJECTIONS
         if large and long and len(array) > WHOLE_ROWS:
-            found |= {name: array[:WHOLE_ROWS], name + SUFFIX: sketch(array)}
+            arrays |= {name: array[:WHOLE_ROWS], name + SUFFIX: sketch(array)}
             output = next((o for o in outputs if o.name == name and o.role in PLACED), None)
-            found |= {name + PLACES: placed(output, array)} if output is not None else {}
+            arrays |= {name + PLACES: placed(output, array)} if output is not None else {}
         else:
-            found[name] = array
-    return found
+            arrays[name] = array
+    return arrays
 
 
-def aligned(outputs: Sequence[Output], one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
+def aligned(outputs: Sequence[Output], arrays: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
     """Another answer with the rows of its features in the order of the first one's ranking, and its detections.
 
     Where it chose other patches or boxes, the rows of these are NaN: there is nothing to set against them.
     """
     found = dict(other)
     for output in outputs:
-        if output.role == "features" and output.of in one:
+        if output.role == "features" and output.of in arrays:
             rows = other[output.name]
             chosen = other[output.of]
-            wanted = one[output.of]
+            wanted = arrays[output.of]
             places, there = matched(wanted, chosen)
             found[output.name] = np.where(
                 there.reshape(*there.shape, *[1] * (rows.ndim - 2)), reordered(rows, places), np.nan
             )
         if output.role == "detections":
-            found[output.name] = paired(one[output.name], other[output.name])
+            found[output.name] = paired(arrays[output.name], other[output.name])
     return found

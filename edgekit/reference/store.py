@@ -133,12 +133,12 @@ def reference_of(folder: Path, weights_sha256: str) -> Reference:
     Raises:
         RecordError: If it is missing, incomplete or damaged, or belongs to other weights.
     """
-    found = read_reference(folder)
-    if found.info.weights_sha256 != weights_sha256:
+    reference = read_reference(folder)
+    if reference.info.weights_sha256 != weights_sha256:
         raise RecordError(
             f"the reference in '{folder}' was recorded with other weights than the model's: run `edgekit export` again"
         )
-    return found
+    return reference
 
 
 def recorded_outputs(info: ReferenceInfo) -> tuple[tuple[BatchInfo, dict[str, Array]], ...]:
@@ -151,7 +151,7 @@ def recorded_outputs(info: ReferenceInfo) -> tuple[tuple[BatchInfo, dict[str, Ar
     return tuple((batch, arrays_of(batch.name, outputs)) for batch in info.batches)
 
 
-def _inputs(info: ReferenceInfo, made: Iterable[Batch]) -> dict[str, Mapping[str, Array]]:
+def _inputs(info: ReferenceInfo, batches: Iterable[Batch]) -> dict[str, Mapping[str, Array]]:
     """The inputs of each batch by its name: those that are stored, and the others as they are made.
 
     Raises:
@@ -166,7 +166,7 @@ def _inputs(info: ReferenceInfo, made: Iterable[Batch]) -> dict[str, Mapping[str
             names = next((b.names for b in info.batches if b.name == EVALUATION), ())
             real = Evaluation(inputs[EVALUATION], names) if inputs.get(EVALUATION) else None
             source = BatchSource(_spec(info.raw), real)
-            ready = {b.name: b for b in made}
+            ready = {b.name: b for b in batches}
             inputs |= {b.name: _regenerate(source, b, ready.get(b.name)) for b in lacking}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RecordError(
@@ -176,13 +176,13 @@ def _inputs(info: ReferenceInfo, made: Iterable[Batch]) -> dict[str, Mapping[str
     return inputs
 
 
-def _regenerate(source: BatchSource, recorded: BatchInfo, made: Batch | None) -> Mapping[str, Array]:
-    known = made is not None and made.sizes == recorded.sizes
-    batch = made if known else source.batch(recorded.name, recorded.sizes)
+def _regenerate(source: BatchSource, batch_info: BatchInfo, made: Batch | None) -> Mapping[str, Array]:
+    known = made is not None and made.sizes == batch_info.sizes
+    batch = made if known else source.batch(batch_info.name, batch_info.sizes)
     if batch is None:
-        raise ValueError(f"the model has no inputs '{recorded.name}'")
-    if batch.names != recorded.names:  # rows that the model itself answers with NaN are left out
-        batch = batch.chosen([batch.names.index(name) for name in recorded.names], recorded.name)
+        raise ValueError(f"the model has no inputs '{batch_info.name}'")
+    if batch.names != batch_info.names:  # rows that the model itself answers with NaN are left out
+        batch = batch.chosen([batch.names.index(name) for name in batch_info.names], batch_info.name)
     return batch.inputs
 
 

@@ -131,8 +131,8 @@ def _changes(old: BuildReport, new: BuildReport, allowed: Allowed) -> Iterator[C
     was, now = _sides(old), _sides(new)
     for label, side in was.items():
         counterparts = _counterparts(side, now)
-        for there in counterparts:
-            yield from changes(side, there, allowed)
+        for counterpart in counterparts:
+            yield from changes(side, counterpart, allowed)
         if not counterparts and side.row.status != NOT_INSTALLED:
             yield Change(label, "verdict", False, "", side.row.status, ABSENT)
     for label, side in now.items():

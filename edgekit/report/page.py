@@ -249,13 +249,13 @@ class Card:
     metric: str
 
 
-def picture_cards(study: BuildReport, recorded: Mapping[str, Array]) -> tuple[Card, ...]:
+def picture_cards(study: BuildReport, arrays: Mapping[str, Array]) -> tuple[Card, ...]:
     """Choose the images and draw them; nothing where there are no images, no maps or no grid of patches."""
     tensor = study.reference.image_input()
-    errors = {row: values for row in study.rows if (values := plots.errors(row.scores, recorded)) is not None}
+    errors = {row: values for row in study.rows if (values := plots.errors(row.scores, arrays)) is not None}
     if not tensor or not errors:
         return ()
-    drawn = (_card(index, why, list(errors), recorded, study.reference, tensor) for index, why in _chosen(errors))
+    drawn = (_card(index, why, list(errors), arrays, study.reference, tensor) for index, why in _chosen(errors))
     return tuple(card for card in drawn if card)
 
 
@@ -276,21 +276,21 @@ def _card(
     index: int,
     why: tuple[str, ...],
     rows: Sequence[ReportRow],
-    recorded: Mapping[str, Array],
+    arrays: Mapping[str, Array],
     reference: ReferenceInfo,
     tensor: str,
 ) -> Card | None:
     picture = reference.picture(tensor, index)
-    output = next(name for row in rows for name in row.scores if name in recorded)
+    output = next(name for row in rows for name in row.scores if name in arrays)
     if picture is None:
         return None
     height, width = picture.shape[:2]
-    grid = _grid(height, width, recorded[output].shape[1])
+    grid = _grid(height, width, arrays[output].shape[1])
     if grid is None:
         return None
-    right = np.asarray(recorded[output][index], np.float64).reshape(grid)
+    right = np.asarray(arrays[output][index], np.float64).reshape(grid)
     low, high = float(np.nanmin(right)), float(np.nanmax(right))
-    shown = [row for row in rows if output in row.scores and row.scores[output].shape == recorded[output].shape]
+    shown = [row for row in rows if output in row.scores and row.scores[output].shape == arrays[output].shape]
     shown.sort(key=lambda row: row.status != "rejected")
     maps = [(row, np.asarray(row.scores[output][index], np.float64).reshape(grid)) for row in shown[:MOST_ROWS]]
     values = reference.evaluation.values

@@ -124,29 +124,29 @@ class Plot:
     limit: float = LIMIT_SCALE.x(1.0)
 
 
-def errors(scores: Mapping[str, Array], recorded: Mapping[str, Array]) -> Array | None:
+def errors(scores: Mapping[str, Array], arrays: Mapping[str, Array]) -> Array | None:
     """The largest absolute error of all scores in each image, float64 [n]; NaN where a map is not finite."""
     largest = [
-        np.abs(np.asarray(maps, np.float64) - recorded[name]).max(1, initial=0)
+        np.abs(np.asarray(maps, np.float64) - arrays[name]).max(1, initial=0)
         for name, maps in scores.items()
-        if name in recorded and recorded[name].shape == maps.shape and maps.ndim == 2
+        if name in arrays and arrays[name].shape == maps.shape and maps.ndim == 2
     ]
     return np.asarray(np.max(largest, axis=0)) if largest else None
 
 
-def _largest(row: ReportRow, recorded: Mapping[str, Array]) -> Array | None:
+def _largest(row: ReportRow, arrays: Mapping[str, Array]) -> Array | None:
     """The largest error in each image: of scores absolute, of other outputs over their peak."""
     shown = [np.asarray(values, np.float64) for values in row.errors.values() if values.ndim == 1]
     if row.scores or not shown:
-        return errors(row.scores, recorded)
+        return errors(row.scores, arrays)
     known = min(map(len, shown))  # of a large output the reference holds the first images only
     return np.asarray(np.max([values[:known] for values in shown], axis=0))
 
 
-def plot_accuracy(study: BuildReport, recorded: Mapping[str, Array]) -> Plot:
+def plot_accuracy(study: BuildReport, arrays: Mapping[str, Array]) -> Plot:
     """Lay out a lane for each row that has anything to show, of what `_strip` names."""
     rows = [row for row in study.rows if row.scores or row.error]
-    per_row = [_largest(row, recorded) for row in rows]
+    per_row = [_largest(row, arrays) for row in rows]
     values = [value for array in per_row if array is not None for value in array[np.isfinite(array)].tolist()]
     values += [value for row in rows if row.error for value in (row.error.value, row.error.limit) if value]
     values = [value for value in values + [noise.value for noise in study.reference.noise] if value > SMALLEST]
@@ -250,7 +250,7 @@ def plot_tradeoffs(study: BuildReport, advice: Sequence[Recommendation]) -> tupl
     return tuple(_tradeoff(study, one, own) for one, own in panels if len(own) > 1)
 
 
-def _tradeoff(study: BuildReport, one: Recommendation, rows: Sequence[ReportRow]) -> Plot:
+def _tradeoff(study: BuildReport, recommendation: Recommendation, rows: Sequence[ReportRow]) -> Plot:
     base = base_of([row for row in rows if row.timing])
     speeds = [beside(row, base) if base is not None else None for row in rows]
     known = [speed for speed in speeds if speed]
@@ -263,14 +263,14 @@ def _tradeoff(study: BuildReport, one: Recommendation, rows: Sequence[ReportRow]
     for row, size, speed in zip(rows, sizes, speeds, strict=True):
         marks = {"size": Mark(full.x(size), formats.size(size), f"{size} bytes")} if size else {}
         marks |= _speed(speed, scale) | _accuracy(row)
-        best = one.best is not None and row is one.best.row
-        remark = one.head.partition(" ")[0].lower() if best else ""
+        best = recommendation.best is not None and row is recommendation.best.row
+        remark = recommendation.head.partition(" ")[0].lower() if best else ""
         lanes.append(Lane(row.target, formats.where(row), row.status, (), marks, remark))
     step = 1 if high - low < MOST_OCTAVES else 2
     octaves = [n for n in range(math.ceil(low), math.floor(high) + 1) if n % step == 0]
     ticks = tuple(Mark(scale.x(2.0**n), f"{2.0**n:g}×") for n in octaves)
     halves = (Mark(50.0 * n, formats.size(round(full.high * n / 2)) if n else "0") for n in range(3))
-    return Plot(tuple(lanes), ticks, one.audience, base.label if base else "", sizes=tuple(halves))
+    return Plot(tuple(lanes), ticks, recommendation.audience, base.label if base else "", sizes=tuple(halves))
 
 
 def _speed(speed: Speed | None, scale: Scale) -> dict[str, Mark]:

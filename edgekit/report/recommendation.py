@@ -159,10 +159,10 @@ def _for(study: BuildReport, audience: str, rows: Sequence[ReportRow], successor
     base = base_of(good)
     candidates = {id(row): _candidate(study, row, base) for row in good}
     if audience == SERVER:
-        best = _fastest([one for one in candidates.values() if not one.fixed])
+        best = _fastest([candidate for candidate in candidates.values() if not candidate.fixed])
     else:
         best = _smallest(list(candidates.values()))
-    others = [_told(one, base) for one in candidates.values() if one is not best]
+    others = [_told(candidate, base) for candidate in candidates.values() if candidate is not best]
     bad = [row for row in rows if row.status in (*FAILURES, "skipped") and row.reasons]
     others += [f"{_candidate(study, row, None).name}: {row.status}, {row.reasons[0]}" for row in bad]
     others += [f"{target}: no longer developed, new ones take {new}" for target, new in replaced.items()]
@@ -184,43 +184,43 @@ def _candidate(study: BuildReport, row: ReportRow, base: ReportRow | None) -> Ca
     return Candidate(row, size, full / size if full and size else None, beside(row, base), fixed)
 
 
-def _told(one: Candidate, base: ReportRow | None) -> str:
+def _told(candidate: Candidate, base: ReportRow | None) -> str:
     """What an artifact that is not recommended gains, and which sizes it has fixed."""
-    gains = "the original" if one.row is base else one.gains or "no gain"
-    return f"{one.name}: {gains}" + (f", {', '.join(one.fixed)} fixed" if one.fixed else "")
+    gains = "the original" if candidate.row is base else candidate.gains or "no gain"
+    return f"{candidate.name}: {gains}" + (f", {', '.join(candidate.fixed)} fixed" if candidate.fixed else "")
 
 
 def _fastest(candidates: Sequence[Candidate]) -> Candidate | None:
     """The smallest of those that are as fast as the fastest; what was not timed counts as fast as the original."""
-    top = max((_low(one) for one in candidates), default=1.0)
-    return _lightest([one for one in candidates if _high(one) >= top])
+    top = max((_low(candidate) for candidate in candidates), default=1.0)
+    return _lightest([candidate for candidate in candidates if _high(candidate) >= top])
 
 
 def _smallest(candidates: Sequence[Candidate]) -> Candidate | None:
     """The smallest of those that are not surely slower than the original, which is one of them."""
-    return _lightest([one for one in candidates if _high(one) * SLOWER >= 1.0])
+    return _lightest([candidate for candidate in candidates if _high(candidate) * SLOWER >= 1.0])
 
 
 def _lightest(candidates: Sequence[Candidate]) -> Candidate | None:
     """The smallest; of those that are nearly as small the fastest."""
-    smallest = min((_bytes(one) for one in candidates), default=math.inf)
+    smallest = min((_bytes(candidate) for candidate in candidates), default=math.inf)
     return min(
-        (one for one in candidates if _bytes(one) <= smallest * SAME_SIZE),
-        key=lambda one: (-_low(one), _bytes(one)),
+        (candidate for candidate in candidates if _bytes(candidate) <= smallest * SAME_SIZE),
+        key=lambda candidate: (-_low(candidate), _bytes(candidate)),
         default=None,
     )
 
 
-def _bytes(one: Candidate) -> float:
-    return one.size if one.size is not None else math.inf
+def _bytes(candidate: Candidate) -> float:
+    return candidate.size if candidate.size is not None else math.inf
 
 
-def _low(one: Candidate) -> float:
-    return one.speed.low if one.speed else 1.0
+def _low(candidate: Candidate) -> float:
+    return candidate.speed.low if candidate.speed else 1.0
 
 
-def _high(one: Candidate) -> float:
-    return one.speed.high if one.speed else 1.0
+def _high(candidate: Candidate) -> float:
+    return candidate.speed.high if candidate.speed else 1.0
 
 
 def _ratio(value: float, more: str, less: str, equal: str) -> str:

@@ -45,7 +45,11 @@ def read_study(folder: Path) -> BuildReport:
         raise UsageError(f"there is no artifact in '{folder}': make one with `edgekit export`")
     reference = read_info(folder / "reference")
     artifacts = [_artifact(home, reference.sha256) for home in homes]
-    present = {home.name: one.manifest.sha256 for home, one in zip(homes, artifacts, strict=True) if one.manifest}
+    present = {
+        home.name: artifact.manifest.sha256
+        for home, artifact in zip(homes, artifacts, strict=True)
+        if artifact.manifest
+    }
     for home in imported:
         _join(artifacts, home, reference.sha256)
     return BuildReport(folder.name, tuple(_with_asked(artifacts, run)), reference, run, read_profile(folder, present))
@@ -63,7 +67,7 @@ def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[R
             shown.append(ReportedArtifact(target, None, (row, *old)))
         elif asked.over:
             shown = [_held(each, asked) if each in same else each for each in shown]
-    latest = run.began in {asked.began for asked in run.targets.values()} - {""}
+    latest = run.began in {target.began for target in run.targets.values()} - {""}
     shown = [
         replace(
             each, earlier=latest and (run.targets[each.target].began if each.target in run.targets else "") != run.began
@@ -77,11 +81,11 @@ def _not_installed(artifact: ReportedArtifact) -> bool:
     return all(row.status == "not installed" for row in artifact.rows)
 
 
-def _held(artifact: ReportedArtifact, asked: TargetStatus) -> ReportedArtifact:
+def _held(artifact: ReportedArtifact, target_status: TargetStatus) -> ReportedArtifact:
     """An artifact with what the last run measured over budget; where it is not verified, that comes first."""
 
     def held(row: ReportRow) -> ReportRow:
-        over = asked.over.get(row.place, ())
+        over = target_status.over.get(row.place, ())
         status: RowStatus = "over budget" if over and row.status == "verified" else row.status
         return replace(row, status=status, reasons=(*row.reasons, *over))
 

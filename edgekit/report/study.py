@@ -145,7 +145,7 @@ class BuildReport:
     @property
     def rows(self) -> tuple[ReportRow, ...]:
         """Every row: those of the last run, of earlier ones, of what is not installed; each by target and place."""
-        return tuple(row for found in self.artifacts for row in found.rows)
+        return tuple(row for artifact in self.artifacts for row in artifact.rows)
 
     @property
     def missing(self) -> tuple[ReportRow, ...]:
@@ -161,8 +161,8 @@ class BuildReport:
     @property
     def further(self) -> tuple[ReportRow, ...]:
         """The rows of other hosts and of earlier runs."""
-        shown = {id(row) for row in (*self.missing, *self.current)}
-        return tuple(row for row in self.rows if id(row) not in shown)
+        ids = {id(row) for row in (*self.missing, *self.current)}
+        return tuple(row for row in self.rows if id(row) not in ids)
 
     def count(self, status: RowStatus) -> int:
         """How many rows have a status."""

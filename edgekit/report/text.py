@@ -112,10 +112,10 @@ def _output(row: ReportRow) -> list[str]:
     return [*lines, *(f"{m.metric} {m.output} {formats.measured(m)} ({formats.limit(m)})" for m in judged)]
 
 
-def _advice(one: Recommendation) -> dict[str, Any]:
-    best = one.best
+def _advice(recommendation: Recommendation) -> dict[str, Any]:
+    best = recommendation.best
     return {
-        "audience": one.audience,
+        "audience": recommendation.audience,
         "target": best.row.target if best else None,
         "place": best.row.place if best else None,
         "variant": best.row.verdict.variant if best else "",
@@ -123,10 +123,10 @@ def _advice(one: Recommendation) -> dict[str, Any]:
         "size": best.size if best else None,
         "times_smaller": best.smaller if best else None,
         "times_as_fast": best.speed.value if best and best.speed else None,
-        "against": one.against,
-        "sentence": one.sentence,
-        "nearest_limit": one.limit,
-        "others": list(one.others),
+        "against": recommendation.against,
+        "sentence": recommendation.sentence,
+        "nearest_limit": recommendation.limit,
+        "others": list(recommendation.others),
     }
 
 

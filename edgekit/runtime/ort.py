@@ -50,10 +50,10 @@ def tapped(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime:
     """A graph in ONNX Runtime that also answers with the named inner tensors; these are not fused away."""
     import onnx
 
-    named = {value.name for value in (*graph.graph.input, *graph.graph.output)}
+    names = {value.name for value in (*graph.graph.input, *graph.graph.output)}
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
-    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in named)
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in names)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         path = Path(folder) / "tapped.onnx"
         path.write_bytes(copy.SerializeToString())

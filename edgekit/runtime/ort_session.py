@@ -206,7 +206,7 @@ def _threads(settings: Mapping[str, str]) -> int:
 def _gpu() -> str:
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
     try:
-        named = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        stdout = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return "unnamed GPU"
-    return named.strip().replace(", ", ", driver ")
+    return stdout.strip().replace(", ", ", driver ")

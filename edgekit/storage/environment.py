@@ -104,13 +104,13 @@ def _record(name: str) -> dict[str, Any]:
     return record if whole else {}
 
 
-def _own(name: str, there: Path) -> Collection[str]:
+def _own(name: str, path: Path) -> Collection[str]:
     """All of an environment that edgekit made, whichever its lock was; nothing of any other folder."""
     try:
-        own = load_json((there / RECORD).read_text())["name"] == name
+        own = load_json((path / RECORD).read_text())["name"] == name
     except (OSError, ValueError, KeyError, TypeError):
         own = False
-    return every_path(there) if own else ()
+    return every_path(path) if own else ()
 
 
 def _pip(home: Path, name: str, *arguments: str) -> None:

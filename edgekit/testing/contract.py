@@ -120,19 +120,19 @@ class TargetContract:
 
     def test_is_judged_as_expected(self, builds: Path) -> None:
         """The small model reaches the expected verdict in every place."""
-        found = read_artifact(builds / "small" / self.name)
-        places = [place.name for place in registry.find(self.name).places_of(found)]
+        artifact = read_artifact(builds / "small" / self.name)
+        places = [place.name for place in registry.find(self.name).places_of(artifact)]
         expected = dict.fromkeys(places, "verified") | dict(self.statuses)
-        assert {v.place: v.status for v in found.verdicts} == expected, [v.reason for v in found.verdicts]
+        assert {v.place: v.status for v in artifact.verdicts} == expected, [v.reason for v in artifact.verdicts]
 
     def test_advertises_only_what_was_proved(self, builds: Path) -> None:
         """A dynamic axis was run at more than one size."""
-        found = read_artifact(builds / "small" / self.name)
-        asked = [v for v in found.verdicts if v.status != "not verified here"]
-        assert all(v.proof == () for v in found.verdicts if v not in asked)
+        artifact = read_artifact(builds / "small" / self.name)
+        asked = [v for v in artifact.verdicts if v.status != "not verified here"]
+        assert all(v.proof == () for v in artifact.verdicts if v not in asked)
         if not asked:
             return
-        for name, axis in found.axes.items():
+        for name, axis in artifact.axes.items():
             assert not axis.dynamic or len({sizes[name] for sizes in asked[0].proof}) > 1
 
     def test_an_answer_outlives_the_next_run(self, builds: Path) -> None:
@@ -192,8 +192,8 @@ class TargetContract:
         for folder in (cls.name, CACHE):
             shutil.rmtree(root / folder)
         spec = load_model(root / MODEL)
-        recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
-        context = RunContext(spec, root, targets, recorded, QuietListener(), fresh=False)
+        reference = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
+        context = RunContext(spec, root, targets, reference, QuietListener(), fresh=False)
         return make(context, cls.name, chosen[cls.name])
 
     @classmethod
@@ -213,8 +213,8 @@ class TargetContract:
 def heavy_imports() -> dict[str, list[str]]:
     """The heavy libraries that each target's module imports when it is the first to, all in one new process."""
     modules = [target.module for target in registry.available().values()]
-    done = subprocess.run([sys.executable, "-c", IMPORTS, *modules], capture_output=True, text=True, check=True)
-    found: dict[str, list[str]] = json.loads(done.stdout)
+    process = subprocess.run([sys.executable, "-c", IMPORTS, *modules], capture_output=True, text=True, check=True)
+    found: dict[str, list[str]] = json.loads(process.stdout)
     return found
 
 

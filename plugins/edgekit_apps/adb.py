@@ -149,8 +149,8 @@ def _require_app(phone: Phone) -> None:
         raise NotVerifiedHere(f"{phone.name} has API level {phone.api}: the bench app needs {OLDEST}")
     if not set(ABIS) & set(phone.abis):
         raise NotVerifiedHere(f"{phone.name} runs {', '.join(phone.abis)}: the bench app has {' and '.join(ABIS)}")
-    asked = _command(phone.serial, "shell", f"pm path {APP} || true")
-    if not ran(asked, f"asking {phone.name} for its apps", CONNECT).startswith(b"package:"):
+    command = _command(phone.serial, "shell", f"pm path {APP} || true")
+    if not ran(command, f"asking {phone.name} for its apps", CONNECT).startswith(b"package:"):
         raise NotVerifiedHere(
             f"the bench app is not installed on {phone.name}: run ./gradlew :bench:installDebug in mobile/android"
         )
@@ -186,9 +186,9 @@ def _instrumented(phone: Phone, questions: str, progress: Callable[[str], None])
     try:
         for line in _lines(app, phone):
             said["last"] = line
-            if (known := LINE.fullmatch(line)) is None:
+            if (match := LINE.fullmatch(line)) is None:
                 continue
-            kind, (key, _, value) = known["kind"], known["rest"].partition("=")
+            kind, (key, _, value) = match["kind"], match["rest"].partition("=")
             if kind == "STATUS" and key == "progress":
                 progress(f"{phone.name}: {plain(value)}")
             elif kind == "CODE":

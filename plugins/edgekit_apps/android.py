@@ -47,12 +47,12 @@ def _require_app(app: Path) -> None:
 
 
 def _files(bundle: Bundle) -> dict[str, Content]:
-    made: dict[str, Content] = {f"{ASSETS}/{bundle.name}/{path}": c for path, c in sorted(bundle.files.items())}
-    made[f"{CODE}/{identifier(bundle.name)}.kt"] = kotlin(bundle).encode()
-    made[f"{HOME}/edgekit.gradle"] = GRADLE.encode()
+    contents: dict[str, Content] = {f"{ASSETS}/{bundle.name}/{path}": c for path, c in sorted(bundle.files.items())}
+    contents[f"{CODE}/{identifier(bundle.name)}.kt"] = kotlin(bundle).encode()
+    contents[f"{HOME}/edgekit.gradle"] = GRADLE.encode()
     onnx = [m.folder / m.manifest.entry for m in bundle.models if m.manifest.target.startswith("onnx")]
     if onnx:
-        made[f"{HOME}/{bundle.name}.required_operators.config"] = required_operators(onnx).encode()
+        contents[f"{HOME}/{bundle.name}.required_operators.config"] = required_operators(onnx).encode()
     for model in bundle.models:
         if any(file.path == LISTED for file in model.manifest.files):
             # A list of PyTorch's operators, which a build reads as YAML.
@@ -62,8 +62,8 @@ def _files(bundle: Bundle) -> dict[str, Content]:
                 raise ArtifactError(
                     f"'{path}' names {wrong[0][:60]!r}, which is not an operator's name: export the model again"
                 )
-            made[f"{HOME}/{bundle.name}.pytorch_operators.yaml"] = data
-    return made
+            contents[f"{HOME}/{bundle.name}.pytorch_operators.yaml"] = data
+    return contents
 
 
 def kotlin(bundle: Bundle) -> str:

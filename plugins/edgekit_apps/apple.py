@@ -40,9 +40,9 @@ def _require_app(app: Path) -> None:
 
 
 def _files(bundle: Bundle) -> dict[str, Content]:
-    made: dict[str, Content] = {f"{FOLDER}/edgekit/{bundle.name}/{p}": c for p, c in sorted(bundle.files.items())}
-    made[f"{FOLDER}/{identifier(bundle.name)}.swift"] = swift(bundle).encode()
-    return made
+    contents: dict[str, Content] = {f"{FOLDER}/edgekit/{bundle.name}/{p}": c for p, c in sorted(bundle.files.items())}
+    contents[f"{FOLDER}/{identifier(bundle.name)}.swift"] = swift(bundle).encode()
+    return contents
 
 
 def swift(bundle: Bundle) -> str:

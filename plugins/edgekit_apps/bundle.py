@@ -42,7 +42,7 @@ def plan(
     """
     signed = None if key is None else doors.hook("require_signature")(build, key)
     chosen, notes = _chosen(build, platform, targets, signed)
-    recorded = reference_of(build / REFERENCE, recorded_weights(build / MODEL))
+    reference = reference_of(build / REFERENCE, recorded_weights(build / MODEL))
     files: dict[str, Content] = {}
     models = []
     for manifest, folder in chosen:
@@ -63,7 +63,7 @@ def plan(
         "schema_version": 2,
         "name": name,
         "model_sha256": models[0].manifest.export.model_sha256,
-        "reference": {"sha256": recorded.sha256, "device": recorded.device},
+        "reference": {"sha256": reference.sha256, "device": reference.device},
         "models": [
             {
                 "manifest": f"{m.manifest.target}/manifest.json",
@@ -75,7 +75,7 @@ def plan(
         "files": [{"path": p, "size": content_size(c), "sha256": content_digest(c)} for p, c in sorted(files.items())],
     }
     files[INDEX] = dump_json(index).encode()
-    return Bundle(name, tuple(models), files, (*notes, *note), recorded.device)
+    return Bundle(name, tuple(models), files, (*notes, *note), reference.device)
 
 
 def _chosen(

@@ -39,10 +39,10 @@ class RelevanceRealizer(nn.Module):
         places = indices.unsqueeze(-1).expand(-1, -1, features.shape[2])
         return self.realize(torch.gather(features, 1, places), torch.gather(relevance, 1, indices))
 
-    def realize(self, chosen: Tensor, relevance: Tensor) -> Tensor:
+    def realize(self, tensor: Tensor, relevance: Tensor) -> Tensor:
         """Gate features [B, K, D] of patches whose relevance is [B, K]: tokens [B, K, D]."""
-        gate = torch.sigmoid(self.gate(chosen) + relevance.unsqueeze(-1) * self.pull)
-        tokens: Tensor = self.value(chosen) * gate
+        gate = torch.sigmoid(self.gate(tensor) + relevance.unsqueeze(-1) * self.pull)
+        tokens: Tensor = self.value(tensor) * gate
         return tokens
 
 

@@ -198,8 +198,8 @@ def _cache(folder: Path, module: Any) -> tuple[Cache, ...]:
         )
     each = (
         (f"{n}.{kind}", tensor)
-        for n, one in enumerate(layers)
-        for kind, tensor in (("key", one.keys), ("value", one.values))
+        for n, layer in enumerate(layers)
+        for kind, tensor in (("key", layer.keys), ("value", layer.values))
     )
     return tuple(Cache(name, int(tensor.shape[1]), int(tensor.shape[3])) for name, tensor in each)
 

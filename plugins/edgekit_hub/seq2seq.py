@@ -280,7 +280,7 @@ def _decoder(inner: Any, inputs: Sequence[Input]) -> torch.nn.Module:
 def _without_encoder(inner: Any) -> Any:
     """The model without its encoder's weights, which would be written with each of the decoder's graphs."""
     alone = copy.copy(inner)
-    alone._modules = {name: one for name, one in inner._modules.items() if name != "encoder"}
+    alone._modules = {name: module for name, module in inner._modules.items() if name != "encoder"}
     if "model" in alone._modules:  # of Whisper and BART
         alone._modules["model"] = _without_encoder(alone._modules["model"])
     return alone

@@ -316,15 +316,15 @@ def _read(path: Path) -> dict[str, Any]:
 class Once:
     """Runs the model, and its towers where it has two; says which text is the nearest to each picture."""
 
-    def __call__(self, parts: Mapping[str, Session], given: Mapping[str, Array]) -> dict[str, Array]:
+    def __call__(self, parts: Mapping[str, Session], arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Its answer, by name."""
-        answer = parts[PART].run(given)
+        answer = parts[PART].run(arrays)
         if VISION not in parts:
             return answer
-        texts = {name: array for name, array in given.items() if name != PIXEL_VALUES}
+        texts = {name: array for name, array in arrays.items() if name != PIXEL_VALUES}
         pictures, words = (
             next(iter(parts[part].run(some).values()))
-            for part, some in ((VISION, {PIXEL_VALUES: given[PIXEL_VALUES]}), (TEXT, texts))
+            for part, some in ((VISION, {PIXEL_VALUES: arrays[PIXEL_VALUES]}), (TEXT, texts))
         )
         similarity = _directions(pictures) @ _directions(words).T
         both = answer["logits_per_image"], similarity
@@ -352,8 +352,8 @@ def one_run_parts(folder: Path, spec: ModelSpec, module: Any) -> Parts:
 
 
 def _directions(embeddings: Array) -> Array:
-    found: Array = embeddings / np.linalg.norm(embeddings, axis=-1, keepdims=True)
-    return found
+    array: Array = embeddings / np.linalg.norm(embeddings, axis=-1, keepdims=True)
+    return array
 
 
 def _tower(spec: ModelSpec, inner: Any, part: str) -> ModelSpec:
@@ -365,7 +365,7 @@ def _tower(spec: ModelSpec, inner: Any, part: str) -> ModelSpec:
     inputs = tuple(replace(i, shape=(BATCH, *i.shape[1:])) for i in taken)
     alone = copy.copy(inner)  # without the other tower, whose weights would be written too
     others = ("text",) if seeing else ("vision", "visual")
-    alone._modules = {name: one for name, one in inner._modules.items() if not name.startswith(others)}
+    alone._modules = {name: module for name, module in inner._modules.items() if not name.startswith(others)}
     features = alone.get_image_features if seeing else alone.get_text_features
     names = [i.name for i in inputs]
 

@@ -133,8 +133,8 @@ def attributed(build: str, target: str, images: int, progress: process.Progress)
 
     root = Path(build)
     right, other = (onnx.load(root / name / ENTRY) for name in (SOURCE, target))
-    recorded = reference_of(root / "reference", recorded_weights(root / "model"))
-    batch = applicable_batches(recorded.batches, read_artifact(root / target))[0]
+    reference = reference_of(root / "reference", recorded_weights(root / "model"))
+    batch = applicable_batches(reference.batches, read_artifact(root / target))[0]
     rows = [row for row, _ in zip(batch.rows(), range(images), strict=False)]
     return {"images": len(rows), "parts": [asdict(part) for part in attribute(right, other, rows)]}
 
@@ -298,8 +298,8 @@ class Pair:
             alike = (c for c in called if (actual[c].dtype.kind == "f") == (expected[name].dtype.kind == "f"))
             if (first := next(alike, None)) is not None:
                 self.tensors.append(_Tensor(name, first, factors.get(name)))
-        every = {one.called: actual[one.called] for one in self.tensors}
-        ranked = {one.called: actual[one.called] for one in self.tensors if one.name in rankings(right)}
+        every = {tensor.called: actual[tensor.called] for tensor in self.tensors}
+        ranked = {tensor.called: actual[tensor.called] for tensor in self.tensors if tensor.name in rankings(right)}
         tapped = [called for called in every if called in there]
         self.whole, self.apart = cut(other, ranked, tapped), cut(other, every, tapped)
 
@@ -308,7 +308,7 @@ class Pair:
         whole, apart = Noise(), Noise()
         for row in rows:
             expected = {**self._constants[0], **self.right.run(row)}
-            inputs = {one.called: one.given(expected[one.name]) for one in self.tensors}
+            inputs = {tensor.called: tensor.given(expected[tensor.name]) for tensor in self.tensors}
             for noise, graph in ((whole, self.whole), (apart, self.apart)):
                 got = {**self._constants[1], **graph.run(row, inputs)}
                 for one in self.tensors:
@@ -355,7 +355,10 @@ def smoothed(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]
 
 
 def _weights(
-    right: onnx.ModelProto, name: str, one: Mapping[str, onnx.TensorProto], two: Mapping[str, onnx.TensorProto]
+    right: onnx.ModelProto,
+    name: str,
+    tensor_protos: Mapping[str, onnx.TensorProto],
+    two: Mapping[str, onnx.TensorProto],
 ) -> tuple[Array, Array] | None:
     """The weights [K, N] of all linear layers that read a tensor, in the fp32 graph and in the artifact."""
     tensors, pairs = {name}, []
@@ -363,7 +366,7 @@ def _weights(
         if node.op_type == "Reshape" and node.input[0] in tensors:
             tensors.add(node.output[0])
         elif node.op_type in LINEAR and node.input[0] in tensors:
-            before, after = _values(one, node.input[1]), _values(two, node.input[1])
+            before, after = _values(tensor_protos, node.input[1]), _values(two, node.input[1])
             if before is not None and after is not None and before.shape == after.shape and before.ndim == 2:
                 scales = _values(two, f"{node.input[0]}_channel_scales")  # a Mul of its own undoes these
                 pairs.append((before, after if scales is None else after * scales[:, None]))

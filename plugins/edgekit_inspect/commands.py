@@ -103,7 +103,7 @@ def inspect(
         print(f"{len(found.layers) - rows} more layers: --rows {len(found.layers)}")
     if found.passes:
         print()
-        print_table(("pass", "made", "removed"), [one.cells() for one in found.passes])
+        print_table(("pass", "made", "removed"), [pass_.cells() for pass_ in found.passes])
     if found.uncounted:
         uncounted = ", ".join(f"{count} {name}" for name, count in found.uncounted.items())
         print(f"\nnot among the multiplications: {uncounted}")

@@ -78,15 +78,15 @@ def recompilations(spec: ModelSpec, sizes: Sequence[Mapping[str, int]]) -> tuple
     with warnings.catch_warnings(action="ignore"), said.heard(), torch.no_grad():
         torch._dynamo.reset()
         module = torch.compile(spec.module, backend=backend)
-        for number, chosen in enumerate(sizes):
+        for number, size in enumerate(sizes):
             before, said.texts = compiled, []
             try:
-                module(*to_tensors(spec, spec.random(seed=number, sizes=dict(chosen))))
+                module(*to_tensors(spec, spec.random(seed=number, sizes=dict(size))))
             except Exception as error:  # whatever the user's module or Dynamo raises
-                found.append(Recompilation(dict(chosen), f"it fails: {_first_line(error)}"))
+                found.append(Recompilation(dict(size), f"it fails: {_first_line(error)}"))
                 break
             if number and compiled > before:
-                found.append(Recompilation(dict(chosen), said.guard))
+                found.append(Recompilation(dict(size), said.guard))
         torch._dynamo.reset()
     return tuple(found)
 
@@ -125,7 +125,9 @@ def module_times(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tup
         whole[names[one]].append(took - sum(children))
         calls[names[one]] += 1
 
-    hooks = [hook for one in names for hook in (one.register_forward_pre_hook(enter), one.register_forward_hook(leave))]
+    hooks = [
+        hook for name in names for hook in (name.register_forward_pre_hook(enter), name.register_forward_hook(leave))
+    ]
     try:
         with torch.inference_mode():
             for run in range(RUNS + 1):
@@ -166,7 +168,7 @@ def operator_times(call: Any, inputs: Sequence[torch.Tensor]) -> tuple[Share, ..
             name = next((said for start, said in SAID_OF.items() if event.key.startswith(start)), event.key)
             before = shares.get(name, Share(name, 0.0, 0))
             shares[name] = Share(name, before.milliseconds + own / 1000 / RUNS, before.calls + event.count // RUNS)
-    return tuple(sorted(shares.values(), key=lambda one: -one.milliseconds))
+    return tuple(sorted(shares.values(), key=lambda share: -share.milliseconds))
 
 
 def floating_point_work(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> int:

@@ -218,7 +218,7 @@ def page(before: Inspection, after: Inspection) -> str:
     left, right = _by_module(before.layers), _by_module(after.layers)
     kinds = {one.arithmetic: (0, 0) for one in (*before.layers, *after.layers)}
     for kind in kinds:
-        work = [sum(one.multiplications for one in of.layers if one.arithmetic == kind) for of in (before, after)]
+        work = [sum(layer.multiplications for layer in of.layers if layer.arithmetic == kind) for of in (before, after)]
         kinds[kind] = (work[0], work[1])
     operators = sorted({*before.operators, *after.operators})
     jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
@@ -267,8 +267,8 @@ def recorded_row(build: Path, target: str) -> tuple[onnx.ModelProto, dict[str, A
     import onnx
 
     graph, manifest = onnx.load(build / target / ENTRY), read_artifact(build / target)
-    recorded = reference_of(build / "reference", recorded_weights(build / "model"))
-    row = next(iter(applicable_batches(recorded.batches, manifest)[0].rows()))
+    reference = reference_of(build / "reference", recorded_weights(build / "model"))
+    row = next(iter(applicable_batches(reference.batches, manifest)[0].rows()))
     sizes = {
         str(axis): int(size)
         for given in manifest.inputs
@@ -320,7 +320,7 @@ def _layer(
     else:
         work = out.size * left[-1]
     name = node.name or _output(node)
-    size = sum(len(one.raw_data) or prod(one.dims) * 4 for one in constants)
+    size = sum(len(constant.raw_data) or prod(constant.dims) * 4 for constant in constants)
     return Layer(name, node.op_type, _arithmetic(node, out.dtype.name, makers, attributes), work, size)
 
 

@@ -292,7 +292,7 @@ class Cell:
         """Which of the earlier cells of a matrix its build begins with: that of its source, else its model's first."""
         same = [cell for cell in earlier if cell.model == self.model]
         for source in reversed(self.sources):
-            options = {name: given for name, given in self.options.items() if name != self.target}
+            options = {name: option for name, option in self.options.items() if name != self.target}
             for cell in same:
                 if cell.target == source and cell.options == {n: options[n] for n in cell.made if n in options}:
                     return cell

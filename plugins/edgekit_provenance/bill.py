@@ -67,38 +67,38 @@ def write_bill(build: Build) -> Path:
         ModelError: If the build's model was changed.
     """
     require_library()
-    made = [outcome.manifest for outcome in build.outcomes if outcome.manifest is not None]
-    text = bill_text(read_config(build.path / MODEL), read_info(build.path / REFERENCE), made)
+    manifests = [outcome.manifest for outcome in build.outcomes if outcome.manifest is not None]
+    text = bill_text(read_config(build.path / MODEL), read_info(build.path / REFERENCE), manifests)
     write_text(build.path / BILL, text)
     return build.path / BILL
 
 
-def bill_text(config: Mapping[str, Any], recorded: ReferenceInfo, made: Iterable[Manifest]) -> str:
+def bill_text(config: Mapping[str, Any], reference_info: ReferenceInfo, manifests: Iterable[Manifest]) -> str:
     """The bill as it is written.
 
     Args:
         config: The model's config.json.
-        recorded: What reference.json says.
-        made: The artifacts.
+        reference_info: What reference.json says.
+        manifests: The artifacts.
     """
     from cyclonedx.model.bom import Bom, BomMetaData
     from cyclonedx.model.tool import ToolRepository
     from cyclonedx.output.json import JsonV1Dot6
 
-    artifacts = tuple(made)
+    artifacts = tuple(manifests)
     try:
         own = metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         own = ""
-    tools = {"edgekit": own, **{n: v for one in artifacts for n, v in one.export.tools.items()}}
-    model = _model(config, recorded)
+    tools = {"edgekit": own, **{n: v for artifact in artifacts for n, v in artifact.export.tools.items()}}
+    model = _model(config, reference_info)
     # The sets of real inputs that the artifacts were judged on.
     data = []
-    for batch in recorded.batches:
+    for batch in reference_info.batches:
         if batch.name in (EVALUATION, PHOTOGRAPHS):
             facts = {"edgekit:samples": str(len(batch.names)), "edgekit:arrays.sha256": batch.inputs_sha256}
             data.append(_component(f"data:{batch.name}", batch.name, "", "data", told=facts))
-    parts = [_artifact(one, str(config["licence"])) for one in artifacts]
+    parts = [_artifact(artifact, str(config["licence"])) for artifact in artifacts]
     bom = Bom(
         metadata=BomMetaData(component=model, tools=ToolRepository(components=[_tool(*one) for one in tools.items()])),
         components=[*data, *parts],
@@ -111,9 +111,9 @@ def bill_text(config: Mapping[str, Any], recorded: ReferenceInfo, made: Iterable
     return dump_json({**told, "serialNumber": uuid.uuid5(SERIALS, dump_json(told)).urn})
 
 
-def _model(config: Mapping[str, Any], recorded: ReferenceInfo) -> Component:
+def _model(config: Mapping[str, Any], reference_info: ReferenceInfo) -> Component:
     told = {"edgekit:factory": str(config["factory"]) or "none: it was given in memory, or as an ONNX file"}
-    told |= {"edgekit:reference.device": recorded.device, "edgekit:reference.sha256": recorded.sha256}
+    told |= {"edgekit:reference.device": reference_info.device, "edgekit:reference.sha256": reference_info.sha256}
     return _component(
         "model",
         str(config["name"]),
@@ -125,14 +125,14 @@ def _model(config: Mapping[str, Any], recorded: ReferenceInfo) -> Component:
     )
 
 
-def _artifact(made: Manifest, licence: str) -> Component:
-    told = {"edgekit:target": made.target, "edgekit:precision": made.precision}
-    told |= {f"edgekit:verdict.{one.place}": one.status for one in made.verdicts}
-    told |= {f"edgekit:tool.{name}": version for name, version in made.export.tools.items()}
-    name, ref = f"{made.name}/{made.target}", f"artifact:{made.target}"
-    entry = made.named(made.entry)
+def _artifact(manifest: Manifest, licence: str) -> Component:
+    told = {"edgekit:target": manifest.target, "edgekit:precision": manifest.precision}
+    told |= {f"edgekit:verdict.{verdict.place}": verdict.status for verdict in manifest.verdicts}
+    told |= {f"edgekit:tool.{name}": version for name, version in manifest.export.tools.items()}
+    name, ref = f"{manifest.name}/{manifest.target}", f"artifact:{manifest.target}"
+    entry = manifest.named(manifest.entry)
     whole = _component(ref, name, licence, sha256=entry.sha256 if entry is not None else "", told=told)
-    files = (file for file in made.files if file.path != made.entry)
+    files = (file for file in manifest.files if file.path != manifest.entry)
     whole.components = [_component(f"{ref}/{f.path}", f.path, licence, "file", sha256=f.sha256) for f in files]
     return whole
 

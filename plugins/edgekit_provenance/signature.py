@@ -90,11 +90,11 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
         for outcome in build.outcomes:
             if outcome.bad or outcome.manifest is None:
                 continue
-            there = read_artifact(outcome.path)
-            if there.sha256 != outcome.manifest.sha256:
+            artifact = read_artifact(outcome.path)
+            if artifact.sha256 != outcome.manifest.sha256:
                 raise ArtifactError(f"'{outcome.path}' was made again by another run, so nothing was signed: run again")
-            records[f"{outcome.target}/{MANIFEST}"] = artifact_digest(there)
-            records[f"{outcome.target}/{RESULT}"] = results_digest(there)
+            records[f"{outcome.target}/{MANIFEST}"] = artifact_digest(artifact)
+            records[f"{outcome.target}/{RESULT}"] = results_digest(artifact)
         if bill:
             records[BILL] = digest_file(build.path / BILL)
         with staging(build.path / FOLDER, lambda _: (STATEMENT, SIGNATURE)) as staged:
@@ -184,7 +184,9 @@ def _records(root: Path) -> dict[str, str]:
             continue
         except verified_io.RefusedError as error:
             raise ArtifactError(f"'{root / folder / name}' {error}: export again") from error
-    shown = {n: one for n, one in sorted(read_run(root).targets.items()) if one.status in NOT_MADE or one.over}
+    shown = {
+        n: target for n, target in sorted(read_run(root).targets.items()) if target.status in NOT_MADE or target.over
+    }
     if shown:  # else the manifests say it all
         found[RUN] = digest_text(dump_json({n: (one.status, one.error, str(one.over)) for n, one in shown.items()}))
     return found

@@ -278,7 +278,7 @@ class _DirectRoute(APIRoute):
     """Hands the words of path and query to its function as they stand: FastAPI's checks of them take 0.1 ms."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        names = {one.name for one in self.dependant.query_params}
+        names = {query_param.name for query_param in self.dependant.query_params}
 
         async def handle(request: Request) -> Response:
             words = {name: request.query_params[name] for name in names if name in request.query_params}

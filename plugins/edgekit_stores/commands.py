@@ -98,7 +98,7 @@ def builds(url: Place, as_json: Json = False) -> None:
     print_table(("version", "last run", "size", "verdicts"), rows)
 
 
-def _said(done: Transfer, how: str) -> str:
+def _said(transfer: Transfer, how: str) -> str:
     """What was transferred, and what the build holds; files with the same content are one object."""
-    moved, size = f"{done.moved_size / 1e6:.1f} MB", f"{done.index.size / 1e6:.1f} MB"
-    return f"{done.moved} objects {how}, {moved}; the build has {len(done.index.files)} files, {size}"
+    moved, size = f"{transfer.moved_size / 1e6:.1f} MB", f"{transfer.index.size / 1e6:.1f} MB"
+    return f"{transfer.moved} objects {how}, {moved}; the build has {len(transfer.index.files)} files, {size}"

@@ -156,10 +156,12 @@ def _of_whole(build: Path, record: PartsRecord) -> tuple[Index, tuple[str, ...]]
                     f"the part '{part}' in '{build}' is not the '{target}' that the whole was judged with: export again"
                 )
     check_hub(build, record)
-    files = [one.model_copy(update={"path": f"{folder}/{one.path}"}) for folder, i in each.items() for one in i.files]
+    files = [
+        file.model_copy(update={"path": f"{folder}/{file.path}"}) for folder, i in each.items() for file in i.files
+    ]
     files += [_file(build, path) for path in (PARTS, *(f"{HUB}/{path}" for path in record.hub))]
-    known = {file.path for file in files}
-    left_out += [path for path in _there(build) if path not in known and path.partition("/")[0] not in folders]
+    paths = {file.path for file in files}
+    left_out += [path for path in _there(build) if path not in paths and path.partition("/")[0] not in folders]
     index = Index(
         name=record.name,
         began=max(one.began for one in each.values()),
@@ -171,7 +173,7 @@ def _of_whole(build: Path, record: PartsRecord) -> tuple[Index, tuple[str, ...]]
 
 def _of_targets(record: PartsRecord) -> dict[str, Status]:
     """What was found of the whole, by target, where it was judged."""
-    return {name: one.result.status for name, one in record.targets.items() if one.result is not None}
+    return {name: target.result.status for name, target in record.targets.items() if target.result is not None}
 
 
 def check_files(folder: Path, index: Index) -> None:
@@ -218,7 +220,7 @@ def _file(build: Path, path: str) -> File:
 def _state(manifest: Manifest) -> Status:
     if manifest.rejected:
         return "rejected"
-    return "verified" if any(one.status == "verified" for one in manifest.verdicts) else "not verified here"
+    return "verified" if any(verdict.status == "verified" for verdict in manifest.verdicts) else "not verified here"
 
 
 def _there(build: Path) -> Iterator[str]:

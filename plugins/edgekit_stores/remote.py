@@ -346,17 +346,17 @@ def _receive(store: Store, file: File, parts: Path) -> None:
 def _here(index: Index, parts: Path) -> dict[str, Path]:
     """Files of an index that are on this host, by hash: fetched before, or in another build of the cache."""
     wanted = {file.sha256: file for file in index.files}
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     places = [(parts, sha256, sha256) for sha256 in wanted]
     for path in cache().glob(f"*/{INDEX}"):
         with contextlib.suppress(verified_io.RefusedError):
             other = read_index(path.read_bytes())
             places += [(path.parent / "build" / other.name, file.path, file.sha256) for file in other.files]
     for folder, name, sha256 in places:
-        if sha256 in wanted and sha256 not in found:
+        if sha256 in wanted and sha256 not in paths:
             with contextlib.suppress(verified_io.RefusedError):
-                found[sha256] = verified_io.check_file(folder, name, wanted[sha256].size, sha256)
-    return found
+                paths[sha256] = verified_io.check_file(folder, name, wanted[sha256].size, sha256)
+    return paths
 
 
 def _place(index: Index, source: Callable[[File], Path], staged: Path) -> None:

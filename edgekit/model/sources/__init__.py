@@ -45,14 +45,14 @@ def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> Model
         raise UsageError(f"a model needs a name. {_hint(model).capitalize()}")
     source = source_of(model)
     if task and (source is None or not source.takes_task):
-        forms = " or ".join(one.form for one in _sources() if one.takes_task)
+        forms = " or ".join(source.form for source in _sources() if source.takes_task)
         raise UsageError(f"the task '{task}' is for {forms}: leave it out")
     if source is None:
         if ":" in model and not Path(model).exists():
             return factory.named(model, words)
         raise UsageError(f"no model '{model}': {_hint(model)}")
     if words and (task or not source.takes_words):
-        forms = ", ".join(one.form for one in _sources() if one.takes_words)
+        forms = ", ".join(source.form for source in _sources() if source.takes_words)
         raise UsageError(
             f"'{model}'{f' for {task}' if task else ''} describes its inputs, outputs and axes itself: --axes, "
             f"--inputs and --outputs are for {forms} and {FACTORY}"

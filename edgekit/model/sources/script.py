@@ -37,8 +37,8 @@ def constants(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
     for path, part in module.named_modules():
         if is_script(part) and hasattr(part, "forward"):
-            held = part.code_with_constants[1].const_mapping
-            yield from ((f"{path}.{n}", t) for n, t in held.items() if isinstance(t, torch.Tensor))
+            const_mapping = part.code_with_constants[1].const_mapping
+            yield from ((f"{path}.{n}", t) for n, t in const_mapping.items() if isinstance(t, torch.Tensor))
 
 
 def write(module: torch.jit.ScriptModule, path: Path) -> str:

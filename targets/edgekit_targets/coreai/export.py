@@ -122,7 +122,7 @@ def sizes_of(spec: ModelSpec, job: Job) -> tuple[Mapping[str, int], ...]:
 
 def open_axes(captured: Program, sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
     """Axes that take several sizes."""
-    return tuple(n for n in captured.dynamic if not sizes or len({one.get(n) for one in sizes}) > 1)
+    return tuple(n for n in captured.dynamic if not sizes or len({size.get(n) for size in sizes}) > 1)
 
 
 def told(sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
@@ -146,12 +146,14 @@ def taken_apart(spec: ModelSpec, exported: torch.export.ExportedProgram) -> torc
         from coreai_torch import get_decomp_table
 
         try:
-            made: torch.export.ExportedProgram = exported.run_decompositions({**get_decomp_table(), **_more()})
+            exported_program: torch.export.ExportedProgram = exported.run_decompositions(
+                {**get_decomp_table(), **_more()}
+            )
         except Exception as error:
             raise ExportError(f"PyTorch cannot decompose '{spec.name}': {causes.why(error, exported)}") from error
-    _write_out_pools(made.graph)
-    made.graph_module.recompile()
-    return made
+    _write_out_pools(exported_program.graph)
+    exported_program.graph_module.recompile()
+    return exported_program
 
 
 def _more() -> dict[Any, Any]:
@@ -193,27 +195,27 @@ def halved(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgr
     with quiet():
         from coreai_opt.casting.casting import cast_fp32_to_fp16
 
-        made: torch.export.ExportedProgram = cast_fp32_to_fp16(exported)
-    graph, copy = made.graph, torch.ops.aten._to_copy.default
+        exported_program: torch.export.ExportedProgram = cast_fp32_to_fp16(exported)
+    graph, copy = exported_program.graph, torch.ops.aten._to_copy.default
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     for node in placeholders:
         half = node.meta.get("val")
-        if node.name in made.graph_signature.user_inputs and getattr(half, "dtype", None) == torch.float16:
+        if node.name in exported_program.graph_signature.user_inputs and getattr(half, "dtype", None) == torch.float16:
             with graph.inserting_after(placeholders[-1]):
                 cast = graph.call_function(copy, (node,), {"dtype": torch.float16})
             node.replace_all_uses_with(cast, delete_user_cb=lambda user, cast=cast: user is not cast)
             cast.meta["val"], node.meta["val"] = half, half.to(torch.float32)
     answer = graph.output_node()
     given = list(answer.args[0])
-    for number, (declared, node) in enumerate(zip(made.graph_signature.output_specs, given, strict=True)):
+    for number, (declared, node) in enumerate(zip(exported_program.graph_signature.output_specs, given, strict=True)):
         if node.meta["val"].dtype == torch.float16:
             with graph.inserting_before(answer):
                 given[number] = graph.call_function(copy, (node,), {"dtype": torch.float32})
             given[number].meta["val"] = node.meta["val"].to(torch.float32)
             declared.arg = torch.export.graph_signature.TensorArgument(name=given[number].name)
     answer.args = (tuple(given),)
-    made.graph_module.recompile()
-    return made
+    exported_program.graph_module.recompile()
+    return exported_program
 
 
 def fp16_products(exported: torch.export.ExportedProgram) -> float:

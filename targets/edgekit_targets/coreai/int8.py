@@ -124,16 +124,16 @@ def _pack(module: torch.fx.GraphModule, bits: int | None) -> int:
     for node in list(module.graph.nodes):
         if str(node.target) not in LAYERS or node.args[1].op != "get_attr":
             continue
-        held = node.args[1]
-        weight = operator.attrgetter(str(held.target))(module)
+        arg = node.args[1]
+        weight = operator.attrgetter(str(arg.target))(module)
         if weight.numel() < SMALLEST or weight.dtype != torch.float32:
             continue
-        if held not in packed:
-            name = str(held.target).replace(".", "_")
+        if arg not in packed:
+            name = str(arg.target).replace(".", "_")
             with module.graph.inserting_before(node):
                 store = _scaled if bits is None else _looked_up
-                packed[held] = store(module, name, weight, bits or 0)
-        node.replace_input_with(held, packed[held])
+                packed[arg] = store(module, name, weight, bits or 0)
+        node.replace_input_with(arg, packed[arg])
         layers += 1
     module.graph.eliminate_dead_code()
     module.recompile()

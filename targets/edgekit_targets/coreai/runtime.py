@@ -113,7 +113,7 @@ class CoreaiRuntime:
         except Exception as error:
             raise ArtifactError(f"Core AI refuses '{path.name}': {reason(error)}") from error
         declared = [i.shape for i in self._manifest.inputs]
-        wanted = [function_of(declared, one) for one in self._manifest.sizes] or [FUNCTION]
+        wanted = [function_of(declared, size) for size in self._manifest.sizes] or [FUNCTION]
         if lost := [name for name in wanted if name not in held]:
             raise ArtifactError(f"'{path.name}' lacks the function '{lost[0]}': export it again")
         return model

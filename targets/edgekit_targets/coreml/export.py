@@ -221,8 +221,8 @@ def _refuse_other_names(spec: ModelSpec) -> None:
     from coremltools.converters.mil.mil.passes.defs.preprocess import NameSanitizer
 
     names = [*(i.name for i in spec.inputs), *(o.name for o in spec.outputs)]
-    kept = NameSanitizer()
-    if lost := next((n for n in names if kept.sanitize_name(n, allow_prefix_underscore=True) != n), None):
+    name_sanitizer = NameSanitizer()
+    if lost := next((n for n in names if name_sanitizer.sanitize_name(n, allow_prefix_underscore=True) != n), None):
         raise ExportError(
             f"Core ML cannot have '{lost}' as the name of an input or output of '{spec.name}': give it another name"
         )

@@ -153,8 +153,8 @@ def means() -> tuple[torch._ops.OpOverload, ...]:
 
 def _fits(product: torch.fx.Node, scale: float) -> bool:
     """Whether XNNPACK can multiply these in INT8 (`xnn_define_binary` has the limits)."""
-    given = product.all_input_nodes
-    rounded = [n for n in given if str(n.target).startswith("quantized_decomposed.dequantize_per_tensor")]
+    all_input_nodes = product.all_input_nodes
+    rounded = [n for n in all_input_nodes if str(n.target).startswith("quantized_decomposed.dequantize_per_tensor")]
     scales = [float(str(n.args[1])) for n in rounded]
     return len(scales) != len(product.args) or 2**-16 <= scales[0] * scales[-1] / scale < 2**8
 
@@ -197,13 +197,13 @@ def fold_constants(module: torch.fx.GraphModule) -> None:
     """
     import torch
 
-    found: dict[torch.fx.Node, torch.Tensor] = {}
+    tensors: dict[torch.fx.Node, torch.Tensor] = {}
     with torch.no_grad():
         for node in list(module.graph.nodes):
             value = attrgetter(str(node.target))(module) if node.op == "get_attr" else None
             if isinstance(value, torch.Tensor):
-                found[node] = value
-            elif given := _constant(node, found):
+                tensors[node] = value
+            elif given := _constant(node, tensors):
                 made = node.target(*given[0], **given[1])
                 if not isinstance(made, torch.Tensor):
                     continue
@@ -214,7 +214,7 @@ def fold_constants(module: torch.fx.GraphModule) -> None:
                 constant.meta = dict(node.meta)
                 node.replace_all_uses_with(constant)
                 module.graph.erase_node(node)
-                found[constant] = getattr(module, name)
+                tensors[constant] = getattr(module, name)
     module.graph.eliminate_dead_code()
     # Weights that only constants were made of.
     used = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
@@ -236,18 +236,18 @@ def name_parts(exported: torch.export.ExportedProgram) -> None:
             del kept[name]
 
 
-def _constant(node: torch.fx.Node, known: dict[torch.fx.Node, torch.Tensor]) -> tuple[Any, Any] | None:
+def _constant(node: torch.fx.Node, tensors: dict[torch.fx.Node, torch.Tensor]) -> tuple[Any, Any] | None:
     """Arguments of an operator of PyTorch's all of whose tensors are known; None for others."""
     import torch
 
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten" or target._schema.is_mutable:
         return None
-    if not node.all_input_nodes or not set(node.all_input_nodes) <= known.keys():
+    if not node.all_input_nodes or not set(node.all_input_nodes) <= tensors.keys():
         return None
     if target._schema.name.removeprefix("aten::") in GROWING or torch.Tag.nondeterministic_seeded in target.tags:
         return None
-    return torch.fx.node.map_arg((node.args, node.kwargs), lambda given: known[given])
+    return torch.fx.node.map_arg((node.args, node.kwargs), lambda given: tensors[given])
 
 
 def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None = None) -> torch.Tensor:

@@ -75,7 +75,7 @@ def _first_convolutions(graph: torch.fx.GraphModule) -> set[str]:
             if str(node.target) == CONVOLUTION and node.all_input_nodes[0] not in behind:
                 found.add(_layer(node))
             behind.add(node)
-        elif any(given in behind for given in node.all_input_nodes):
+        elif any(all_input_node in behind for all_input_node in node.all_input_nodes):
             behind.add(node)
     return found
 
@@ -87,8 +87,8 @@ def _last_layers(spec: ModelSpec, graph: torch.fx.GraphModule) -> tuple[str, ...
     """
     import torch
 
-    given = graph.graph.output_node().args[0]
-    results = given if isinstance(given, (tuple, list)) else (given,)
+    arg = graph.graph.output_node().args[0]
+    results = arg if isinstance(arg, (tuple, list)) else (arg,)
     named = zip(results, spec.outputs, strict=True)
     waiting = [node for node, o in named if o.role in ORDERED and isinstance(node, torch.fx.Node)]
     seen: set[torch.fx.Node] = set()

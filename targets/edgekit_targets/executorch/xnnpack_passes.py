@@ -79,7 +79,7 @@ def split_linears(module: torch.fx.GraphModule) -> None:
         shape = node.meta["val"].shape
         whole = _Layout((*range(len(shape) - 1), -1), (int(shape[-1]),))
         selections = list(_selections(node, whole))
-        known = [found for found in selections if found is not None]
+        known = [selection for selection in selections if selection is not None]
         if known and len(known) == len(selections) and sum(len(s.rows) for s in known) <= shape[-1]:
             for number, selection in enumerate(known):
                 _replace(module, node, selection, number)
@@ -244,8 +244,8 @@ def _affine(node: object) -> tuple[torch.fx.Node, float, float] | None:
     steps = {aten.mul.Tensor: (number, 0.0), aten.add.Tensor: (1.0, number), aten.sub.Tensor: (1.0, -number)}
     if node.target is aten.div.Tensor:
         return x, 1.0 / number, 0.0
-    found = steps.get(node.target)  # type: ignore[call-overload]  # operators are hashed
-    return (x, *found) if found else None
+    step = steps.get(node.target)  # type: ignore[call-overload]  # operators are hashed
+    return (x, *step) if step else None
 
 
 def fold_norms(module: torch.fx.GraphModule) -> None:
@@ -315,13 +315,13 @@ def combine_slices(module: torch.fx.GraphModule) -> None:
     XNNPACK takes no slice where the batch grows. A filter that is written as sums of shifted slices, and a border that
     is repeated, are linear along an axis: one small matrix has all of it.
     """
-    found: dict[torch.fx.Node, _Combination] = {}
+    combinations: dict[torch.fx.Node, _Combination] = {}
     for node in module.graph.nodes:
-        if combination := _combination(node, found):
-            found[node] = combination
+        if combination := _combination(node, combinations):
+            combinations[node] = combination
     products: dict[torch.fx.Node, torch.fx.Node] = {}
-    for number, (node, combination) in enumerate(found.items()):
-        outer = [user for user in node.users if user not in found or not found[user].extends(combination)]
+    for number, (node, combination) in enumerate(combinations.items()):
+        outer = [user for user in node.users if user not in combinations or not combinations[user].extends(combination)]
         sizes = [size for size in combination.base.meta["val"].shape if isinstance(size, int)]
         cost = math.prod((len(combination.matrix), *sizes))
         if not outer or combination.slices < LEAST or cost > LARGEST:
@@ -342,7 +342,7 @@ def along(x: torch.Tensor, matrix: torch.Tensor, axis: int) -> torch.Tensor:
     return torch.nn.functional.linear(x.transpose(axis, -1), matrix).transpose(axis, -1)
 
 
-def _combination(node: torch.fx.Node, found: dict[torch.fx.Node, _Combination]) -> _Combination | None:
+def _combination(node: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination]) -> _Combination | None:
     import torch
 
     aten = torch.ops.aten
@@ -351,16 +351,16 @@ def _combination(node: torch.fx.Node, found: dict[torch.fx.Node, _Combination]) 
     if node.meta["val"].dtype != torch.float32:
         return None
     if node.target is aten.slice.Tensor:
-        return _slice(node, found)
+        return _slice(node, combinations)
     if node.target is aten.cat.default:
         axis = argument(node, 1, 0) % node.meta["val"].dim()
-        return _joined(argument(node, 0), axis, found)
+        return _joined(argument(node, 0), axis, combinations)
     if node.target in (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor) and not node.kwargs:
-        return _calculated(node, found)
+        return _calculated(node, combinations)
     return None
 
 
-def _slice(node: torch.fx.Node, found: dict[torch.fx.Node, _Combination]) -> _Combination | None:
+def _slice(node: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination]) -> _Combination | None:
     import torch
 
     x = node.all_input_nodes[0]
@@ -369,7 +369,7 @@ def _slice(node: torch.fx.Node, found: dict[torch.fx.Node, _Combination]) -> _Co
     if not isinstance(size, int) or not is_dynamic(x) or len(node.all_input_nodes) > 1:
         return None
     rows = torch.ops.aten.slice.Tensor(torch.arange(size), 0, *node.args[2:])
-    known = found.get(x)
+    known = combinations.get(x)
     if known and known.axis == axis:
         return _Combination(known.base, axis, known.matrix[rows], known.slices + 1)
     if known and len(rows) == size:
@@ -377,13 +377,17 @@ def _slice(node: torch.fx.Node, found: dict[torch.fx.Node, _Combination]) -> _Co
     return _Combination(x, axis, torch.eye(size)[rows], 1)
 
 
-def _joined(parts: list[torch.fx.Node], axis: int, found: dict[torch.fx.Node, _Combination]) -> _Combination | None:
+def _joined(
+    parts: list[torch.fx.Node], axis: int, combinations: dict[torch.fx.Node, _Combination]
+) -> _Combination | None:
     import torch
 
-    first = next((found[part] for part in parts if part in found and found[part].axis == axis), None)
+    first = next(
+        (combinations[part] for part in parts if part in combinations and combinations[part].axis == axis), None
+    )
     if first is None:
         return None
-    whole = [_seen_from(first, part, found) for part in parts]
+    whole = [_seen_from(first, part, combinations) for part in parts]
     known = [part for part in whole if part is not None]
     if len(known) < len(parts):
         return None
@@ -391,32 +395,32 @@ def _joined(parts: list[torch.fx.Node], axis: int, found: dict[torch.fx.Node, _C
 
 
 def _seen_from(
-    first: _Combination, part: torch.fx.Node, found: dict[torch.fx.Node, _Combination]
+    first: _Combination, part: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination]
 ) -> _Combination | None:
     """A part as a combination of the same values as another; None where it is not one."""
     import torch
 
     if part is first.base:
         return _Combination(part, first.axis, torch.eye(first.matrix.shape[1]), 0)
-    known = found.get(part)
+    known = combinations.get(part)
     return known if known and known.extends(first) else None
 
 
-def _calculated(node: torch.fx.Node, found: dict[torch.fx.Node, _Combination]) -> _Combination | None:
+def _calculated(node: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination]) -> _Combination | None:
     import torch
 
     aten = torch.ops.aten
     one, other = node.args[:2]
-    first = next((found[a] for a in (one, other) if isinstance(a, torch.fx.Node) and a in found), None)
+    first = next((combinations[a] for a in (one, other) if isinstance(a, torch.fx.Node) and a in combinations), None)
     if first is None:
         return None
     if node.target in (aten.mul.Tensor, aten.div.Tensor):
         factor = other if isinstance(other, (int, float)) else None
-        if factor is None or one not in found:
+        if factor is None or one not in combinations:
             return None
         scale = float(factor) if node.target is aten.mul.Tensor else 1.0 / float(factor)
         return _Combination(first.base, first.axis, first.matrix * scale, first.slices)
-    pair = [_seen_from(first, a, found) for a in (one, other) if isinstance(a, torch.fx.Node)]
+    pair = [_seen_from(first, a, combinations) for a in (one, other) if isinstance(a, torch.fx.Node)]
     known = [a for a in pair if a is not None]
     if len(known) < 2 or known[0].matrix.shape != known[1].matrix.shape:
         return None

@@ -121,8 +121,8 @@ def compiler_version() -> str:
     """The first line that the compiler says of itself; empty where there is none."""
     if unavailable_reason():
         return ""
-    said = subprocess.run([_compiler(), "--version"], capture_output=True, text=True, check=False).stdout
-    return next(iter(said.splitlines()), "")
+    stdout = subprocess.run([_compiler(), "--version"], capture_output=True, text=True, check=False).stdout
+    return next(iter(stdout.splitlines()), "")
 
 
 def _compiled(name: str, exported: torch.export.ExportedProgram, march: str) -> bytes:

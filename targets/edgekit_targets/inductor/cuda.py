@@ -72,7 +72,7 @@ def strip(exported: torch.export.ExportedProgram) -> None:
 def declared(spec: ModelSpec) -> dict[str, Any]:
     """What the file says of a model's inputs and outputs; shapes are those that are compiled first."""
     inputs = [{"name": one.name, "dtype": one.dtype, "shape": list(spec.shape(one.name))} for one in spec.inputs]
-    return {"inputs": inputs, "outputs": [one.name for one in spec.outputs]}
+    return {"inputs": inputs, "outputs": [output.name for output in spec.outputs]}
 
 
 TARGET = Target(

@@ -201,7 +201,7 @@ class _Graph:
         """Copies of the outputs in the host's memory; all are on their way before the first is waited for."""
         import torch
 
-        hosts = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in self.outputs]
+        hosts = [torch.empty(output.shape, dtype=output.dtype, pin_memory=True) for output in self.outputs]
         for host, output in zip(hosts, self.outputs, strict=True):
             host.copy_(output, non_blocking=True)
         torch.cuda.synchronize()

@@ -148,10 +148,10 @@ def _store(exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
             user.replace_all_uses_with(node)
             exported.graph.erase_node(user)
         _recast(node, dtype)
-        held = exported.state_dict if name in exported.state_dict else exported.constants
+        state_dict = exported.state_dict if name in exported.state_dict else exported.constants
         half = tensors[name].detach().to(dtype)
         is_parameter = isinstance(tensors[name], torch.nn.Parameter)
-        held[name] = torch.nn.Parameter(half, requires_grad=False) if is_parameter else half
+        state_dict[name] = torch.nn.Parameter(half, requires_grad=False) if is_parameter else half
 
 
 def _values(product: Node) -> tuple[Node, ...]:
@@ -226,7 +226,7 @@ def _is_layer(node: Node, weight: Node) -> bool:
     return rows is not None and rows is not weight and node.args[1] is weight and rows.meta["val"].dim() > 1
 
 
-def _round(exported: torch.export.ExportedProgram, held: Node, name: str) -> torch.Tensor:
+def _round(exported: torch.export.ExportedProgram, node: Node, name: str) -> torch.Tensor:
     """Store a weight [N, K] as integers; its scales, [N]."""
     import torch
 
@@ -235,7 +235,7 @@ def _round(exported: torch.export.ExportedProgram, held: Node, name: str) -> tor
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
     integers = torch.round(weight / scale[:, None]).to(torch.int8)
     exported.state_dict[name] = torch.nn.Parameter(integers, requires_grad=False)
-    held.meta["val"] = held.meta["val"].to(torch.int8)
+    node.meta["val"] = node.meta["val"].to(torch.int8)
     return scale
 
 

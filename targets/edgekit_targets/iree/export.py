@@ -118,7 +118,7 @@ def compiled(graph: onnx.ModelProto, file: Path, device: str) -> list[str]:
 
 def reason(said: Sequence[str]) -> str:
     """Which operator it lacks, or its first error, or the last words of the process that called it."""
-    errors = [found[1] for line in said if (found := ERROR.search(line))]
+    errors = [match[1] for line in said if (match := ERROR.search(line))]
     for line in said:
         if ERROR.search(line) and (operator := OPERATOR.search(line)):
             return f"it cannot lower the operator {operator[1]}"

@@ -72,8 +72,8 @@ class IreeSession:
         self.inputs: dict[str, str] = facts["inputs"]
         self.outputs: dict[str, str] = facts["outputs"]
         # See that this processor has what the code was compiled for.
-        found = FORMAT.search(content)
-        machine = found[1].decode() if found else "a processor that it does not name"
+        match = FORMAT.search(content)
+        machine = match[1].decode() if match else "a processor that it does not name"
         if platform.machine() not in MACHINES.get(machine, ()):
             raise NotVerifiedHere(f"it is machine code for {machine}, and this host has {platform.machine()}")
         if machine == "x86_64" and (missing := _missing()):

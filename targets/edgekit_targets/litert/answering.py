@@ -40,7 +40,7 @@ def main() -> None:
         interpreter = Interpreter(model_path=model, num_threads=int(threads))
         interpreter.allocate_tensors()  # until then XNNPACK has taken nothing
         runner = interpreter.get_signature_runner()
-        ran = [str(one["op_name"]) for one in interpreter._get_ops_details()]
+        ran = [str(ops_detail["op_name"]) for ops_detail in interpreter._get_ops_details()]
         facts = {"version": version("ai-edge-litert"), "parts": ran.count(DELEGATE)}
         names = {"inputs": sorted(runner.get_input_details()), "outputs": sorted(runner.get_output_details())}
     except Exception as error:

@@ -71,7 +71,7 @@ class LitertRuntime:
         answers = answering.unpacked(
             self._process.ask(answering.RUN, arguments(self._manifest, inputs, answering.NARROW))
         )
-        return {one.name: answers[one.name].astype(one.dtype, copy=False) for one in self._manifest.outputs}
+        return {output.name: answers[output.name].astype(output.dtype, copy=False) for output in self._manifest.outputs}
 
     def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time one batch in the process that answers."""

@@ -77,7 +77,7 @@ class MnnRuntime:
             answers = dict(zip(self._outputs, map(self._array, self._module.forward(given)), strict=True))
         except Exception as error:  # of a shape that it cannot compute, it returns no variables
             raise ArtifactError(f"MNN failed: {reason(error)}") from error
-        return {one.name: np.array(answers[one.name], dtype=one.dtype) for one in self._manifest.outputs}
+        return {output.name: np.array(answers[output.name], dtype=output.dtype) for output in self._manifest.outputs}
 
     def close(self) -> None:
         """Free the model."""

@@ -118,11 +118,11 @@ def _quantized(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...],
         extra = (*extra_inputs(spec, samples, job.dynamic), *further)
         evaluator = Evaluator(spec, graph, asked, Path(place), extra)
         noise: list[tuple[float, _Made]] = []
-        for made in candidates:
-            quality = evaluator.judge(made.graph)
+        for candidate in candidates:
+            quality = evaluator.judge(candidate.graph)
             if quality.passed:
-                return made
-            noise.append((quality.snr_db, made))
+                return candidate
+            noise.append((quality.snr_db, candidate))
     return max(noise, key=lambda each: each[0])[1]
 
 

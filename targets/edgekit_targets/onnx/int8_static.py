@@ -103,23 +103,23 @@ def _searched(
     for channel_scales in (False, True):
         ready = _conditioned(graph, samples, job, channel_scales)
         options = SearchOptions(depth, methods, reduced, ready.floats, job.dynamic)
-        found = search(spec, ready.graph, samples, job.cache, tell, options, truth=graph)
-        if found.chosen.quality.passed and len(found.chosen.recipe.floats) == len(ready.floats):
+        match = search(spec, ready.graph, samples, job.cache, tell, options, truth=graph)
+        if match.chosen.quality.passed and len(match.chosen.recipe.floats) == len(ready.floats):
             break
     if rank:
-        found = search(spec, ready.graph, samples, job.cache, tell, replace(options, rank=rank), truth=graph)
-    recipe = found.chosen.recipe
+        match = search(spec, ready.graph, samples, job.cache, tell, replace(options, rank=rank), truth=graph)
+    recipe = match.chosen.recipe
     notes = [f"recipe: {recipe.name}"]
     if recipe.floats:
         notes.append(f"in float arithmetic: {', '.join(recipe.floats)}")
     if rank:
-        best, one = found.best, found.chosen
+        best, one = match.best, match.chosen
         notes.append(
             f"rank {rank} of the recipes that passed; work in float {best.work:.1%} -> {one.work:.1%}, "
             f"size {best.size} -> {one.size} bytes, signal to noise {best.quality.snr_db:.1f} -> "
             f"{one.quality.snr_db:.1f} dB"
         )
-    quality = found.chosen.quality
+    quality = match.chosen.quality
     failures: tuple[str, ...] = ()
     if quality.broken:
         failures = (f"no recipe holds the gate's limits on samples held back from calibration: {quality.broken[0]}",)
@@ -128,7 +128,7 @@ def _searched(
             f"no recipe passed the gate, with {1.0 - STRICTER:.0%} of its room kept, on samples held back from"
             f" calibration: this is the best of them ({quality.reasons[0]})"
         )
-    return found.graph, tuple(notes), failures
+    return match.graph, tuple(notes), failures
 
 
 def load(artifact: Path, place: Place) -> Runtime:

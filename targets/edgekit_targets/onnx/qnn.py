@@ -57,7 +57,7 @@ class QnnRuntime:
         except Exception as error:
             raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {reason(error)}") from error
         self._inputs: dict[str, list[int | str]] = {one.name: one.shape for one in plain.get_inputs()}
-        self._names: list[str] = [one.name for one in plain.get_outputs()]
+        self._names: list[str] = [output.name for output in plain.get_outputs()]
         self._compiled: tuple[dict[str, tuple[int, ...]], Any] | None = None
 
     @property
@@ -133,7 +133,7 @@ def _options() -> Any:
     try:
         with contextlib.suppress(onnxruntime.capi.onnxruntime_pybind11_state.Fail):  # registered already
             onnxruntime.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
-        devices = [one for one in onnxruntime.get_ep_devices() if one.ep_name == PROVIDER]
+        devices = [ep_device for ep_device in onnxruntime.get_ep_devices() if ep_device.ep_name == PROVIDER]
         settings = {"enable_htp_fp16_precision": "1", "soc_model": CHIP}
         options.add_provider_for_devices(devices, {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), **settings})
     except Exception as error:

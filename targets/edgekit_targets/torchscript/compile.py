@@ -163,16 +163,16 @@ def _scripted(spec: ModelSpec, finish: Finish, proof: Proof) -> tuple[Compiled |
 
 def _traced(spec: ModelSpec, finish: Finish, proof: Proof, why: str) -> Compiled:
     free, fixed = _undecided(spec)
-    made: dict[tuple[str, ...], torch.jit.ScriptModule] = {}
+    script_modules: dict[tuple[str, ...], torch.jit.ScriptModule] = {}
 
     def trace(axes: tuple[str, ...]) -> torch.jit.ScriptModule:
-        made[axes] = finish(_trace(spec, axes))
-        return made[axes]
+        script_modules[axes] = finish(_trace(spec, axes))
+        return script_modules[axes]
 
     axes, notes = _proved(spec, proof, free, trace)
-    _refuse_own_operators(spec, made[axes])
+    _refuse_own_operators(spec, script_modules[axes])
     head = f"traced, since it cannot be scripted ({why}); no value decides in Python, and every size was proved"
-    return Compiled(made[axes], axes, (head, *fixed, *notes), proof)
+    return Compiled(script_modules[axes], axes, (head, *fixed, *notes), proof)
 
 
 def _refuse_own_operators(spec: ModelSpec, module: torch.jit.ScriptModule) -> None:
@@ -477,16 +477,16 @@ def answer(
             raise CaptureError(f"'{spec.name}' cannot be run: {said(error)}") from error
 
 
-def differs(wanted: Array, got: Array, allowed: float = SAME) -> bool:
+def differs(array: Array, got: Array, allowed: float = SAME) -> bool:
     """Whether two answers differ by more than a share of the peak."""
     import numpy as np
 
-    if wanted.shape != got.shape or wanted.dtype != got.dtype:
+    if array.shape != got.shape or array.dtype != got.dtype:
         return True
-    if wanted.dtype.kind != "f":
-        return bool(np.mean(wanted != got) > SAME_COUNTS) if wanted.size else False
-    peak = max(float(np.max(np.abs(wanted), initial=0.0, where=np.isfinite(wanted))), 1e-30)
-    return not np.allclose(wanted / peak, got / peak, rtol=0, atol=allowed, equal_nan=True)
+    if array.dtype.kind != "f":
+        return bool(np.mean(array != got) > SAME_COUNTS) if array.size else False
+    peak = max(float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array))), 1e-30)
+    return not np.allclose(array / peak, got / peak, rtol=0, atol=allowed, equal_nan=True)
 
 
 def said(error: Exception) -> str:

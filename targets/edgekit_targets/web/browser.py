@@ -153,7 +153,7 @@ class BrowserRuntime:
         if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
             raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
         found = {name: received(tensor) for name, tensor in answer["outputs"].items()}
-        return {one.name: found[one.name].astype(one.dtype, copy=False) for one in self._made.outputs}
+        return {output.name: found[output.name].astype(output.dtype, copy=False) for output in self._made.outputs}
 
     def _load(self, device: str, dtype: str) -> dict[str, Any]:
         answer = self._page.evaluate("openBundle", [device, dtype, PATIENCE])

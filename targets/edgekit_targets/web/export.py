@@ -90,8 +90,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     chosen = _choose(source, job)
     (out / "onnx").mkdir()
     for name, folder in chosen.items():
-        made = read_artifact(folder)
-        (out / PATHS[name]).write_bytes(read_file(folder, made, made.entry))
+        artifact = read_artifact(folder)
+        (out / PATHS[name]).write_bytes(read_file(folder, artifact, artifact.entry))
     for file in spec.files:
         shutil.copyfile(job.model / file, out / file)
     job.progress(0.3, "choosing golden vectors")

@@ -108,9 +108,9 @@ def build(web: Path) -> None:
     for command in (("npm", "ci", "--ignore-scripts"), ("npm", "run", "build")):
         if command[1] == "ci" and current:
             continue
-        done = subprocess.run(command, cwd=web, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode:
-            last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        process = subprocess.run(command, cwd=web, capture_output=True, text=True, timeout=600, check=False)
+        if process.returncode:
+            last = (process.stderr.strip() or process.stdout.strip()).splitlines()[-1:]
             raise ExportError(f"`{' '.join(command)}` in '{web}' failed: {' '.join(last)}")
 
 

@@ -98,7 +98,7 @@ def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
 
 def nodes_in_fp32(graph: ir.Graph) -> frozenset[ir.Node]:
     """The nodes that stay in fp32, of a graph in topological order whose values have types."""
-    kept: set[ir.Node] = set()
+    nodes: set[ir.Node] = set()
     half: set[ir.Value] = set()
     for node in graph:
         follows = any(value in half for value in node.inputs) and node.op_type not in IN_FP32
@@ -107,8 +107,8 @@ def nodes_in_fp32(graph: ir.Graph) -> frozenset[ir.Node]:
         ):
             half.update(value for value in node.outputs if _is_float(value))
         else:
-            kept.add(node)
-    return frozenset(kept)
+            nodes.add(node)
+    return frozenset(nodes)
 
 
 def _moves_weights(node: ir.Node) -> bool:
@@ -128,7 +128,9 @@ def _takes_fp16(node: ir.Node, opset: int | None) -> bool:
         return False
     schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     pairs = (*zip(node.inputs, schema.inputs, strict=False), *zip(node.outputs, schema.outputs, strict=False))
-    constraints = {one.type_param_str: one.allowed_type_strs for one in schema.type_constraints}
+    constraints = {
+        type_constraint.type_param_str: type_constraint.allowed_type_strs for type_constraint in schema.type_constraints
+    }
     allowed = [constraints.get(formal.type_str, [formal.type_str]) for value, formal in pairs if value is not None]
     return all("tensor(float16)" in types for types in allowed if "tensor(float)" in types)
 
@@ -144,7 +146,7 @@ def _refuse_control_flow(model: onnx.ModelProto) -> None:
             )
 
 
-def _run_converter(graph: ir.Model, kept: frozenset[ir.Node]) -> onnx.ModelProto:
+def _run_converter(graph: ir.Model, nodes: frozenset[ir.Node]) -> onnx.ModelProto:
     """Convert a graph to fp16, inputs and outputs excepted, around the defects of onnxconverter-common 1.16.0.
 
     1. An output of the graph is not cast for the nodes in fp32 that read it: a TopK of it gets fp16, and ONNX Runtime
@@ -163,12 +165,12 @@ def _run_converter(graph: ir.Model, kept: frozenset[ir.Node]) -> onnx.ModelProto
 
     Args:
         graph: In fp32, with the types of all values; changed.
-        kept: The nodes that stay in fp32.
+        nodes: The nodes that stay in fp32.
     """
     import onnx_ir as ir
     from onnxconverter_common import float16
 
-    _split_weights(graph.graph, kept)
+    _split_weights(graph.graph, nodes)
     borders = _add_borders(graph.graph)
     own = [node for node in graph.graph if node.name not in borders]
     names = {str(node.name): tuple(value.name for value in node.outputs) for node in own}
@@ -185,7 +187,7 @@ def _run_converter(graph: ir.Model, kept: frozenset[ir.Node]) -> onnx.ModelProto
             max_finite_val=LARGEST,
             disable_shape_infer=True,
             op_block_list=[],
-            node_block_list=[node.name for node in kept],
+            node_block_list=[node.name for node in nodes],
             check_fp16_ready=False,
         )
     result = ir.from_proto(converted)
@@ -194,17 +196,17 @@ def _run_converter(graph: ir.Model, kept: frozenset[ir.Node]) -> onnx.ModelProto
     _restore_names(result, names)
     for node in result.graph:
         node.op_type = "Cast" if node.op_type == OWN_CAST else node.op_type
-    made: onnx.ModelProto = ir.to_proto(result)
-    del made.graph.value_info[:]
-    return made
+    model: onnx.ModelProto = ir.to_proto(result)
+    del model.graph.value_info[:]
+    return model
 
 
-def _split_weights(graph: ir.Graph, kept: frozenset[ir.Node]) -> None:
+def _split_weights(graph: ir.Graph, nodes: frozenset[ir.Node]) -> None:
     """Give the nodes in fp32 their own copy of each weight that nodes in fp16 read too."""
     import onnx_ir as ir
 
     for name, value in tuple(graph.initializers.items()):
-        uses = [use for use in value.uses() if use.node in kept]
+        uses = [use for use in value.uses() if use.node in nodes]
         if not _is_float(value) or not 0 < len(uses) < len(value.uses()):
             continue
         copy = ir.Value(name=f"{name}_fp32", shape=value.shape, type=value.type, const_value=value.const_value)

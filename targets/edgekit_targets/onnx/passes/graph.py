@@ -130,7 +130,9 @@ def _history(graph: onnx.ModelProto | ir.Model) -> list[dict[str, Any]]:
     import onnx
 
     if isinstance(graph, onnx.ModelProto):
-        text = next((one.value for one in graph.metadata_props if one.key == _HISTORY), "[]")
+        text = next(
+            (metadata_prop.value for metadata_prop in graph.metadata_props if metadata_prop.key == _HISTORY), "[]"
+        )
     else:
         text = graph.metadata_props.get(_HISTORY, "[]")
     passes: list[dict[str, Any]] = json.loads(text)
@@ -145,7 +147,7 @@ def _set_history(graph: onnx.ModelProto | ir.Model, passes: list[dict[str, Any]]
         graph.metadata_props.pop(_HISTORY, None)
         graph.metadata_props.update({_HISTORY: json.dumps(passes)} if passes else {})
         return
-    others = [one for one in graph.metadata_props if one.key != _HISTORY]
+    others = [metadata_prop for metadata_prop in graph.metadata_props if metadata_prop.key != _HISTORY]
     del graph.metadata_props[:]
     graph.metadata_props.extend(others)
     if passes:
@@ -284,10 +286,10 @@ def name_constants(model: ir.Model) -> None:
 
     Modules with a node of their own, and weights of layers, are named by their nodes.
     """
-    there = {module_path(node.metadata_props) for node in model.graph}
+    module_paths = {module_path(node.metadata_props) for node in model.graph}
     for name, value in tuple(model.graph.initializers.items()):
         folded = ast.literal_eval(value.metadata_props.get(FOLDED, "[]"))
-        paths = {source.rpartition(".")[0] for source in folded} - there - {""}
+        paths = {source.rpartition(".")[0] for source in folded} - module_paths - {""}
         layers = any(use.node.op_type in LAYERS for use in value.uses())
         if len(paths) == 1 and not layers and not value.is_graph_output():
             model.graph.initializers.pop(name)
@@ -328,12 +330,12 @@ class SharedWeights:
                 self._places[digest] = len(self.data)
                 self.data.extend(raw)
             place = self._places[digest]
-            kept = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-            kept.data_location = TensorProto.EXTERNAL
+            tensor_proto = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            tensor_proto.data_location = TensorProto.EXTERNAL
             for key, value in (("location", self.name), ("offset", str(place)), ("length", str(len(raw)))):
-                entry = kept.external_data.add()
+                entry = tensor_proto.external_data.add()
                 entry.key, entry.value = key, value
-            tensor.CopyFrom(kept)
+            tensor.CopyFrom(tensor_proto)
 
 
 @contextmanager

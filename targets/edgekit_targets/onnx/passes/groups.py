@@ -252,19 +252,19 @@ def chain(graph: onnx.ModelProto, chosen: Collection[str]) -> Chain:
             if inputs and all(name in produced for name in inputs):
                 candidates.append(node)
                 produced.add(wiring.end(node))
-    kept: list[onnx.NodeProto] = []
+    nodes: list[onnx.NodeProto] = []
     needed = {node.input[0] for node in convs}
     for node in reversed(candidates):
         if wiring.end(node) in needed:
-            kept.insert(0, node)
+            nodes.insert(0, node)
             needed.update(wiring.data(node))
-    taken = dict.fromkeys(name for node in (*convs, *kept) for name in wiring.data(node))
+    taken = dict.fromkeys(name for node in (*convs, *nodes) for name in wiring.data(node))
     return Chain(
         convolutions=frozenset(node.name for node in convs),
-        carried=frozenset(node.name for node in kept),
+        carried=frozenset(node.name for node in nodes),
         taken=tuple(taken),
-        given=frozenset(wiring.end(node) for node in (*convs, *kept)),
-        scaled_as={wiring.end(n): n.input[0] for n in kept if n.op_type in PASSING and wiring.end(n) == n.output[0]},
+        given=frozenset(wiring.end(node) for node in (*convs, *nodes)),
+        scaled_as={wiring.end(n): n.input[0] for n in nodes if n.op_type in PASSING and wiring.end(n) == n.output[0]},
     )
 
 

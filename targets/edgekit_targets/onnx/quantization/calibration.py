@@ -203,9 +203,9 @@ def _read(spec: ModelSpec, folder: Path) -> Samples:
         return np.resize(rows, (count * _rows_of(spec, declared) or len(rows), *rows.shape[1:]))
 
     found = read_folder(spec, folder, own if spec.calibration is not None else None)
-    judged = evaluation_of(spec)
-    if judged is not None:
-        refuse_shared(spec, judged, found, of_folder)
+    evaluation = evaluation_of(spec)
+    if evaluation is not None:
+        refuse_shared(spec, evaluation, found, of_folder)
     return Samples(found.inputs, found.names, unusual_shapes(spec.inputs))
 
 

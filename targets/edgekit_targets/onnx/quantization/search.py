@@ -290,16 +290,16 @@ class _Search:
 
         return fewest_broken(self._candidates(passed, order), broken)
 
-    def _candidates(self, passed: Sequence[Trial], order: Sequence[str]) -> Iterator[Trial]:
+    def _candidates(self, trials: Sequence[Trial], order: Sequence[str]) -> Iterator[Trial]:
         """Those that passed; before the first whose ranges are cut, the best with more groups in float."""
-        uncut = [trial for trial in passed if _uncut(trial)]
+        uncut = [trial for trial in trials if _uncut(trial)]
         yield from uncut
         if uncut:
             tried = max(len(set(trial.recipe.floats) & set(order)) for trial in uncut)
             more = (order[:count] for count in range(tried + 1, min(tried + FURTHER, len(order) - 1) + 1))
             recipes = (uncut[0].recipe.keeping(*self.options.floats, *floats) for floats in more)
             yield from (trial for recipe in recipes if (trial := self.trials.judge(recipe)).quality.passed)
-        yield from (trial for trial in passed if not _uncut(trial))
+        yield from (trial for trial in trials if not _uncut(trial))
 
 
 def _merit(trial: Trial) -> tuple[bool, bool, bool, float, float]:
@@ -358,8 +358,8 @@ def fewest_broken(candidates: Iterable[T], broken: Callable[[T], int]) -> T:
         broken: Counts the limits that a candidate breaks.
     """
     counts: list[tuple[int, T]] = []
-    for one in candidates:
-        counts.append((broken(one), one))
+    for candidate in candidates:
+        counts.append((broken(candidate), candidate))
         if not counts[-1][0]:
             break
     return min(counts, key=lambda each: each[0])[1]
@@ -459,7 +459,7 @@ class TrialLog:
 def write_table(
     folder: Path,
     rows: Mapping[str, Trial],
-    chosen: Trial,
+    trial: Trial,
     milliseconds: Mapping[str, float],
     parts: Collection[str],
     ranked: Sequence[str],
@@ -469,7 +469,7 @@ def write_table(
     Args:
         folder: Where.
         rows: By the recipe's key.
-        chosen: The row that the artifact is made by.
+        trial: The row that the artifact is made by.
         milliseconds: Median latency of the recipes that were timed, by key.
         parts: All groups.
         ranked: Keys of the recipes that an artifact may be made by, the best first.
@@ -478,7 +478,7 @@ def write_table(
     table = [
         {
             "name": display_name(row.recipe, parts),
-            "chosen": row.recipe.key == chosen.recipe.key,
+            "chosen": row.recipe.key == trial.recipe.key,
             "passed": row.quality.passed,
             "pareto": row.recipe.key in best,
             "size": row.size,
