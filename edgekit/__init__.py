@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         pack,
         quantize,
         record,
+        run_request,
         targets,
         verify,
     )
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from edgekit.model.evaluation_set import joined
     from edgekit.model.parts import Part, Parts
     from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+    from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
 
     __version__: str
 
@@ -40,6 +42,7 @@ _API = (
     "pack",
     "quantize",
     "record",
+    "run_request",
     "targets",
     "verify",
 )
@@ -47,13 +50,18 @@ _SPEC = ("Axis", "Evaluation", "Input", "ModelSpec", "Output")
 _HOMES = dict.fromkeys(_API, "edgekit.api") | dict.fromkeys(_SPEC, "edgekit.model.spec")
 _HOMES |= {"Detector": "edgekit.model.detector", "joined": "edgekit.model.evaluation_set"}
 _HOMES |= dict.fromkeys(("Part", "Parts"), "edgekit.model.parts")
+_HOMES |= dict.fromkeys(("Criteria", "EvaluationData", "ExportRequest", "ModelFacts"), "edgekit.pipeline.request")
 
 __all__ = [
     "Axis",
     "Build",
+    "Criteria",
     "Detector",
     "Evaluation",
+    "EvaluationData",
+    "ExportRequest",
     "Input",
+    "ModelFacts",
     "ModelSpec",
     "Output",
     "Part",
@@ -69,6 +77,7 @@ __all__ = [
     "pack",
     "quantize",
     "record",
+    "run_request",
     "targets",
     "verify",
 ]

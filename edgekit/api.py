@@ -380,5 +380,6 @@ def targets() -> dict[str, TargetInfo]:
 
 __all__ = [
     "Build", "LoadedArtifact", "TargetInfo", "TargetOutcome",
-    "export", "import_result", "load", "local", "pack", "quantize", "record", "targets", "verify",
+    "export", "import_result", "load", "local", "pack", "quantize", "record", "run_request",
+    "targets", "verify",
 ]  # fmt: skip
