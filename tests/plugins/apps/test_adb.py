@@ -33,6 +33,12 @@ from tests.processes import heeding, soon
 ORT = "onnxruntime"
 
 
+@pytest.fixture
+def build(small_build: Path, tmp_path: Path) -> Path:
+    """A copy of the small model's build, in place of the apps' toy."""
+    return Path(shutil.copytree(small_build, tmp_path / "small"))
+
+
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The command that runs the bench app; `%s` is where the phone's media folder is."""
