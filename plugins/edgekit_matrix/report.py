@@ -30,6 +30,24 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class CellRun(_Record):
+    """The last attempt at a cell.
+
+    Attributes:
+        code: Exit code of `edgekit export`, or minus a signal's number; None where nobody knows, or the time was up.
+        seconds: That it took.
+        attempts: How often the cell was run until its process ended by itself.
+        host: Where it ran.
+        key: Hash of what the cell was made of; another one makes it again.
+    """
+
+    code: int | None = None
+    seconds: float = 0.0
+    attempts: int = 1
+    host: str = ""
+    key: str = ""
+
+
 class CellRecord(_Record):
     """What became of one cell.
 
@@ -46,11 +64,7 @@ class CellRecord(_Record):
         sha256: Hash over the artifact's files: the same for the same bytes.
         speed: How fast it is beside its baseline, in words.
         decided: The number that decided, with its limit.
-        code: Exit code of `edgekit export`, or minus a signal's number; None where nobody knows, or the time was up.
-        seconds: That the last attempt took.
-        attempts: How often it was asked until its process ended by itself.
-        host: Where it ran.
-        key: Hash of what it was made of; another one makes it again.
+        run: The last attempt.
     """
 
     model: str
@@ -65,11 +79,7 @@ class CellRecord(_Record):
     sha256: str = ""
     speed: str = ""
     decided: str = ""
-    code: int | None = None
-    seconds: float = 0.0
-    attempts: int = 1
-    host: str = ""
-    key: str = ""
+    run: CellRun = CellRun()
 
     @property
     def name(self) -> str:

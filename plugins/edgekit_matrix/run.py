@@ -22,7 +22,18 @@ from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.limits import ending
 from edgekit_matrix.crew import Executor, JobResult, LostError, Task, variables
 from edgekit_matrix.file import Cell
-from edgekit_matrix.report import CELL, PAGE, RECORD, CellRecord, Matrix, read_cell, record_of, write_cell, write_matrix
+from edgekit_matrix.report import (
+    CELL,
+    PAGE,
+    RECORD,
+    CellRecord,
+    CellRun,
+    Matrix,
+    read_cell,
+    record_of,
+    write_cell,
+    write_matrix,
+)
 
 ATTEMPTS = 3
 """How often a cell is asked whose process was killed or whose worker or node was lost."""
@@ -98,7 +109,7 @@ class _State:
         for cell in self.cells:
             folder = self.root / cell.folder
             kept = None if self.settings.fresh else read_cell(folder)
-            if kept is not None and kept.key == cell.key and (kept.status == "verified" or not self.settings.again):
+            if kept is not None and kept.run.key == cell.key and (kept.status == "verified" or not self.settings.again):
                 self.records[cell.name] = kept
             else:
                 self.waiting[cell.name] = cell
@@ -148,16 +159,9 @@ class _State:
         if ended.code is None and not lost:
             why = f"it took more than {self.settings.seconds:g} s (--seconds)"
         record = record_of(cell.model, cell.target, cell.column, self.root, cell.folder, why)
-        record = record.model_copy(
-            update={
-                "key": cell.key,
-                "code": ended.code,
-                "seconds": ended.seconds,
-                "attempts": attempt,
-                "host": ended.host,
-            }
-        )
+        last = CellRun(key=cell.key, code=ended.code, seconds=ended.seconds, attempts=attempt, host=ended.host)
+        record = record.model_copy(update={"run": last})
         write_cell(folder, record)
         self.records[cell.name] = record
         told = f"{record.told}{f': {record.sentence}' if record.status != 'verified' and record.sentence else ''}"
-        self.tell(f"[{len(self.records)}/{len(self.cells)}] {cell.name}: {told} ({record.seconds:g} s)")
+        self.tell(f"[{len(self.records)}/{len(self.cells)}] {cell.name}: {told} ({record.run.seconds:g} s)")

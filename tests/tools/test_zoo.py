@@ -16,7 +16,7 @@ from torch import nn
 from edgekit import registry
 from edgekit.model.spec import Array, Input, ModelSpec
 from edgekit_matrix.crew import Local
-from edgekit_matrix.report import CellRecord, read_cell
+from edgekit_matrix.report import CellRecord, CellRun, read_cell
 from edgekit_matrix.run import Settings
 from tools.exam.pictures import evaluation
 from tools.exam.sitting import ROOT, environment
@@ -48,13 +48,15 @@ def test_public_architectures_are_verified_and_right(tmp_path: Path, monkeypatch
 def test_what_the_table_says_of_a_cell() -> None:
     record = CellRecord(model="vit", target="coreml", column="coreml", folder="cells/vit/coreml", status="failed")
 
-    def said(**fields: object) -> str:
-        return status_of(record.model_copy(update=fields))
+    def said(code: int | None, **fields: object) -> str:
+        return status_of(record.model_copy(update={"run": CellRun(code=code), **fields}))
 
     assert said(code=0, status=ELSEWHERE, places={"interpreter": VERIFIED, "mac": ELSEWHERE}) == VERIFIED
     assert said(code=0, status=ELSEWHERE, places={"mac": ELSEWHERE}) == ELSEWHERE
     assert (said(code=2), said(code=None), said(code=3, status="rejected")) == (REFUSED, LATE, "rejected")
-    refused = record.model_copy(update={"code": 2, "sentence": f"{ROOT}/tools/zoo/plain.py:1, {torch.__file__}:2"})
+    refused = record.model_copy(
+        update={"run": CellRun(code=2), "sentence": f"{ROOT}/tools/zoo/plain.py:1, {torch.__file__}:2"}
+    )
     assert cell_of(refused, ROOT).sentence == "tools/zoo/plain.py:1, torch/__init__.py:2"
     assert {said(code=1), said(code=-11), said(code=2, sentence="the worker met a bug:")} == {TRACEBACK}
 

@@ -97,7 +97,7 @@ def look(model: str, records: Sequence[CellRecord], folder: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "tools.zoo.look", model, str(folder), *targets], cwd=ROOT)
     if done.returncode:
         at = next(record for record in records if compared(record, folder) is None)
-        keep(Comparison(float("inf"), f"the comparison ended with {done.returncode}", at.key), at, folder)
+        keep(Comparison(float("inf"), f"the comparison ended with {done.returncode}", at.run.key), at, folder)
 
 
 if __name__ == "__main__":

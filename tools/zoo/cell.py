@@ -71,9 +71,9 @@ def status_of(record: CellRecord) -> str:
     here = {*record.places.values()} - {ELSEWHERE}
     if record.status in (VERIFIED, ELSEWHERE) and here == {VERIFIED}:
         return VERIFIED
-    if record.code is None:
+    if record.run.code is None:
         return LATE
-    if record.code == 1 or record.code < 0 or any(word in record.sentence for word in BUG):
+    if record.run.code == 1 or record.run.code < 0 or any(word in record.sentence for word in BUG):
         return TRACEBACK
     return {"failed": REFUSED, "skipped": REFUSED}.get(record.status, record.status)
 
@@ -82,7 +82,7 @@ def compared(record: CellRecord, folder: Path) -> Comparison | None:
     """What was found of a cell; None where it was not compared yet."""
     path = folder / record.folder / COMPARISON
     found = Comparison(**json.loads(path.read_text())) if path.is_file() else None
-    return found if found is not None and found.key == record.key else None
+    return found if found is not None and found.key == record.run.key else None
 
 
 def keep(found: Comparison, record: CellRecord, folder: Path) -> None:

@@ -37,7 +37,7 @@ def looked_at(spec: ModelSpec, record: CellRecord, folder: Path) -> Comparison:
     artifact = folder / record.folder / record.model / record.target
     outputs = {output.name: output.role for output in spec.outputs}
     ratio, output = compared(spec.module, outputs, record.target, artifact, fresh(spec))
-    return Comparison(float(f"{ratio:.2g}"), f"{output}, fresh samples", record.key)
+    return Comparison(float(f"{ratio:.2g}"), f"{output}, fresh samples", record.run.key)
 
 
 def fresh(spec: ModelSpec) -> list[dict[str, Array]]:

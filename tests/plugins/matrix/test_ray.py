@@ -108,7 +108,7 @@ def test_six_models_by_five_targets_are_those_of_one_machine(two: Two, capfd: py
     began = time.monotonic()
     assert _run(subprocess.Popen([*_command("models.toml"), "-o", "alone", "--jobs", "2"])) == 2
     alone, seconds = read_matrix(Path("alone")), time.monotonic() - began
-    again = [cell.name for cell in on_ray.cells if cell.attempts > 1]
+    again = [cell.name for cell in on_ray.cells if cell.run.attempts > 1]
     with capfd.disabled():
         print(f"\n{on_ray.summary}; on Ray in {took:.0f} s, asked again: {again}; alone in {seconds:.0f} s")
     assert len(alone.cells) == len(on_ray.cells) == 30

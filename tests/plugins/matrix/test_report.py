@@ -62,7 +62,7 @@ def test_without_a_build_the_record_says_what_the_log_says_last(tmp_path: Path, 
 def test_the_page_has_each_cell_with_its_report_and_log_and_escapes(tmp_path: Path) -> None:
     cells = [
         cell("vit", "onnx", decided="max abs 2e-5 (≤ 1e-4)", speed="2.00× pytorch"),
-        cell("vit", "onnx opset=17", "failed", sentence=EVIL, size=None, attempts=3),
+        cell("vit", "onnx opset=17", "failed", sentence=EVIL, size=None, run={"attempts": 3}),
         cell("gru", "onnx", qualifier="no evaluation set"),
     ]
     assert write_matrix(tmp_path, cells) == read_matrix(tmp_path)

@@ -64,7 +64,7 @@ def test_a_cell_whose_worker_is_lost_is_asked_again_so_often(tmp_path: Path) -> 
     crew = Script({"onnx": ["node 1 died", killed], "torchscript": [killed] * 9})
     found = {one.column: one for one in ran(tmp_path, crew).cells}
     assert (crew.started.count("onnx"), crew.started.count("torchscript"), crew.closed) == (3, ATTEMPTS, True)
-    assert (found["onnx"].attempts, found["onnx"].code) == (3, 2)
+    assert (found["onnx"].run.attempts, found["onnx"].run.code) == (3, 2)
     assert found["torchscript"].sentence == f"its process ended with SIGKILL, {ATTEMPTS} times"
     assert crew.started.index("onnx-fp16") > 2  # it waits for its source
 
