@@ -48,8 +48,6 @@ def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
     shutil.rmtree(build / NAME)
     run.export(model, (NAME,), build, {}, third)
     assert not any(text.startswith("recipe ") for text in third.texts)  # the line that was cut off is whole again
-    report = first.report.read_text()
-    assert "Quantization recipes" in report
 
 
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 20 seconds: set EDGEKIT_SLOW=1")
