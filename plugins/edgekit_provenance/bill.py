@@ -90,7 +90,7 @@ def bill_text(config: Mapping[str, Any], reference_info: ReferenceInfo, manifest
         own = metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         own = ""
-    tools = {"edgekit": own, **{n: v for artifact in artifacts for n, v in artifact.export.tools.items()}}
+    tools = {DISTRIBUTION: own, **{n: v for artifact in artifacts for n, v in artifact.export.tools.items()}}
     model = _model(config, reference_info)
     # The sets of real inputs that the artifacts were judged on.
     data = []

@@ -74,7 +74,7 @@ def test_it_names_the_model_the_data_the_artifacts_and_the_tools(build: Build, t
     assert component(told, "artifact:coreml")["properties"]["edgekit:verdict.cpu"] == "rejected"
     torch = component(told, "tool:torch")
     assert (torch["version"], torch["purl"]) == ("2.13.0+cpu", "pkg:pypi/torch@2.13.0%2Bcpu")
-    assert component(told, "tool:edgekit")["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+    assert component(told, "tool:edgekit-export")["licenses"] == [{"license": {"id": "Apache-2.0"}}]
     depends = {one["ref"]: one.get("dependsOn") for one in told["dependencies"]}
     assert depends["artifact:onnx"] == ["model"]
     assert "data:evaluation" in depends["model"]
