@@ -27,6 +27,7 @@ def outputs(notebook: Any) -> list[list[str]]:
     return shown
 
 
+@pytest.mark.nightly
 def test_the_notebook_runs_and_shows_what_it_was_saved_with(tmp_path: Path) -> None:
     saved, run = (nbformat.read(NOTEBOOK, as_version=4) for _ in range(2))
     nbclient.NotebookClient(run, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -231,6 +231,7 @@ def test_the_shipped_weights_are_on_the_grid() -> None:
             assert torch.equal(on_grid(layer.weight), layer.weight), name
 
 
+@pytest.mark.nightly
 def test_measuring_asks_every_scene_and_ablates_every_scorer() -> None:
     model = ArrCoc(TINY)
     initialize(model, 1)

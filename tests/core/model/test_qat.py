@@ -45,6 +45,7 @@ def prepared(net: nn.Module, rows: Array) -> torch.fx.GraphModule:
     return module
 
 
+@pytest.mark.nightly
 def test_what_pt2e_converted_keeps_its_ranges_and_is_judged_as_int8(tmp_path: Path) -> None:
     module = pt2e.convert_pt2e(prepared(small(), ROWS))
     build = edgekit.export(

@@ -134,6 +134,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return ("matrix", "toy.toml", "--jobs", "2")
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_killed_and_interrupted_goes_on(
     toy: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

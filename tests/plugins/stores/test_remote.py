@@ -318,6 +318,7 @@ def _pull(into: str, url: str, environment: dict[str, str]) -> None:
     remote.pull(remote.local(address_of(url), lambda share, text: None), Path(into), lambda share, text: None)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("work", ["push", "pull"])
 def test_a_kill_at_any_request_leaves_nothing_half_done(s3: S3, build: Path, tmp_path: Path, work: str) -> None:
     """A process is killed when the server gets its nth request, before or after that is carried out."""
