@@ -166,7 +166,7 @@ def test_a_cell_may_take_so_long(toy: tuple[str, ...], tmp_path: Path, capfd: py
     assert exit_code(*toy, "--seconds", "1") == 2
     assert "it took more than 1 s (--seconds)" in capfd.readouterr().out
     (record,) = (json.loads(path.read_text()) for path in _records(tmp_path / "build" / "toy"))
-    assert record["code"] is None
+    assert record["run"]["code"] is None
     assert not _processes(tmp_path)
 
 
