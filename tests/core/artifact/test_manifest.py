@@ -92,3 +92,12 @@ def test_the_size_of_an_artifact_holds_the_weights_beside_its_entry() -> None:
     assert made(entry="model.xml", files=tuple(files)).size == 6
     outside = [{"path": path, "size": 3, "sha256": "3" * 64} for path in ("model.onnx", "model.onnx.data")]
     assert made(files=tuple(outside)).size == 6
+
+
+def test_an_artifact_with_files_of_fixed_sizes_takes_these_alone() -> None:
+    fixed = made(sizes=({"height": 8, "width": 4}, {"height": 16, "width": 8}))
+    assert fixed.takes({"height": 16, "width": 8})
+    assert fixed.takes({"height": 8})
+    assert not fixed.takes({"height": 8, "width": 8})
+    assert not fixed.takes({"height": 12})
+    assert made().takes({"height": 12})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -61,3 +62,17 @@ def test_a_file_that_grows_without_end_is_read_up_to_the_limit(tmp_path: Path) -
         verified_io.read_bytes(tmp_path, "r", largest=100)
     with pytest.raises(verified_io.RefusedError, match="its size is not what was recorded"):
         verified_io.check_file(tmp_path, "r", 5, "0" * 64)
+
+
+def test_any_flipped_bit_of_a_file_is_refused(tmp_path: Path) -> None:
+    whole = b"weights"
+    digest = hashlib.sha256(whole).hexdigest()
+    (tmp_path / "w").write_bytes(whole)
+    assert verified_io.check_file(tmp_path, "w", len(whole), digest) == tmp_path / "w"
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "w").write_bytes(changed)
+        for size in (len(whole), None):
+            with pytest.raises(verified_io.RefusedError, match="its content"):
+                verified_io.check_file(tmp_path, "w", size, digest)
