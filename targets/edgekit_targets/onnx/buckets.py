@@ -22,7 +22,6 @@ from typing import Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgekit.artifact.manifest import Manifest
 from edgekit.errors import ArtifactError, ExportError, UsageError, reason
 from edgekit.model.folder import load_model
 from edgekit.model.shapes import named_sizes, size_text
@@ -251,11 +250,6 @@ def clamped(array: Array, wanted: Sequence[int]) -> Array:
         if new != size:
             array = np.take(array, np.minimum(np.arange(new), size - 1), axis)
     return array
-
-
-def is_index(manifest: Manifest) -> bool:
-    """Whether an artifact is a folder of buckets."""
-    return any(file.path == f"{manifest.entry}/{INDEX}" for file in manifest.files)
 
 
 def read_index(folder: Path) -> Buckets:
