@@ -184,7 +184,7 @@ def quantize(
     reduce_range: bool = False,
     places: Iterable[str] = (),
     fresh: bool = False,
-    **passed: Unpack[Passed],
+    **options: Unpack[Passed],
 ) -> Build:
     """Search for a static INT8 recipe and prove the result: `export` with the target "onnx-int8-static".
 
@@ -202,10 +202,10 @@ def quantize(
     """
     if calibration:
         check_folder(Path(calibration))
-    chosen = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
+    int8_options = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
     names = names_in(places)
-    ranked = partial(export, model, targets=(INT8,), places=names, **passed)
-    return search_until_verified(ranked, INT8, chosen, names, fresh)
+    ranked = partial(export, model, targets=(INT8,), places=names, **options)
+    return search_until_verified(ranked, INT8, int8_options, names, fresh)
 
 
 def verify(
@@ -250,15 +250,15 @@ def verify(
     public = None if key is None else Path(key)
     folder = local(build, writable=True, progress=progress)
 
-    def one(root: Path) -> Build:
+    def verify_build(root: Path) -> Build:
         with shown(progress) as listener:
             return run.verify(root, listener, criteria, only, trust_build, public, fresh_inputs)
 
     whole = (folder / PARTS).exists() and not (folder / MODEL).exists()
     if not whole:
-        return one(folder)
+        return verify_build(folder)
     again = given_model.parts_of_factory if trust_build and not criteria.places else None
-    return composite_run.verify(folder, only, one, public is not None, again)
+    return composite_run.verify(folder, only, verify_build, public is not None, again)
 
 
 def pack(
@@ -351,7 +351,7 @@ def record(
     folder = Path(output) if output is not None else BUILDS / spec.name / REFERENCE
     with shown(progress) as listener:
         record_reference(
-            spec, folder, device, output is None, lambda done, text: listener.progress(REFERENCE, done, text)
+            spec, folder, device, output is None, lambda share, text: listener.progress(REFERENCE, share, text)
         )
         listener.done(REFERENCE)
     return folder

@@ -115,15 +115,15 @@ def out_of_memory(text: str) -> bool:
     return any(words in text for words in OUT_OF_MEMORY)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The known name that a misspelt one is nearest to, as a question; empty where none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
+    near = difflib.get_close_matches(name, list(names), n=1)
     return f"did you mean '{near[0]}'?" if near else ""
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, names: Iterable[str]) -> str:
     """`did_you_mean` with a space behind it, for a sentence that goes on with all that is known; or nothing."""
-    meant = did_you_mean(name, known)
+    meant = did_you_mean(name, names)
     return f"{meant} " if meant else ""
 
 

@@ -48,8 +48,8 @@ def mean_iou(output: str) -> Metric:
     """
 
     def image(answer: Array, truth: Array) -> float:
-        known = truth != IGNORED
-        answer, truth = answer[known], truth[known]
+        labelled = truth != IGNORED
+        answer, truth = answer[labelled], truth[labelled]
         shares = [
             float(((answer == c) & (truth == c)).sum() / ((answer == c) | (truth == c)).sum())
             for c in np.union1d(answer, truth)
@@ -57,8 +57,8 @@ def mean_iou(output: str) -> Metric:
         return float(np.mean(shares)) if shares else 1.0
 
     def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
-        chosen = outputs[output].argmax(1)
-        return np.array([image(*pair) for pair in zip(chosen, truth, strict=True)], np.float64)
+        classes = outputs[output].argmax(1)
+        return np.array([image(*pair) for pair in zip(classes, truth, strict=True)], np.float64)
 
     return metric
 
@@ -116,7 +116,7 @@ def average_precision(boxes: str, scores: str, iou: float = 0.5) -> Metric:
 
 
 READY: Mapping[str, Callable[..., Any]] = {
-    made.__name__: made for made in (top_k, mean_iou, cosine, psnr, average_precision)
+    function.__name__: function for function in (top_k, mean_iou, cosine, psnr, average_precision)
 }
 EXAMPLE = "--metric top_k:logits, or --metric average_precision:boxes,scores,iou=0.7"
 
@@ -156,14 +156,14 @@ def named(text: str) -> Named:
     signature = inspect.signature(READY[name])
     try:
         bound = signature.bind(*by_place, **by_name)
-        given = {
+        metrics = {
             n: value if (usual := signature.parameters[n].default) is inspect.Parameter.empty else type(usual)(value)
             for n, value in bound.arguments.items()
         }
     except (TypeError, ValueError) as error:
         takes = ", ".join(signature.parameters)
         raise UsageError(f"the metric '{text}' does not fit {name}({takes}): write {EXAMPLE}") from error
-    return Named(text, tuple(value for value in given.values() if isinstance(value, str)), READY[name](**given))
+    return Named(text, tuple(value for value in metrics.values() if isinstance(value, str)), READY[name](**metrics))
 
 
 def _image_precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:

@@ -69,12 +69,12 @@ class Live(Listener):
         for target in targets:
             self._task(target)
 
-    def progress(self, name: str, done: float, text: str) -> None:
+    def progress(self, name: str, share: float, text: str) -> None:
         """Show how far one step is."""
         task = self._task(name)
         if not task.started:
             self.view.start_task(task.id)
-        self.view.update(task.id, completed=done, text=text)
+        self.view.update(task.id, completed=share, text=text)
 
     def done(self, name: str) -> None:
         """What is no target is no longer shown once it ended."""
@@ -180,7 +180,7 @@ class Lines(Listener):
         """Know the order, so that each line can say which of how many."""
         self.order = targets
 
-    def progress(self, name: str, done: float, text: str) -> None:
+    def progress(self, name: str, share: float, text: str) -> None:
         """Write a line at the beginning of a step, and then at most one every ten seconds."""
         now = self.clock()
         self.starts.setdefault(name, now)

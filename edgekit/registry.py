@@ -134,7 +134,7 @@ def require_trust(name: str, target: Target, trusted: bool) -> None:
 
 def code_digest(target: Target) -> str:
     """Return the hash of the code that makes, runs and judges a target's artifacts: edgekit's and its package's."""
-    modules = [getattr(one, "__module__", type(one).__module__) for one in (target.export, target.load)]
+    modules = [getattr(function, "__module__", type(function).__module__) for function in (target.export, target.load)]
     return package_digest(EDGEKIT, INTERPRETER, *modules)
 
 
@@ -142,67 +142,71 @@ def versions(target: Target) -> dict[str, str]:
     """Versions of the libraries that edgekit makes artifacts with and of those that a target needs, by distribution."""
     names = {
         *LIBRARIES,
-        *(found.name for need in target.needs for found in _distributions().get(need.module.partition(".")[0], ())),
+        *(
+            distribution.name
+            for need in target.needs
+            for distribution in _distributions().get(need.module.partition(".")[0], ())
+        ),
     }
-    found = {name: metadata.version(name).partition("+")[0] for name in names}
+    version_by_name = {name: metadata.version(name).partition("+")[0] for name in names}
     for need in target.needs:
         if need.environment:
-            found |= environment.version_of(need.environment, need.module)
-    return dict(sorted(found.items()))
+            version_by_name |= environment.version_of(need.environment, need.module)
+    return dict(sorted(version_by_name.items()))
 
 
 @functools.cache
 def _distributions() -> Mapping[str, list[metadata.Distribution]]:
     """Import name -> distributions, as in `metadata.packages_distributions`, which reads all names: half a second."""
-    brought: dict[str, list[metadata.Distribution]] = {}
+    by_package: dict[str, list[metadata.Distribution]] = {}
     for distribution in metadata.distributions():
         declared = (distribution.read_text("top_level.txt") or "").split()
         for module in set(declared or re.findall(r"^(\w+)[./]", distribution.read_text("RECORD") or "", re.MULTILINE)):
-            brought.setdefault(module, []).append(distribution)
-    return brought
+            by_package.setdefault(module, []).append(distribution)
+    return by_package
 
 
-def parsed_options(name: str, target: Target, given: Mapping[str, object]) -> dict[str, OptionValue]:
+def parsed_options(name: str, target: Target, values: Mapping[str, object]) -> dict[str, OptionValue]:
     """The value of each of a target's options, parsed, or its default.
 
     Raises:
         UsageError: If there is no such option, or its value is not possible.
     """
     declared = {option.name: option for option in target.options}
-    for option in given:
+    for option in values:
         if option not in declared:
             possible = ", ".join(declared) or "none"
             raise UsageError(f"target '{name}' has no option '{option}': possible are {possible}")
-    return {o: d.parse(name, given[o]) if o in given else d.default for o, d in declared.items()}
+    return {o: d.parse(name, values[o]) if o in values else d.default for o, d in declared.items()}
 
 
 def groups_of(targets: Mapping[str, Target]) -> dict[str, list[str]]:
     """The names of each group's targets; "all" is one of the groups."""
-    found: dict[str, list[str]] = {ALL: list(targets)}
+    groups: dict[str, list[str]] = {ALL: list(targets)}
     for name, target in targets.items():
         for group in target.groups:
-            found.setdefault(group, []).append(name)
-    return found
+            groups.setdefault(group, []).append(name)
+    return groups
 
 
-def select_targets(wanted: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
+def select_targets(selection: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
     """Names and groups -> target names without repetition, in the order given.
 
     Raises:
         UsageError: If a name is neither a target nor a group (with the nearest one).
     """
     members_of = groups_of(targets)
-    chosen: list[str] = []
-    for name in wanted:
+    names_selected: list[str] = []
+    for name in selection:
         members = [name] if name in targets else []
         members += members_of.get(name, [])
         if not members:
-            known = [*targets, *members_of]
+            possible = [*targets, *members_of]
             raise UsageError(
-                f"no target '{name}': {suggestion(name, known)}possible are {', '.join(sorted(set(known)))}"
+                f"no target '{name}': {suggestion(name, possible)}possible are {', '.join(sorted(set(possible)))}"
             )
-        chosen += members
-    return tuple(dict.fromkeys(chosen))
+        names_selected += members
+    return tuple(dict.fromkeys(names_selected))
 
 
 def ordered(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
@@ -222,13 +226,13 @@ def ordered(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, .
         if source not in BASIC_SOURCES:
             visit(source, (*path, name))
         for other in targets[name].bundle.sources:
-            if other in chosen:
+            if other in selected:
                 visit(other, (*path, name))
         if name not in order:
             order.append(name)
 
-    chosen = tuple(names)
-    for name in chosen:
+    selected = tuple(names)
+    for name in selected:
         visit(name, ())
     return tuple(order)
 

@@ -73,7 +73,7 @@ def no_parts(options: Mapping[str, OptionValue]) -> tuple[tuple[str, ...], ...]:
     return ()
 
 
-def silent(done: float, text: str) -> None:
+def silent(share: float, text: str) -> None:
     """A progress callback that does nothing."""
 
 

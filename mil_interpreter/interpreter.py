@@ -151,39 +151,39 @@ class _Planner:
     def plan(self, block: MilBlock, outer: frozenset[str], constants: Mapping[str, Value]) -> Plan:
         """Plan a block that sees the computed values `outer` and some constants."""
         own: dict[str, Value] = {}
-        known = dict(constants)
+        values = dict(constants)
         visible = set(outer) | {i.name for i in block.inputs}
         steps: list[tuple[Step, tuple[Plan, ...]]] = []
         for operation in block.operations:
             defined = [r.name for r in operation.outputs]
-            if not defined or any(name in visible or name in known for name in defined):
+            if not defined or any(name in visible or name in values for name in defined):
                 raise damaged(operation, self.where, "defines no value, or one that exists")
             if operation.kind == _CONSTANT:
                 if "val" not in operation.attributes:
                     raise damaged(operation, self.where, "has no value")
-                own[defined[0]] = known[defined[0]] = operation.attributes["val"]
+                own[defined[0]] = values[defined[0]] = operation.attributes["val"]
                 continue
             if operation.kind.startswith("constexpr_"):
                 with np.errstate(all="ignore"):
-                    own[defined[0]] = known[defined[0]] = self._step(operation, set(), known).compute({})[0]
+                    own[defined[0]] = values[defined[0]] = self._step(operation, set(), values).compute({})[0]
                 continue
-            nested = tuple(self.plan(b, frozenset(visible), known) for b in operation.blocks)
-            steps.append((self._step(operation, visible, known), nested))
+            nested = tuple(self.plan(b, frozenset(visible), values) for b in operation.blocks)
+            steps.append((self._step(operation, visible, values), nested))
             visible.update(defined)
-        missing = [name for name in block.outputs if name not in visible and name not in known]
+        missing = [name for name in block.outputs if name not in visible and name not in values]
         if missing:
             raise PackageError(f"{self.where} never defines {listed(missing)}")
         return Plan(block.inputs, own, _with_drops(steps, outer | set(block.outputs)), block.outputs)
 
-    def _step(self, operation: Operation, visible: set[str], known: Mapping[str, Value]) -> Step:
+    def _step(self, operation: Operation, visible: set[str], constants: Mapping[str, Value]) -> Step:
         wired: dict[str, str | tuple[str, ...]] = {}
         fixed: dict[str, Value] = dict(operation.attributes)
         for parameter, bindings in operation.inputs.items():
-            undefined = [b for b in bindings if isinstance(b, str) and b not in visible and b not in known]
+            undefined = [b for b in bindings if isinstance(b, str) and b not in visible and b not in constants]
             if undefined or not bindings or (len(bindings) > 1 and parameter not in _VARIADIC):
                 raise damaged(operation, self.where, f"has {listed(undefined) or len(bindings)} for {parameter!r}")
-            constant = [b for b in bindings if isinstance(b, Constant) or b in known]
-            values = [b.value if isinstance(b, Constant) else known[b] for b in constant]
+            constant = [b for b in bindings if isinstance(b, Constant) or b in constants]
+            values = [b.value if isinstance(b, Constant) else constants[b] for b in constant]
             if len(values) == len(bindings):
                 fixed[parameter] = tuple(values) if parameter in _VARIADIC else values[0]
             elif any(isinstance(b, Constant) for b in bindings):
@@ -212,10 +212,10 @@ class _Planner:
 
 
 def _with_drops(
-    steps: list[tuple[Step, tuple[Plan, ...]]], kept: frozenset[str]
+    steps: list[tuple[Step, tuple[Plan, ...]]], preserved: frozenset[str]
 ) -> tuple[tuple[Step, tuple[Plan, ...]], ...]:
     """The steps, each with the values that it is the last to use; without this a large model keeps them all."""
-    computed = {r.name for step, _ in steps for r in step.operation.outputs} - kept
+    computed = {r.name for step, _ in steps for r in step.operation.outputs} - preserved
     last = {name: i for i, (step, _) in enumerate(steps) for name in _used(step.operation)}
     drops: dict[int, list[str]] = {}
     for name in sorted(computed & last.keys()):
@@ -280,15 +280,15 @@ class Step:
         try:
             answer = self.operator(**arguments)
             results = answer if isinstance(answer, tuple) else (answer,)
-            kept = [stored(r, o.type, exact) for r, o in zip(results, self.operation.outputs, strict=True)]
+            results_as_stored = [stored(r, o.type, exact) for r, o in zip(results, self.operation.outputs, strict=True)]
         except _FAILURES as error:
             first = (str(error) or type(error).__name__).splitlines()[0]
             raise damaged(self.operation, self.where, f"cannot be computed ({first})") from error
-        for result, output in zip(kept, self.operation.outputs, strict=True):
+        for result, output in zip(results_as_stored, self.operation.outputs, strict=True):
             if not fits(result.shape, output.type):
                 why = f"gives the sizes {result.shape} where {output.type.shape} are declared"
                 raise damaged(self.operation, self.where, why)
-        return kept
+        return results_as_stored
 
 
 def stored(value: Array, declared: TensorType, exact: bool = False) -> Array:

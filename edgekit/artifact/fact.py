@@ -89,9 +89,9 @@ class Fact(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_text(cls, given: Any) -> Any:
+    def _from_text(cls, value: Any) -> Any:
         """Phones write their reasons as sentences."""
-        return {"code": Code.TEXT, "details": {"text": given}} if isinstance(given, str) else given
+        return {"code": Code.TEXT, "details": {"text": value}} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _told(self) -> Self:
@@ -102,8 +102,8 @@ class Fact(BaseModel):
         return self
 
     def __str__(self) -> str:
-        shown = self.code in _BY_BATCH and self.batch not in ("", EVALUATION)
-        where = f" ({self.batch})" if shown else ""
+        needs_batch = self.code in _BY_BATCH and self.batch not in ("", EVALUATION)
+        where = f" ({self.batch})" if needs_batch else ""
         return _SENTENCES[self.code].format_map(_Words(self)) + where
 
     def as_record(self) -> dict[str, Any]:
@@ -119,30 +119,30 @@ def fact(code: Code, **details: str | int | float) -> Fact:
 class _Words(dict[str, Any]):
     """What the sentences' placeholders stand for."""
 
-    def __init__(self, told: Fact) -> None:
-        info = metric_info(told.metric)
-        super().__init__(told.details)
+    def __init__(self, fact: Fact) -> None:
+        info = metric_info(fact.metric)
+        super().__init__(fact.details)
         self.update(
-            output=told.output,
-            metric=told.metric,
-            value=info.format_beside(told.value, told.limit),
-            limit=info.format_limit(told.limit) if told.limit is not None else "",
-            tolerance=plain(told.limit, 2),
-            error=plain(told.value, 2),
-            what=f"{told.metric} of '{told.output}'" if told.output else told.metric,
-            place=_place(told),
+            output=fact.output,
+            metric=fact.metric,
+            value=info.format_beside(fact.value, fact.limit),
+            limit=info.format_limit(fact.limit) if fact.limit is not None else "",
+            tolerance=plain(fact.limit, 2),
+            error=plain(fact.value, 2),
+            what=f"{fact.metric} of '{fact.output}'" if fact.output else fact.metric,
+            place=_place(fact),
             bound="at least" if info.better == "higher" else "at most",
         )
 
 
-def _place(told: Fact) -> str:
+def _place(fact: Fact) -> str:
     """Which row and where in it; a task metric's mean has none, and names the row that lost most."""
-    if not told.row:
+    if not fact.row:
         return ""
-    if told.row.startswith("channel "):
-        return f" in {told.row}"
-    row = f" in row '{told.row}'" if told.output else f", most in row '{told.row}'"
-    return row + (f", index {told.index}" if told.index >= 0 else "")
+    if fact.row.startswith("channel "):
+        return f" in {fact.row}"
+    row = f" in row '{fact.row}'" if fact.output else f", most in row '{fact.row}'"
+    return row + (f", index {fact.index}" if fact.index >= 0 else "")
 
 
 _BY_BATCH = {

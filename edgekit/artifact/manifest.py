@@ -255,8 +255,8 @@ class Manifest(_Record):
 
     def takes(self, sizes: Mapping[str, int]) -> bool:
         """Whether these sizes of axes, as far as they are given, are among those that it takes together."""
-        given = [one for one in self.sizes if all(one.get(name, size) == size for name, size in sizes.items())]
-        return not self.sizes or bool(given)
+        matches = [row for row in self.sizes if all(row.get(name, size) == size for name, size in sizes.items())]
+        return not self.sizes or bool(matches)
 
     def named(self, path: str) -> File | None:
         """What it says of a file; None where it does not name it."""

@@ -53,8 +53,8 @@ class MetricInfo:
         if value is None or limit is None or value == limit or text != self.format(limit):
             return text
         longer = (plain(value, digits) for digits in range(4, 18))
-        told = next((one for one in longer if float(one) != limit), repr(value))
-        return f"{told} dB" if self.unit == "dB" else told
+        limit_text = next((digits for digits in longer if float(digits) != limit), repr(value))
+        return f"{limit_text} dB" if self.unit == "dB" else limit_text
 
     def format_limit(self, limit: float) -> str:
         """A limit: a round number, written without zeros at its end."""

@@ -79,52 +79,52 @@ class Option(Generic[T_co]):
         }
         return " ".join([kinds.get(self.kind, f"a {self.kind}"), *([" and ".join(bounds)] if bounds else [])])
 
-    def parse(self, target: str, given: object) -> OptionValue:
+    def parse(self, target: str, raw: object) -> OptionValue:
         """A user's text or value as a value of the option's type.
 
         Args:
             target: The target's name, for the error.
-            given: Text of the command line, or a value from Python.
+            raw: Text of the command line, or a value from Python.
 
         Raises:
             UsageError: Naming the option, the value and what is possible.
         """
-        value = self._converted(given)
+        value = self._converted(raw)
         inside = not isinstance(value, int | float) or (
             (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
         )
         members = value if isinstance(value, tuple) else (value,)
         allowed = not self.choices or all(member in _members(self.choices) for member in members)
         if isinstance(value, _Wrong) or not inside or not allowed:
-            raise UsageError(f"option '{target}.{self.name}' cannot be {_quoted(given)}: possible are {self.possible}")
+            raise UsageError(f"option '{target}.{self.name}' cannot be {_quoted(raw)}: possible are {self.possible}")
         return value
 
     def schema(self) -> dict[str, object]:
         """Its JSON schema (draft 2020-12)."""
-        found = {**_SCHEMAS[self.kind], "description": self.help, "default": _plain(self.default)}
+        schema = {**_SCHEMAS[self.kind], "description": self.help, "default": _plain(self.default)}
         if self.kind == "list" and self.choices:
-            found["items"] = {"type": "string", "enum": sorted(map(str, _members(self.choices)))}
+            schema["items"] = {"type": "string", "enum": sorted(map(str, _members(self.choices)))}
         elif self.choices:
-            found["enum"] = [_plain(choice) for choice in self.choices]
+            schema["enum"] = [_plain(choice) for choice in self.choices]
         bounds = {"minimum": self.minimum, "maximum": self.maximum, "x-unit": self.unit or None}
-        return found | {name: bound for name, bound in bounds.items() if bound is not None}
+        return schema | {name: bound for name, bound in bounds.items() if bound is not None}
 
-    def _converted(self, given: object) -> OptionValue | _Wrong:
+    def _converted(self, value: object) -> OptionValue | _Wrong:
         if self.kind == "flag":
-            return given if isinstance(given, bool) else _FLAGS.get(str(given).lower(), _Wrong())
+            return value if isinstance(value, bool) else _FLAGS.get(str(value).lower(), _Wrong())
         if self.kind in ("integer", "number"):
             try:
-                number = int(str(given)) if self.kind == "integer" else float(str(given))
+                number = int(str(value)) if self.kind == "integer" else float(str(value))
             except ValueError:
                 return _Wrong()
             return number if math.isfinite(number) else _Wrong()
         if self.kind == "list":
-            if not isinstance(given, str | list | tuple):
+            if not isinstance(value, str | list | tuple):
                 return _Wrong()
-            return tuple(word for word in as_text(given).split(",") if word)
+            return tuple(word for word in as_text(value).split(",") if word)
         if self.kind == "folder":
-            return Path(str(given)) if given else None
-        return str(given)
+            return Path(str(value)) if value else None
+        return str(value)
 
 
 class _Wrong:
@@ -142,9 +142,9 @@ def as_text(value: object) -> str:
     return str(value)
 
 
-def _quoted(given: object) -> str:
+def _quoted(value: object) -> str:
     """What a user gave: a text as the command line writes it, anything else as Python writes it."""
-    return f"'{given}'" if isinstance(given, str) else repr(given)
+    return f"'{value}'" if isinstance(value, str) else repr(value)
 
 
 def _members(choices: tuple[object, ...]) -> set[object]:

@@ -77,8 +77,8 @@ class Measure(_Record):
     @property
     def within_noise(self) -> bool:
         """Whether it failed by less than the reference differs from itself."""
-        known = self.noise is not None and self.value is not None
-        return not self.passed and known and self.value <= self.noise  # type: ignore[operator]  # both are numbers
+        has_numbers = self.noise is not None and self.value is not None
+        return not self.passed and has_numbers and self.value <= self.noise  # type: ignore[operator]  # both are numbers
 
 
 class Timing(_Record):
@@ -165,10 +165,10 @@ class Evidence(_Record):
     @property
     def qualifier(self) -> str:
         """What must stand beside the word verified; empty where a whole evaluation set was asked."""
-        asked = self.inputs.get(EVALUATION, 0)
-        if not asked:
+        rows = self.inputs.get(EVALUATION, 0)
+        if not rows:
             return NO_EVALUATION_SET
-        return f"{asked} of {self.sampled_from} evaluation inputs" if self.sampled_from else ""
+        return f"{rows} of {self.sampled_from} evaluation inputs" if self.sampled_from else ""
 
     def __str__(self) -> str:
         parts = [] if self.inputs.get(EVALUATION) else [NO_EVALUATION_SET]

@@ -203,8 +203,8 @@ def rejected_whole(build: Path, target: str) -> bool:
     if not os.path.lexists(build.parent / PARTS):
         return False
     record = read_parts(build.parent)
-    found = record.targets.get(target) if build.name in record.parts else None
-    return found is not None and found.status == "rejected"
+    outcome = record.targets.get(target) if build.name in record.parts else None
+    return outcome is not None and outcome.status == "rejected"
 
 
 def write_parts(folder: Path, record: PartsRecord) -> None:

@@ -116,16 +116,16 @@ def amend(
         ArtifactError: If the artifact is damaged.
     """
     manifest = read_artifact(folder)
-    given = results or {}
+    by_place = results or {}
     with staging(folder, every_path) as staged:
         shutil.copytree(folder, staged, symlinks=True, dirs_exist_ok=True)
         for old in manifest.results:
             (staged / old.path).unlink()
-        for path, data in given.items():
+        for path, data in by_place.items():
             (staged / path).write_bytes(data)
         update = {
             "verdicts": tuple(verdicts),
-            "results": tuple(describe_file(staged, staged / path) for path in sorted(given)),
+            "results": tuple(describe_file(staged, staged / path) for path in sorted(by_place)),
         }
         write_manifest(staged, manifest.model_copy(update=update))
         return read_artifact(staged)
@@ -165,10 +165,10 @@ def _read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         record = verified_io.read_record(folder, MANIFEST, alone=True)
-        known, version = Manifest.model_fields["schema_version"].default, record.get("schema_version")
-        if version != known:
+        current, version = Manifest.model_fields["schema_version"].default, record.get("schema_version")
+        if version != current:
             raise ArtifactError(
-                f"the manifest '{path}' has schema version {version!r}, and this edgekit reads version {known}: "
+                f"the manifest '{path}' has schema version {version!r}, and this edgekit reads version {current}: "
                 "export again"
             )
         return Manifest.model_validate(record)

@@ -45,7 +45,7 @@ def option_values(incomplete: str) -> list[str]:
         for option in target.options:
             values = ("yes", "no") if option.kind == "flag" else tuple(as_text(choice) for choice in option.choices)
             possible += [f"{name}.{option.name}={value}" for value in values or (as_text(option.default),)]
-    return [one for one in possible if one.startswith(incomplete)]
+    return [value for value in possible if value.startswith(incomplete)]
 
 
 def among(*values: str) -> Callable[[str], list[str]]:
@@ -63,7 +63,7 @@ def int8_values(option: str) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
         from edgekit import api, registry
 
-        [declared] = [one for one in registry.find(api.INT8).options if one.name == option]
+        [declared] = [candidate for candidate in registry.find(api.INT8).options if candidate.name == option]
         return among(*map(str, declared.choices))(incomplete)
 
     return complete

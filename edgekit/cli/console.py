@@ -87,8 +87,8 @@ def _show_next(build: Build) -> None:
 
     study = read_study(build.path)
     advice = recommend(study)
-    for one in advice:
-        _print_wrapped(f"{one.audience}: {one.sentence}")
+    for recommendation in advice:
+        _print_wrapped(f"{recommendation.audience}: {recommendation.sentence}")
     for command in next_commands(build.path, study, advice):
         print(f"next: {command}")
 

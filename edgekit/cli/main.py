@@ -146,4 +146,4 @@ def defaults(folder: Path) -> dict[str, dict[str, Any]]:
         "output": project.output,
     }
     values: dict[str, dict[str, Any]] = {"export": export, "verify": {"budget": project.budget}}
-    return {command: {name: value for name, value in one.items() if value} for command, one in values.items()}
+    return {command: {name: value for name, value in options.items() if value} for command, options in values.items()}

@@ -60,9 +60,9 @@ def diff(
     from edgekit.report.change import Allowed
     from edgekit.report.difference import compare_builds
 
-    there, here = (local(build, progress=progress_style(as_json)) for build in (before, after))
+    old_build, here = (local(build, progress=progress_style(as_json)) for build in (before, after))
     allowed = Allowed(size / 100, speed / 100, accuracy / 100)
-    difference = doors.hook("compare_matrices")(there, here, allowed) or compare_builds(there, here, allowed)
+    difference = doors.hook("compare_matrices")(old_build, here, allowed) or compare_builds(old_build, here, allowed)
     if as_json:
         print_json(difference.as_record())
     else:

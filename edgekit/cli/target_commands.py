@@ -45,9 +45,9 @@ def targets(
     if as_json:
         print_json({"schema_version": 2, "targets": list(map(asdict, rows)), "broken": broken})
         return
-    shown = [(row.name, row.summary, row.source, "; ".join(row.missing) or "installed") for row in rows]
-    shown += [(name, sentence, "", "broken") for name, sentence in broken.items()]
-    print_table(("target", "makes", "from", "state"), shown)
+    table = [(row.name, row.summary, row.source, "; ".join(row.missing) or "installed") for row in rows]
+    table += [(name, sentence, "", "broken") for name, sentence in broken.items()]
+    print_table(("target", "makes", "from", "state"), table)
 
 
 @epilog("Example: `edgekit doctor --json`")

@@ -104,7 +104,7 @@ def _questions(batch: dict[str, Any]) -> InputBatch:
     return InputBatch(batch["name"], runs, batch["rows_a_run"], batch["repeated"])
 
 
-def _say_nothing(done: float, text: str) -> None:
+def _say_nothing(share: float, text: str) -> None:
     """Progress of one artifact is not shown."""
 
 

@@ -116,44 +116,44 @@ def evaluate(
         Arrays by `<batch>/<output>`, those of differing second answers by `<batch> again/<output>`; and the fields of
         `edgekit.hosts.run_record.Run` that an engine knows.
     """
-    recorded = Recorded(axes)
+    recorder = Recorded(axes)
     stream = _side_by_side(runtime, questions)
     for number, question in enumerate(questions):
         progress(0.8 * number / len(questions), f"running {question.name} in {runtime.device}")
         try:
             answers = stream(question)
-            recorded.first(question.name, question.rows_a_run, answers)
+            recorder.first(question.name, question.rows_a_run, answers)
         except Exception as error:
-            recorded.failures[question.name] = _failure(error)
-    if not recorded.failures:
+            recorder.failures[question.name] = _failure(error)
+    if not recorder.failures:
         progress(0.75, "asking again, in another order")
-        _ask_again(runtime, questions, recorded)
+        _ask_again(runtime, questions, recorder)
     times: dict[str, Latency] = {}
-    said: dict[str, Any] = {"facts": runtime.facts() if isinstance(runtime, WithFacts) else {}}
-    if timing is not None and not recorded.failures:
+    metadata: dict[str, Any] = {"facts": runtime.facts() if isinstance(runtime, WithFacts) else {}}
+    if timing is not None and not recorder.failures:
         why = f"measuring latency: at least {RUNS} runs and {timing.seconds:g} s of it and of each baseline, in turn"
         progress(0.8, why)
-        said["load"] = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+        metadata["load"] = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
         tell = _every(TELL_SECONDS, lambda count: progress(0.8, f"{why}; {count} runs so far"))
         times, more = _timed(
             runtime,
             next(next((q for q in questions if q.name == EVALUATION), questions[0]).runs()),
             timing,
-            recorded,
+            recorder,
             _first_row(questions),
             tell,
         )
-        said["facts"] |= more.pop("facts", {})
-        said |= more
-    return recorded.arrays, {
+        metadata["facts"] |= more.pop("facts", {})
+        metadata |= more
+    return recorder.arrays, {
         "device": runtime.device,
-        "failures": recorded.failures,
-        "again": recorded.again,
-        "repeated": recorded.repeated,
-        "timed_answers": recorded.timed,
-        "devices": {name: one.device for name, one in times.items()},
-        "milliseconds": {name: list(one.milliseconds) for name, one in times.items()},
-        **said,
+        "failures": recorder.failures,
+        "again": recorder.again,
+        "repeated": recorder.repeated,
+        "timed_answers": recorder.timed,
+        "devices": {name: timing.device for name, timing in times.items()},
+        "milliseconds": {name: list(timing.milliseconds) for name, timing in times.items()},
+        **metadata,
     }
 
 
@@ -215,11 +215,11 @@ def peak_memory() -> int | None:
 def _side_by_side(runtime: Runtime, questions: Sequence[InputBatch]) -> Callable[[InputBatch], list[dict[str, Array]]]:
     """How the answers to a batch are had: the next ones of those that come side by side, or one after the other."""
     if not isinstance(runtime, SideBySide):
-        return lambda asked: [runtime.run(inputs) for inputs in asked.runs()]
+        return lambda batch: [runtime.run(inputs) for inputs in batch.runs()]
     stream = runtime.answers(inputs for question in questions for inputs in question.runs())
 
-    def next_ones(asked: InputBatch) -> list[dict[str, Array]]:
-        answers = [next(stream) for _ in asked.runs()]
+    def next_ones(batch: InputBatch) -> list[dict[str, Array]]:
+        answers = [next(stream) for _ in batch.runs()]
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
@@ -228,23 +228,23 @@ def _side_by_side(runtime: Runtime, questions: Sequence[InputBatch]) -> Callable
     return next_ones
 
 
-def _ask_again(runtime: Runtime, questions: Sequence[InputBatch], recorded: Recorded) -> None:
+def _ask_again(runtime: Runtime, questions: Sequence[InputBatch], recorder: Recorded) -> None:
     """Ask the first rows of every batch again, from the last to the first, until one fails."""
-    asked = [
+    repeats = [
         (batch.name, number, inputs)
         for batch in reversed(questions)
         for number, inputs in reversed([*zip(range(batch.repeated), batch.runs(), strict=False)])
     ]
-    answers = _answers(runtime, [inputs for _, _, inputs in asked])
-    for (name, number, _), answer in zip(asked, answers, strict=False):
+    answers = _answers(runtime, [inputs for _, _, inputs in repeats])
+    for (name, number, _), answer in zip(repeats, answers, strict=False):
         try:
             if isinstance(answer, Exception):
                 raise answer
-            recorded.second(name, number, answer)
+            recorder.second(name, number, answer)
         except Exception as error:
-            recorded.failures[f"{name} {AGAIN}"] = _failure(error)
+            recorder.failures[f"{name} {AGAIN}"] = _failure(error)
             return
-        recorded.repeated += 1
+        recorder.repeated += 1
 
 
 def _answers(runtime: Runtime, runs: Iterable[Mapping[str, Array]]) -> Answers:
@@ -265,7 +265,7 @@ def _timed(
     runtime: Runtime,
     inputs: Mapping[str, Array],
     timing: Timing,
-    recorded: Recorded,
+    recorder: Recorded,
     row: str,
     tell: Callable[[], None],
 ) -> tuple[dict[str, Latency], dict[str, Any]]:
@@ -281,8 +281,8 @@ def _timed(
     def compare(name: str, answer: Mapping[str, Array]) -> None:
         tell()
         if name == RUN and row:
-            recorded.second(row, 0, answer)
-            recorded.timed += 1
+            recorder.second(row, 0, answer)
+            recorder.timed += 1
 
     baselines = timing.baselines()
     times = measure({RUN: runtime, **baselines}, inputs, seconds=timing.seconds, answered=compare)

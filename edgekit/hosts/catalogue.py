@@ -130,11 +130,11 @@ def further_place(name: str) -> FurtherPlace:
     hosted = name.startswith((SSH, PYTHON))
     runtime, at, host = (DEFAULT_RUNTIME, "@", name) if hosted else name.partition("@")
     if runtime not in doors.places.entries():
-        known = place_names()
-        if runtime in known and not at:
+        names = place_names()
+        if runtime in names and not at:
             return FurtherPlace(runtime)
         raise UsageError(
-            f"no place '{name}': {suggestion(runtime, known)}possible are {', '.join(known)}, and "
+            f"no place '{name}': {suggestion(runtime, names)}possible are {', '.join(names)}, and "
             f"{DEFAULT_RUNTIME} and the like with '@{SSH}USER@HOST' or '@{PYTHON}COMMAND' behind it"
         )
     if not at:
@@ -158,8 +158,8 @@ def _by_command(runtime: str, host: str) -> FurtherPlace:
         raise UsageError(f"no host '{host}': {str(error).lower()}") from error
     if not words:
         raise UsageError(f"no host '{host}': name the command that starts Python there")
-    named = next((word for word in words if word != "env" and "=" not in word), words[0])
-    return FurtherPlace(f"{runtime}@{PYTHON}{Path(named).name}", runtime, python=words)
+    program = next((word for word in words if word != "env" and "=" not in word), words[0])
+    return FurtherPlace(f"{runtime}@{PYTHON}{Path(program).name}", runtime, python=words)
 
 
 def place_names() -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def ran(
         try:
             while True:
                 try:
-                    printed, said = process.communicate(timeout=min(LOOK, max(0, late - time.monotonic())))
+                    printed, stderr = process.communicate(timeout=min(LOOK, max(0, late - time.monotonic())))
                     break
                 except subprocess.TimeoutExpired:
                     alive()
@@ -60,13 +60,13 @@ def ran(
             process.kill()
             raise
     if process.returncode:
-        raise NotVerifiedHere(f"{what}: {_why(said or printed) or f'ended with code {process.returncode}'}")
+        raise NotVerifiedHere(f"{what}: {_why(stderr or printed) or f'ended with code {process.returncode}'}")
     return bytes(printed)
 
 
-def _why(said: bytes) -> str:
+def _why(stderr: bytes) -> str:
     """The first line that speaks of an error, or the last one."""
-    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     return plain(next((line for line in lines if "error:" in line), lines[-1] if lines else ""))
 
 
@@ -116,10 +116,10 @@ def _over_ssh(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) 
 @contextmanager
 def _folder(place: FurtherPlace) -> Iterator[str]:
     """A new folder there, removed in the end."""
-    said = ran(_ssh(place, "mktemp -d"), place.host, 3 * CONNECT).decode(errors="replace").strip()
-    if not said.startswith("/") or "\n" in said:
-        raise NotVerifiedHere(f"{place.host} gave no folder to work in: its answer was '{said[:100]}'")
-    folder = shlex.quote(said)
+    path_text = ran(_ssh(place, "mktemp -d"), place.host, 3 * CONNECT).decode(errors="replace").strip()
+    if not path_text.startswith("/") or "\n" in path_text:
+        raise NotVerifiedHere(f"{place.host} gave no folder to work in: its answer was '{path_text[:100]}'")
+    folder = shlex.quote(path_text)
     try:
         yield folder
     finally:

@@ -55,15 +55,15 @@ class _Server:
 
     def __init__(self) -> None:
         self.parent, self.inherited = os.getpid(), _inherited()
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self.socket, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child_socket:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-P", "-m", __name__, str(child_socket.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is the parent's to answer
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_socket.fileno()],
                 env=child.environment(),
             )
 
@@ -97,11 +97,11 @@ def fork(main: str, modules: Sequence[str], stderr: int, memory: int) -> ForkedW
         stderr: Where its standard error goes.
         memory: Bytes that its processes may share with each other.
     """
-    (stdin, to_worker), (from_worker, stdout), (told, status) = (os.pipe() for _ in range(3))
+    (stdin, to_worker), (from_worker, stdout), (progress_pipe, status) = (os.pipe() for _ in range(3))
     ends = (
         os.fdopen(to_worker, "w", encoding="utf-8", errors="replace"),
         os.fdopen(from_worker, encoding="utf-8", errors="replace"),
-        os.fdopen(told, encoding="ascii"),
+        os.fdopen(progress_pipe, encoding="ascii"),
     )
     setup = {"main": main, "environment": child.environment(), "path": sys.path, "folder": str(Path.cwd())}
     try:

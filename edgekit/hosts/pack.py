@@ -54,10 +54,10 @@ def write_pack(
         UsageError: If the artifacts take inputs of different sizes.
     """
     manifests = {target: read_artifact(path) for target, path in artifacts.items()}
-    taken = [place.taken(manifest) for place in places for manifest in manifests.values()]
-    if len({repr((made.axes, made.sizes)) for made in taken}) > 1:
+    manifests_there = [place.taken(manifest) for place in places for manifest in manifests.values()]
+    if len({repr((manifest.axes, manifest.sizes)) for manifest in manifests_there}) > 1:
         raise UsageError("the artifacts, or the places, take inputs of different sizes: pack them one by one")
-    batches = applicable_batches(reference.batches, taken[0], images)
+    batches = applicable_batches(reference.batches, manifests_there[0], images)
     (folder / "questions").mkdir(parents=True)
     for target, path in artifacts.items():
         copies = folder / "artifacts" / target

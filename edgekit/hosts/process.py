@@ -60,17 +60,17 @@ def call(
         ExportError: If it died, met a bug or returned an invalid message; the message holds the end of its output.
     """
     limits = limits or limits_for(0)
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
-        forked = fork_server.fork(MAIN, modules, said.fileno(), limits.memory) if modules else None
-        worker = forked or _started(said, limits.memory)
+    with tempfile.TemporaryFile("w+", errors="replace") as stderr_file:
+        forked = fork_server.fork(MAIN, modules, stderr_file.fileno(), limits.memory) if modules else None
+        worker = forked or _started(stderr_file, limits.memory)
         alarm = threading.Timer(limits.seconds, _stop, [worker.pid])
         alarm.daemon = True  # an interruption between here and the `try` must not make Python wait for it
         try:
             alarm.start()
             name = f"{function.__module__}:{function.__qualname__}"
             word = secrets.token_hex(16)
-            asked = {"function": name, "memory": limits.memory, "word": word, "arguments": dict(arguments)}
-            answer = _converse(worker, asked, word, progress)
+            request = {"function": name, "memory": limits.memory, "word": word, "arguments": dict(arguments)}
+            answer = _converse(worker, request, word, progress)
             code = worker.wait()
         finally:
             timed_out = not alarm.is_alive()
@@ -82,8 +82,8 @@ def call(
                 if pipe is not None:
                     with contextlib.suppress(BrokenPipeError):
                         pipe.close()
-        said.seek(0)
-        return _outcome(answer, code, said.read(), limits, timed_out)
+        stderr_file.seek(0)
+        return _outcome(answer, code, stderr_file.read(), limits, timed_out)
 
 
 def _started(text_io: TextIO, memory: int) -> subprocess.Popen[str]:
@@ -103,20 +103,20 @@ def main() -> NoReturn:
     """The worker: one call, read from standard input."""
     answer = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever libraries print goes to standard error
-    asked = json.loads(sys.stdin.readline())
-    confine(asked["memory"])
+    request = json.loads(sys.stdin.readline())
+    confine(request["memory"])
 
     def say(**message: object) -> None:
-        answer.write(f"{asked['word']}{json.dumps(message)}\n")
+        answer.write(f"{request['word']}{json.dumps(message)}\n")
         answer.flush()
 
-    def progress(done: float, text: str) -> None:
-        say(progress=[done, text])
+    def progress(share: float, text: str) -> None:
+        say(progress=[share, text])
 
     try:
-        module, _, function = asked["function"].partition(":")
+        module, _, function = request["function"].partition(":")
         with as_sentences():
-            result = getattr(importlib.import_module(module), function)(**asked["arguments"], progress=progress)
+            result = getattr(importlib.import_module(module), function)(**request["arguments"], progress=progress)
         say(result=result)
     except EdgekitError as error:
         report = "".join(traceback.format_exception(error))
@@ -130,32 +130,32 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def _converse(worker: Worker, asked: Mapping[str, object], word: str, progress: Progress) -> dict[str, object]:
+def _converse(worker: Worker, request: Mapping[str, object], word: str, progress: Progress) -> dict[str, object]:
     """Ask, and listen until there is a result or an error, or nobody speaks any more."""
     if worker.stdin is None or worker.stdout is None:
         raise ExportError("the worker process has no pipes")
     with contextlib.suppress(BrokenPipeError):
-        worker.stdin.write(json.dumps(dict(asked)) + "\n")
+        worker.stdin.write(json.dumps(dict(request)) + "\n")
         worker.stdin.flush()
     while line := worker.stdout.readline(LONGEST_LINE):
-        _, own, said = line.rpartition(word)
+        _, own, payload = line.rpartition(word)
         if not own:
             continue
         try:
-            message: dict[str, object] = json.loads(said)
+            message: dict[str, object] = json.loads(payload)
         except ValueError:
-            raise ExportError(f"the worker process returned an invalid message: '{said[:80].strip()}'") from None
-        told = message.get("progress")
-        if not isinstance(told, list):
+            raise ExportError(f"the worker process returned an invalid message: '{payload[:80].strip()}'") from None
+        progress_message = message.get("progress")
+        if not isinstance(progress_message, list):
             return message
-        progress(told[0], told[1])
+        progress(progress_message[0], progress_message[1])
     return {}
 
 
-def _outcome(answer: dict[str, object], code: int, said: str, limits: Limits, timed_out: bool) -> dict[str, object]:
+def _outcome(answer: dict[str, object], code: int, stderr: str, limits: Limits, timed_out: bool) -> dict[str, object]:
     if isinstance(answer.get("result"), dict):
         return answer["result"]  # type: ignore[return-value]  # checked on the line above
-    if code == supervisor.SHARED_MEMORY or out_of_memory(str(answer) if answer else said):
+    if code == supervisor.SHARED_MEMORY or out_of_memory(str(answer) if answer else stderr):
         raise HostError(limits.memory_sentence)
     if "error" in answer:
         raised: EdgekitError = getattr(errors, str(answer["error"]), ExportError)(str(answer["message"]))
@@ -168,7 +168,7 @@ def _outcome(answer: dict[str, object], code: int, said: str, limits: Limits, ti
     if code == -signal.SIGKILL:
         why = "as it does where memory or processor time (`ulimit -t`) runs out"
         raise HostError(f"the operating system killed the worker, {why}")
-    tail = "\n".join(said.strip().splitlines()[-5:])
+    tail = "\n".join(stderr.strip().splitlines()[-5:])
     raise ExportError(
         f"the worker process died ({child.ending(code)})" + (f"; its last output was: {tail}" if tail else "")
     )

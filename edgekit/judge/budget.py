@@ -55,24 +55,24 @@ class Budget:
     selector: str = ""
 
 
-def parse_budgets(texts: Sequence[str], known: Collection[str]) -> tuple[Budget, ...]:
+def parse_budgets(texts: Sequence[str], names: Collection[str]) -> tuple[Budget, ...]:
     """Read budgets, several in one text between commas.
 
     Args:
         texts: As the user wrote them.
-        known: What can select an artifact: targets, groups and precisions.
+        names: What can select an artifact: targets, groups and precisions.
 
     Raises:
         UsageError: If one is not a budget, or selects what is not known.
     """
-    found = tuple(_parse(text.strip()) for joined in texts for text in joined.split(",") if text.strip())
-    for budget in found:
-        if budget.selector and budget.selector not in known:
-            meant = did_you_mean(budget.selector, known)
+    budgets = tuple(_parse(text.strip()) for joined in texts for text in joined.split(",") if text.strip())
+    for budget in budgets:
+        if budget.selector and budget.selector not in names:
+            meant = did_you_mean(budget.selector, names)
             raise UsageError(
                 f"'{budget.selector}' in a budget is not a target, group or precision{meant and '; '}{meant}"
             )
-    return found
+    return budgets
 
 
 def _parse(text: str) -> Budget:
@@ -104,7 +104,7 @@ def over_budget(budgets: Sequence[Budget], names: Collection[str], result: Resul
     if result.first_visit is None:  # only a bundle has a page that is visited
         mine = [budget for budget in mine if budget.name != "visit" or budget.selector]
     return tuple(
-        (place.place, found) for place in result.places for budget in mine for found in _held(budget, place, result)
+        (place.place, excess) for place in result.places for budget in mine for excess in _held(budget, place, result)
     )
 
 
@@ -127,8 +127,8 @@ def _value(name: str, place: EvaluationResult, result: Result) -> float | None:
     if name == "visit":
         return float(result.first_visit) if result.first_visit is not None else None
     if name == "task_drop":
-        found = [m.value for m in place.measures if m.batch == EVALUATION and m.metric.endswith(" drop")]
-        return found[0] if found else None
+        drops = [m.value for m in place.measures if m.batch == EVALUATION and m.metric.endswith(" drop")]
+        return drops[0] if drops else None
     if name in ("p50", "p95"):
         timing = place.timings.get(CANDIDATE)
         return float(getattr(timing, name)) if timing is not None else None

@@ -45,7 +45,7 @@ def detection_measures(output: Output, r: Array, c: Array) -> _Rows:
     if not ((r[..., SCORE] > 0).any() or c.any()):
         return
     threshold = output.threshold or 0.0
-    table = np.array([_row(one, other, threshold) for one, other in zip(r, c, strict=True)]).reshape(-1, 4)
+    table = np.array([_row(expected, other, threshold) for expected, other in zip(r, c, strict=True)]).reshape(-1, 4)
     gap, iou, lost, place = table.T
     place, tied = place.astype(np.int64), np.array([_tied(row) for row in r], bool)
     yield "detection gap", gap, place
@@ -64,38 +64,38 @@ def detected(rows: Array) -> Array:
 
 def count_measures(c: Array, detections: Array) -> _Rows:
     """Of an artifact's counts [n] against its own detections [n, most, 6]."""
-    there = (detections[..., SCORE] > 0).sum(1)
-    if c.any() or there.any():
-        yield "own count", np.abs(c - there), np.full(len(c), -1)
+    counts = (detections[..., SCORE] > 0).sum(1)
+    if c.any() or counts.any():
+        yield "own count", np.abs(c - counts), np.full(len(c), -1)
 
 
 def matches(r: Array, c: Array) -> Iterator[tuple[int, int, float]]:
     """Detections [most, 6] of two sides that are the same: places on both sides and overlap, the largest first."""
     shared = np.where(_alike(r, c), _overlaps(r, c), 0.0)
     for place in np.argsort(-shared, axis=None, kind="stable"):
-        one, other = divmod(int(place), len(c))
-        if shared[one, other] < MATCHED:
+        row, other = divmod(int(place), len(c))
+        if shared[row, other] < MATCHED:
             return
-        yield one, other, float(shared[one, other])
-        shared[one], shared[:, other] = 0.0, 0.0
+        yield row, other, float(shared[row, other])
+        shared[row], shared[:, other] = 0.0, 0.0
 
 
 def paired(r: Array, c: Array) -> Array:
     """The other side's detections [n, most, 6] where their matches stand; NaN for what has none."""
-    found = np.where(r[..., SCORE, None] > 0, np.nan, np.zeros_like(c))
-    for row, (one, other) in enumerate(zip(r, c, strict=True)):
-        for place, partner, _ in matches(one, other):
-            found[row, place] = other[partner]
-    return found
+    table = np.where(r[..., SCORE, None] > 0, np.nan, np.zeros_like(c))
+    for row, (expected, other) in enumerate(zip(r, c, strict=True)):
+        for place, partner, _ in matches(expected, other):
+            table[row, place] = other[partner]
+    return table
 
 
 def _row(r: Array, c: Array, threshold: float) -> tuple[float, float, float, int]:
     """Gap, mean overlap of the matches, share of those without one, and where it is worst."""
     gaps = np.append(_gaps(r, c, threshold), _gaps(c, r, threshold))
-    found = list(matches(r, c))
+    pairs = list(matches(r, c))
     real = int(_there(r).sum()), int(_there(c).sum())
-    iou = float(np.mean([overlap for *_, overlap in found])) if found else 1.0
-    lost = (max(real) - len(found)) / max(real[0], 1)  # one that takes another's place is one
+    iou = float(np.mean([overlap for *_, overlap in pairs])) if pairs else 1.0
+    lost = (max(real) - len(pairs)) / max(real[0], 1)  # one that takes another's place is one
     return float(gaps.max()), iou, lost, int(gaps.argmax()) % len(r)
 
 

@@ -54,15 +54,15 @@ def spreads(outputs: Sequence[Output], answers: Sequence[Mapping[str, Array]], n
         answers: Of the reference to real inputs, rows first, one mapping a batch; sizes may differ between batches.
         noise: Of the reference, by output.
     """
-    found = {}
+    by_output = {}
     for output in outputs:
         arrays = [a[output.name] for a in answers if output.name in a and a[output.name].dtype.kind == "f"]
         parts = [arranged(output, array) for array in arrays if array.size]
         parts = [part for part in parts if part.shape[2] == parts[0].shape[2]]
         if parts:
             whole = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
-            found[output.name] = np.maximum(_scale(output, whole), NOISE_FLOOR * noise.get(output.name, 0.0))
-    return found
+            by_output[output.name] = np.maximum(_scale(output, whole), NOISE_FLOOR * noise.get(output.name, 0.0))
+    return by_output
 
 
 def _scale(output: Output, values: Array) -> Array:
@@ -86,10 +86,10 @@ def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
     if rows.dtype.kind != "f":
         return np.ones(1)
     own = arranged(output, rows)
-    found, known = _scale(output, own.reshape(-1, own.shape[2])), scales.get(output.name)
-    if known is None:
-        return found
-    return np.maximum(found, known if known.shape == found.shape else known.mean())
+    scale, previous = _scale(output, own.reshape(-1, own.shape[2])), scales.get(output.name)
+    if previous is None:
+        return scale
+    return np.maximum(scale, previous if previous.shape == scale.shape else previous.mean())
 
 
 def arranged(output: Output, rows: Array, axis: int | None = None) -> Array:
@@ -205,7 +205,7 @@ class Sums:
     def __add__(self, other: Self) -> Self:
         """Over the values of both."""
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
-        return type(self)(*(one + two for one, two in pairs))
+        return type(self)(*(mine + two for mine, two in pairs))
 
     def lines(self) -> Iterator[tuple[str, Array]]:
         """Of each line: error, gain, offset and correlation."""
@@ -216,8 +216,10 @@ class Sums:
         zy = self.zy - count * means[0] * means[1]
         moving = (zz / count >= MOVING**2) & (count >= FEWEST)
         slope = zy / np.where(moving, zz, 1.0)
-        left = np.maximum(yy - slope * zy, 0.0) / np.maximum(count - 2, 1)  # variance that the line does not explain
-        by_chance = np.sqrt(left / np.where(moving, zz, 1.0))
+        residual = np.maximum(yy - slope * zy, 0.0) / np.maximum(
+            count - 2, 1
+        )  # variance that the line does not explain
+        by_chance = np.sqrt(residual / np.where(moving, zz, 1.0))
         yield "gain", np.where(moving, np.maximum(np.abs(slope - 1.0) - CHANCE * by_chance, 0.0), 0.0)
         spread = np.sqrt(np.maximum(self.off / count - (means[1] - means[0]) ** 2, 0.0) / count)
         offset = np.maximum(np.abs(means[1] - means[0]) - CHANCE * spread, 0.0)
@@ -236,5 +238,5 @@ def channel_sums(z: Array, y: Array, array: Array) -> Sums:
 def channel_deviations(sums: Sums) -> _Rows:
     """Measures of each channel, values [channels], named "channel ..."."""
     for metric, values in sums.lines():
-        kept = np.where(sums.count >= FEWEST, values, 0.0) if metric == "error" else values
-        yield f"channel {metric}", kept, np.full(len(values), -1)
+        usable = np.where(sums.count >= FEWEST, values, 0.0) if metric == "error" else values
+        yield f"channel {metric}", usable, np.full(len(values), -1)

@@ -125,8 +125,8 @@ class Comparison:
     @property
     def worst(self) -> tuple[str, int, float] | None:
         """The largest difference of any score: row, place, value; None where no scores could be compared."""
-        found = [m for m in self.measures if m.role == "scores" and m.metric == "max abs"]
-        tops = [(float(m.values[i]), self.names[i], int(m.places[i])) for m in found for i in [m.values.argmax()]]
+        errors = [m for m in self.measures if m.role == "scores" and m.metric == "max abs"]
+        tops = [(float(m.values[i]), self.names[i], int(m.places[i])) for m in errors for i in [m.values.argmax()]]
         value, row, place = max(tops, default=(0.0, "", -1))
         return (row, place, value) if tops else None
 
@@ -214,10 +214,10 @@ def _scaled(
 ) -> Iterator[RowValues]:
     of = output.name if output.role == "scores" else ""
     for metric, values, places in scaled_measures(output, outputs, answers, scale, sums):
-        named = tuple(f"channel {number}" for number in range(len(values))) if metric.startswith("channel ") else ()
-        named = ("all rows",) if metric == ACROSS_ROWS else named
+        labels = tuple(f"channel {number}" for number in range(len(values))) if metric.startswith("channel ") else ()
+        labels = ("all rows",) if metric == ACROSS_ROWS else labels
         weights = decisions(output, metric, answers[0][output.name]) if metric_info(metric).mean else None
-        yield RowValues(output.name, output.role, of, metric, values, places.astype(np.int64), 1.0, named, weights)
+        yield RowValues(output.name, output.role, of, metric, values, places.astype(np.int64), 1.0, labels, weights)
 
 
 def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:
@@ -280,8 +280,8 @@ def _values(r: Array, c: Array, sides: _Sides | None, peak: float, floor: float)
     for i, (a, b) in enumerate(zip(r, c, strict=True)):
         places, a, b = np.array([-1]), a.reshape(1, -1), b.reshape(1, -1)
         if sides is not None:
-            places, left, right = np.intersect1d(sides[0][i], sides[1][i], return_indices=True)
-            a, b = r[i][left], c[i][right]
+            places, left_rows, right = np.intersect1d(sides[0][i], sides[1][i], return_indices=True)
+            a, b = r[i][left_rows], c[i][right]
         off, length = np.abs(a - b).max(-1), np.sqrt((a * a).sum(-1))
         cosines = cosine(a, b)[length >= ROW_FLOOR * length.max(initial=0.0)]
         if len(places):
@@ -330,17 +330,17 @@ def _classes(base: Output | None, answers: Answers) -> tuple[Output, Array, Arra
 
 def _deviations(output: Output, answers: Answers, scale: Array, sums: dict[str, Sums]) -> _Rows:
     z, y = (arranged(output, arrays[output.name]) / scale for arrays in answers)
-    there = np.ones(z.shape[:2], bool)
+    is_shared = np.ones(z.shape[:2], bool)
     if output.role == "features":
-        places, there = matched(*(arrays[output.of].astype(np.int64) for arrays in answers))
+        places, is_shared = matched(*(arrays[output.of].astype(np.int64) for arrays in answers))
         y = reordered(y, places)
     if output.role == "scores":
-        yield next(row_deviations(z, y, there))
+        yield next(row_deviations(z, y, is_shared))
         return
-    yield from row_deviations(z, y, there)
-    sums[output.name] = channel_sums(z, y, there)
+    yield from row_deviations(z, y, is_shared)
+    sums[output.name] = channel_sums(z, y, is_shared)
     yield from channel_deviations(sums[output.name])
-    yield from error_across_rows(z, y, there)
+    yield from error_across_rows(z, y, is_shared)
 
 
 def ranking_measures(r: Array, c: Array, scores: tuple[Array, Array], tolerance: float, scale: float) -> _Rows:
@@ -354,9 +354,9 @@ def ranking_measures(r: Array, c: Array, scores: tuple[Array, Array], tolerance:
         scale: How far real scores spread.
     """
     floor = min(MASS_FLOOR, MASSED * scale)
-    found = [_ranked(*row, tolerance, floor) for row in zip(r, c, *scores, strict=True)]
-    for metric in found[0]:
-        values, places = zip(*(row[metric] for row in found), strict=True)
+    rankings = [_ranked(*row, tolerance, floor) for row in zip(r, c, *scores, strict=True)]
+    for metric in rankings[0]:
+        values, places = zip(*(row[metric] for row in rankings), strict=True)
         yield metric, np.array(values), np.array(places)
 
 
@@ -408,8 +408,8 @@ def ties_undone(
         scores, ranking = reference[output.of], np.array(candidate[output.name])
         for row, right in enumerate(reference[output.name]):
             displaced, instead = np.setdiff1d(right, ranking[row]), np.setdiff1d(ranking[row], right)
-            lost, chosen = (some[np.argsort(-scores[row][some])] for some in (displaced, instead))
-            for place, other in zip(lost, chosen, strict=True):
+            lost, replacement = (some[np.argsort(-scores[row][some])] for some in (displaced, instead))
+            for place, other in zip(lost, replacement, strict=True):
                 if scores[row][place] - scores[row][other] <= resolutions[output.name]:
                     ranking[row][ranking[row] == other] = place
         undone[output.name] = ranking
@@ -430,10 +430,10 @@ def cosine(a: Array, b: Array) -> Array:
     return np.asarray(np.where(a.any(-1) | b.any(-1), (a * b).sum(-1) / np.where(lengths > 0, lengths, 1.0), 1.0))
 
 
-def matched(array: Array, chosen: Array) -> tuple[Array, Array]:
-    """Where one ranking [n, K] stands in another: places [n, K] in `chosen`, and whether it is there at all."""
-    places = (array[:, :, None] == chosen[:, None, :]).argmax(2)
-    return places, np.take_along_axis(chosen, places, 1) == array
+def matched(array: Array, indices: Array) -> tuple[Array, Array]:
+    """Where one ranking [n, K] stands in another: places [n, K] in `indices`, and whether it is there at all."""
+    places = (array[:, :, None] == indices[:, None, :]).argmax(2)
+    return places, np.take_along_axis(indices, places, 1) == array
 
 
 def reordered(rows: Array, places: Array) -> Array:
@@ -461,9 +461,9 @@ def faults_of(output: Output, base: Output | None, answers: Answers, names: Sequ
     missing = [side for side, arrays in sides if output.name not in arrays]
     if missing:
         return [fault(Code.OUTPUT_MISSING, side=side) for side in missing]
-    found, candidate = (arrays[output.name] for arrays in answers)
-    nothing = not candidate.size and candidate.shape == found.shape  # beside an empty answer any other one is wrong
-    shape = (len(names), *found.shape[1:])
+    expected, candidate = (arrays[output.name] for arrays in answers)
+    nothing = not candidate.size and candidate.shape == expected.shape  # beside an empty answer any other one is wrong
+    shape = (len(names), *expected.shape[1:])
     width = answers[0][base.name].shape[1] if base else 0
     if output.role in ("counts", "features"):  # one for each score, one row for each place of the ranking
         shape = (len(names), width, *shape[2:])

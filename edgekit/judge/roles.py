@@ -96,8 +96,8 @@ def _label_gap(
         return np.full(array.shape, np.inf)
     values = arranged(classes, values, axis)
     values = values / _size(values) if unit is None else unit(classes, values)
-    known = (array >= 0) & (array < values.shape[-1])
-    return np.asarray(np.where(known, _below(values, np.where(known, array, 0)), np.inf))
+    in_range = (array >= 0) & (array < values.shape[-1])
+    return np.asarray(np.where(in_range, _below(values, np.where(in_range, array, 0)), np.inf))
 
 
 def _below(values: Array, array: Array) -> Array:
@@ -133,11 +133,11 @@ def _axis_of(classes: Output, values: Array, labels: tuple[int, ...]) -> int | N
 
 def _classes(output: Output, r: Array, c: Array) -> _Rows:
     r, c = (arranged(output, a) for a in (r, c))
-    chosen = c.argmax(-1)
-    gap = _below(r, chosen) / _size(r)
+    classes = c.argmax(-1)
+    gap = _below(r, classes) / _size(r)
     yield "argmax gap", gap.max(1), gap.argmax(1)
     yield "flips", (gap > 0).mean(1), gap.argmax(1)
-    yield "lost accuracy", _below(probabilities(output, r), chosen).mean(1), gap.argmax(1)
+    yield "lost accuracy", _below(probabilities(output, r), classes).mean(1), gap.argmax(1)
     if output.role == "probabilities":
         moved = np.abs(r - c).sum(-1) / 2.0
         yield "total variation", moved.max(1), moved.argmax(1)
@@ -185,8 +185,8 @@ def _embedding(output: Output, r: Array, c: Array) -> _Rows:
     # The arc cosine loses half the digits near 1; the chord between unit vectors does not.
     units = [a / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), LEAST) for a in (r, c)]
     angle = 2.0 * np.arcsin(np.minimum(np.linalg.norm(units[0] - units[1], axis=1) / 2.0, 1.0))
-    asked = lengths[:, 0] >= DIRECTED * lengths.mean()
-    yield "angle", np.where(asked, np.degrees(angle), 0.0), np.full(len(r), -1)
+    has_direction = lengths[:, 0] >= DIRECTED * lengths.mean()
+    yield "angle", np.where(has_direction, np.degrees(angle), 0.0), np.full(len(r), -1)
 
 
 _MEASURES: Mapping[str, Callable[[Output, Array, Array], _Rows]] = {

@@ -104,7 +104,7 @@ def judge(
         return not_verified(Fact(code=Code.REFERENCE_NOISE, output=bad[0], details=details))
     shapes = {", ".join(f"{axis} {size}" for axis, size in sizes.items()): sizes for sizes, _ in grid}
     batches = [(EVALUATION, evaluation), (STRESS, stress), *(more or {}).items()]
-    batches += [(shape, [found for each, found in grid if each == sizes]) for shape, sizes in shapes.items()]
+    batches += [(shape, [comparison for each, comparison in grid if each == sizes]) for shape, sizes in shapes.items()]
     checks = list(_task(tolerance, evaluation, metric_name))
     faults: list[Fact] = []
     for batch, comparisons in batches:
@@ -140,8 +140,8 @@ def _kind(t: Tolerance, batch: str, comparison: Comparison) -> Kind:
 
 
 def _missing(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Comparison]) -> list[Fact]:
-    asked = checks if t.exact_ranking else [check for check in checks if kind_of(check.batch) == "real"]
-    if not asked:
+    relevant = checks if t.exact_ranking else [check for check in checks if kind_of(check.batch) == "real"]
+    if not relevant:
         needed = not t.exact_ranking and not evaluation
         return [fact(Code.REAL_INPUTS_NEEDED, tolerance_name=t.name) if needed else fact(Code.NOTHING_COMPARED)]
     limited = {check.output for check in checks if check.limit is not None}
@@ -156,12 +156,12 @@ def _checks(
     rules: Mapping[tuple[str, str], Limit],
     noise: Mapping[str, float],
 ) -> Iterator[Measure]:
-    for found in _grouped((comparison, m) for comparison in comparisons for m in comparison.measures):
-        row = rules.get((found[0][1].role, found[0][1].metric))
+    for group in _grouped((comparison, m) for comparison in comparisons for m in comparison.measures):
+        row = rules.get((group[0][1].role, group[0][1].metric))
         if row is not None and _together(t, row):
             continue
         if row is not None or batch == EVALUATION:  # elsewhere only what is judged is worth showing
-            yield _check(batch, found, row.of_each if row is not None else None, noise)
+            yield _check(batch, group, row.of_each if row is not None else None, noise)
 
 
 def _together(t: Tolerance, row: Limit) -> bool:
@@ -169,38 +169,38 @@ def _together(t: Tolerance, row: Limit) -> bool:
     return not t.exact_ranking and row.metric.startswith(CHANNEL)
 
 
-def _grouped(found: Iterable[Found]) -> Iterator[list[Found]]:
+def _grouped(measures: Iterable[Found]) -> Iterator[list[Found]]:
     """What was found of each metric of each output."""
     groups: dict[tuple[str, str], list[Found]] = {}
-    for comparison, measure in found:
+    for comparison, measure in measures:
         groups.setdefault((measure.output, measure.metric), []).append((comparison, measure))
     yield from groups.values()
 
 
 def _check(
     batch: str,
-    found: Sequence[tuple[Comparison, RowValues]],
+    rows: Sequence[tuple[Comparison, RowValues]],
     table: float | None,
     noise: Mapping[str, float],
     chance: float = CHANCE,
 ) -> Measure:
-    measure = found[0][1]
-    values = np.concatenate([m.values for _, m in found])
-    places = np.concatenate([m.places for _, m in found])
-    names = [name for comparison, m in found for name in m.names or comparison.names]
-    weights = np.concatenate([np.ones(len(m.values)) if m.answers is None else m.answers for _, m in found])
+    measure = rows[0][1]
+    values = np.concatenate([m.values for _, m in rows])
+    places = np.concatenate([m.places for _, m in rows])
+    names = [name for comparison, m in rows for name in m.names or comparison.names]
+    weights = np.concatenate([np.ones(len(m.values)) if m.answers is None else m.answers for _, m in rows])
     mean = float((values * weights).sum() / max(weights.sum(), 1))
     info = metric_info(measure.metric)
     sign = info.sign
-    own = max(_own(m, noise) for _, m in found) if info.widened else None
+    own = max(_own(m, noise) for _, m in rows) if info.widened else None
     limit = None if table is None else widened(table, own or 0.0)
-    held = np.ones(len(values), bool)
+    within = np.ones(len(values), bool)
     if limit is not None:
-        excused = [_excused(comparison, m, noise, batch.startswith(EVALUATION)) for comparison, m in found]
-        held = (sign * values <= sign * limit) | np.concatenate(excused)
+        excused = [_excused(comparison, m, noise, batch.startswith(EVALUATION)) for comparison, m in rows]
+        within = (sign * values <= sign * limit) | np.concatenate(excused)
         if info.mean:
-            held |= mean <= _allowed(limit, max(int(weights.sum()), 1), chance)
-    pool = np.flatnonzero(~held) if not held.all() else np.arange(len(values))
+            within |= mean <= _allowed(limit, max(int(weights.sum()), 1), chance)
+    pool = np.flatnonzero(~within) if not within.all() else np.arange(len(values))
     worst = int(pool[(sign * values[pool]).argmax()])  # argmax takes a NaN first
     return Measure(
         batch=batch,
@@ -210,7 +210,7 @@ def _check(
         limit=limit,
         table=table,
         noise=own,
-        passed=bool(held.all()),
+        passed=bool(within.all()),
         row=names[worst],
         index=int(places[worst]),
     )
@@ -239,36 +239,36 @@ def _pooled(
 ) -> Iterator[Measure]:
     """What is asked of all inputs of a kind together: shares of wrong answers, what 99 of 100 rows keep, channels."""
     rules = t.on(kind)
-    for found in _grouped((comparison, m) for _, comparison in every for m in comparison.measures):
-        row = rules.get((found[0][1].role, found[0][1].metric))
+    for group in _grouped((comparison, m) for _, comparison in every for m in comparison.measures):
+        row = rules.get((group[0][1].role, group[0][1].metric))
         if row is None:
             continue
         if metric_info(row.metric).mean and kind == "real":
-            yield _check(POOLS[kind], found, row.value, noise, 0.0)
+            yield _check(POOLS[kind], group, row.value, noise, 0.0)
         elif _together(t, row):
-            yield from _channels(POOLS[kind], found, rules, noise) if row.metric == f"{CHANNEL}error" else ()
+            yield from _channels(POOLS[kind], group, rules, noise) if row.metric == f"{CHANNEL}error" else ()
         elif row.worst is not None:
-            yield _share_check(POOLS[kind], found, row.value, noise, {id(each): batch for batch, each in every})
+            yield _share_check(POOLS[kind], group, row.value, noise, {id(each): batch for batch, each in every})
 
 
 def _share_check(
-    pool: str, found: Sequence[Found], table: float, noise: Mapping[str, float], batches: Mapping[int, str]
+    pool: str, group: Sequence[Found], table: float, noise: Mapping[str, float], batches: Mapping[int, str]
 ) -> Measure:
     """What 99 of 100 rows keep: the value of the row that is the first of the others."""
-    info = metric_info(found[0][1].metric)
-    values = np.concatenate([m.values for _, m in found])
-    own = max(_own(m, noise) for _, m in found) if info.widened else None
+    info = metric_info(group[0][1].metric)
+    values = np.concatenate([m.values for _, m in group])
+    own = max(_own(m, noise) for _, m in group) if info.widened else None
     limit = widened(table, own or 0.0)
-    each = [_excused(one, m, noise, batches[id(one)].startswith(EVALUATION)) for one, m in found]
+    each = [_excused(comparison, m, noise, batches[id(comparison)].startswith(EVALUATION)) for comparison, m in group]
     excused = np.concatenate(each)
     badness = np.where(excused, -np.inf, np.nan_to_num(info.sign * values, nan=np.inf))
     order = np.argsort(-badness, kind="stable")
     beyond, rows = int((badness > info.sign * limit).sum()), len(values)
     place = int(order[min(_may_pass(rows), rows - 1)])
-    names = [name for comparison, m in found for name in m.names or comparison.names]
+    names = [name for comparison, m in group for name in m.names or comparison.names]
     return Measure(
         batch=pool,
-        output=found[0][1].output,
+        output=group[0][1].output,
         metric=info.name,
         value=_finite(float(values[place])),
         limit=limit,
@@ -276,7 +276,7 @@ def _share_check(
         noise=own,
         passed=beyond <= _may_pass(rows),
         row=names[place],
-        index=int(np.concatenate([m.places for _, m in found])[place]),
+        index=int(np.concatenate([m.places for _, m in group])[place]),
         rows=rows,
         beyond=beyond,
     )
@@ -296,12 +296,12 @@ def _unsure(check: Measure) -> bool:
 
 
 def _channels(
-    pool: str, found: Sequence[Found], rules: Mapping[tuple[str, str], Limit], noise: Mapping[str, float]
+    pool: str, rows: Sequence[Found], rules: Mapping[tuple[str, str], Limit], noise: Mapping[str, float]
 ) -> Iterator[Measure]:
     """The figures of an output's channels over all rows of a kind: 99 of 100 channels keep a limit, none its worst."""
-    role, output = found[0][1].role, found[0][1].output
-    every = [each.sums[output] for each, _ in found if output in each.sums]
-    alike = [one for one in every if len(one.count) == len(every[0].count)]
+    role, output = rows[0][1].role, rows[0][1].output
+    every = [each.sums[output] for each, _ in rows if output in each.sums]
+    alike = [channels for channels in every if len(channels.count) == len(every[0].count)]
     for metric, values, places in channel_deviations(functools.reduce(operator.add, alike)):
         row = rules.get((role, metric))
         if row is None:
@@ -311,8 +311,8 @@ def _channels(
         own = RowValues(output, role, "", metric, values[order], places[order], 1.0, names)
         first = int(BEYOND * len(order))
         others = replace(own, values=own.values[first:], places=own.places[first:], names=names[first:])
-        worst = _check(pool, [(found[0][0], own)], row.of_each, noise)
-        yield _check(pool, [(found[0][0], others)], row.value, noise) if worst.passed else worst
+        worst = _check(pool, [(rows[0][0], own)], row.of_each, noise)
+        yield _check(pool, [(rows[0][0], others)], row.value, noise) if worst.passed else worst
 
 
 def _finite(value: float) -> float | None:
@@ -336,16 +336,19 @@ def _excused(comparison: Comparison, m: RowValues, noise: Mapping[str, float], r
 
 
 def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator[Measure]:
-    found = [(each.names, each.task[0] - each.task[1]) for each in evaluation if each.task is not None]
-    if not found:
+    tasks = [(each.names, each.task[0] - each.task[1]) for each in evaluation if each.task is not None]
+    if not tasks:
         return
-    rows = [row for names, _ in found for row in names]
-    drops = np.concatenate([drop for _, drop in found])
+    rows = [row for names, _ in tasks for row in names]
+    drops = np.concatenate([drop for _, drop in tasks])
     worst, mean = int(drops.argmax()), float(drops.mean())
-    judged = ((f"{name} drop", mean, TASK_DROP), (f"{name} drop, one row", float(drops[worst]), TASK_DROP_WORST))
-    for metric, value, row in judged:
+    drops_with_limits = (
+        (f"{name} drop", mean, TASK_DROP),
+        (f"{name} drop, one row", float(drops[worst]), TASK_DROP_WORST),
+    )
+    for metric, value, row in drops_with_limits:
         limit = t.limit(row, "task")
-        passed = limit is None or value <= limit
+        is_within = limit is None or value <= limit
         yield Measure(
             batch=EVALUATION,
             output="",
@@ -353,7 +356,7 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator
             value=value,
             limit=limit,
             table=limit,
-            passed=passed,
+            passed=is_within,
             row=rows[worst],
         )
 

@@ -121,8 +121,8 @@ def adapter(module: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[st
             self.inner = module
 
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            named = answered(self.inner, dict(zip(inputs, tensors, strict=True)))
-            return _chosen(named, outputs, type(module).__name__)
+            answer = answered(self.inner, dict(zip(inputs, tensors, strict=True)))
+            return _chosen(answer, outputs, type(module).__name__)
 
         # torch.export takes the inputs' names and number from here
         forward.__signature__ = signature(inputs)  # type: ignore[attr-defined]
@@ -206,8 +206,8 @@ def _common(answer: object) -> bool:
     import torch
 
     values = answer if isinstance(answer, tuple | list) else (answer,)
-    known = all(isinstance(v, torch.Tensor) and _real(v, "") is v for v in values)
-    return known and not hasattr(answer, "_fields")
+    are_tensors = all(isinstance(v, torch.Tensor) and _real(v, "") is v for v in values)
+    return are_tensors and not hasattr(answer, "_fields")
 
 
 def _answer(spec: ModelSpec) -> object:
@@ -316,18 +316,18 @@ def _children(value: Any) -> Children | None:
         return (
             [_key(path[0]) for path, _ in pairs],
             [child for _, child in pairs],
-            lambda made: pytree.tree_unflatten(made, layout),
+            lambda values: pytree.tree_unflatten(values, layout),
         )
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         return (
             names,
             [getattr(value, n) for n in names],
-            lambda made: _record(value, dict(zip(names, made, strict=True))),
+            lambda values: _record(value, dict(zip(names, values, strict=True))),
         )
     if isinstance(value, Mapping):
         kind: Any = type(value)
-        return [str(k) for k in value], list(value.values()), lambda made: kind(dict(zip(value, made, strict=True)))
+        return [str(k) for k in value], list(value.values()), lambda values: kind(dict(zip(value, values, strict=True)))
     return None
 
 
@@ -337,22 +337,22 @@ def _key(entry: Any) -> str:
 
 def _record(like: Any, fields: Mapping[str, Any]) -> Any:
     """A dataclass of the same kind, without its `__init__`, which may take other arguments."""
-    made = object.__new__(type(like))
+    record = object.__new__(type(like))
     for name, value in {**vars(like), **fields}.items():
-        object.__setattr__(made, name, value)
-    return made
+        object.__setattr__(record, name, value)
+    return record
 
 
-def unique(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
+def unique(names: Sequence[str], reserved: Sequence[str] = ()) -> list[str]:
     """Names that every target takes: letters, digits and underscores, each once, and none that is taken."""
-    found: list[str] = []
+    unique_names: list[str] = []
     for name in names:
         word = re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("_.")
         word = word if word[:1].isalpha() else f"tensor_{word}"
-        if word in taken:
+        if word in reserved:
             word = f"{word}_out"
         number = 2
-        while word in found or word in taken:
+        while word in unique_names or word in reserved:
             word, number = f"{word}_{number}", number + 1
-        found.append(word)
-    return found
+        unique_names.append(word)
+    return unique_names

@@ -117,8 +117,8 @@ def _is_users(filename: str) -> bool:
 
 def at(guards: list[Guard]) -> str:
     """` at file:line (source)` of the first guard of the user's own code, else of one that fixes a size; or nothing."""
-    found = [g.where for g in guards if g.own] or [g.where for g in guards if g.fixes]
-    return f" at {found[0]}" if found else ""
+    locations = [g.where for g in guards if g.own] or [g.where for g in guards if g.fixes]
+    return f" at {locations[0]}" if locations else ""
 
 
 def sentence(error: BaseException) -> str:
@@ -198,12 +198,12 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     if met:
         name = _named(met)
         used = _line(met) or line_using(exported, name)
-        said = f"it fails at the operator '{name}'{f', used at {used}' if used else ''}"
-        return f"{said} ({_first(errors[-1], texts[-1])}); {_way_out(name)}"
+        sentence = f"it fails at the operator '{name}'{f', used at {used}' if used else ''}"
+        return f"{sentence} ({_first(errors[-1], texts[-1])}); {_way_out(name)}"
     if imaginary is not None:
         used = _line(imaginary)
-        said = f"the program has complex numbers, from '{_named(imaginary)}'{f' at {used}' if used else ''} on"
-        return f"{said} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
+        sentence = f"the program has complex numbers, from '{_named(imaginary)}'{f' at {used}' if used else ''} on"
+        return f"{sentence} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
     return _first(errors[-1], texts[-1])
 
 
@@ -218,8 +218,8 @@ def _in_complex_part(lacks: str, met: torch.fx.Node | None, exported: torch.expo
     if "fft" in lacks or "stft" in lacks or not (lacks or met):
         return True
     called = [n for n in exported.graph.nodes if n.op == "call_function"]
-    named = [n for n in called if _bare(str(n.target)) == _bare(lacks)] if lacks else [met]
-    return any(is_complex(end) for n in named if n for end in (n, *n.all_input_nodes))
+    culprits = [n for n in called if _bare(str(n.target)) == _bare(lacks)] if lacks else [met]
+    return any(is_complex(end) for n in culprits if n for end in (n, *n.all_input_nodes))
 
 
 def _way_out(operator: str) -> str:
@@ -283,10 +283,10 @@ def open_length(exported: torch.export.ExportedProgram) -> str:
 def line_using(exported: torch.export.ExportedProgram, named_so: str) -> str:
     """The user's line of the first node with an operator, or with the one that was taken apart into it."""
     bare = _bare(named_so)
-    named = [(_bare(str(n.target)), n) for n in exported.graph.nodes if n.op == "call_function"]
-    exact = [n for name, n in named if name == bare]
-    wider = [n for name, n in named if len(bare) > 3 and bare in name]
-    parts = [n for name, n in sorted(named, key=lambda one: -len(one[0])) if len(name) > 3 and name in bare]
+    calls = [(_bare(str(n.target)), n) for n in exported.graph.nodes if n.op == "call_function"]
+    exact = [n for name, n in calls if name == bare]
+    wider = [n for name, n in calls if len(bare) > 3 and bare in name]
+    parts = [n for name, n in sorted(calls, key=lambda pair: -len(pair[0])) if len(name) > 3 and name in bare]
     return next((line for n in (*exact, *wider, *parts) if (line := _line(n))), "")
 
 

@@ -170,7 +170,9 @@ def _operators(transforms: Transforms) -> dict[Any, Operator]:
         aten.expand.default: lambda x, sizes, *, paired: x.expand([*sizes, -1]),
         aten.permute.default: _permuted,
         aten.numpy_T.default: lambda x, *, paired: _permuted(x, range(x.dim() - 2, -1, -1), paired=paired),
-        aten.transpose.int: lambda x, one, other, *, paired: x.transpose(one % (x.dim() - 1), other % (x.dim() - 1)),
+        aten.transpose.int: lambda x, first, other, *, paired: x.transpose(
+            first % (x.dim() - 1), other % (x.dim() - 1)
+        ),
         aten.flatten.using_ints: _flattened,
         aten.stack.default: _stacked,
         aten.sum.dim_IntList: _reduced(aten.sum.dim_IntList),
@@ -199,11 +201,11 @@ def _operators(transforms: Transforms) -> dict[Any, Operator]:
 
 def _of_pairs(operator: Operator) -> Operator:
     """An operator that needs its operands whole."""
-    return lambda *given, **named: operator(*map(as_pairs, given), **named)
+    return lambda *args, **kwargs: operator(*map(as_pairs, args), **kwargs)
 
 
 def _untold(operator: Operator) -> Operator:
-    return lambda *given, paired: operator(*given)
+    return lambda *args, paired: operator(*args)
 
 
 def _polar(size: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
@@ -300,14 +302,14 @@ def _einsum(equation: str, operands: Sequence[Any], *, paired: Sequence[bool]) -
 def _product(operator: Operator) -> Operator:
     """An operator that is linear in each of its tensors: the sum over all choices of their parts."""
 
-    def on_pairs(*given: Any, paired: Sequence[bool]) -> torch.Tensor:
+    def on_pairs(*args: Any, paired: Sequence[bool]) -> torch.Tensor:
         import torch
 
-        tensors = [x for x in given if isinstance(x, torch.Tensor)]
+        tensors = [x for x in args if isinstance(x, torch.Tensor)]
         parts = [x.unbind(-1) if is_pair else (x,) for x, is_pair in zip(tensors, paired, strict=True)]
         sums: list[Any] = [None, None]
         for choice in itertools.product(*(range(len(each)) for each in parts)):
-            value = operator(*(each[index] for each, index in zip(parts, choice, strict=True)), *given[len(tensors) :])
+            value = operator(*(each[index] for each, index in zip(parts, choice, strict=True)), *args[len(tensors) :])
             half, is_imaginary = divmod(sum(choice) % 4, 2)  # the power of i
             total = sums[is_imaginary]
             sums[is_imaginary] = value if total is None else total - value if half else total + value
@@ -326,8 +328,8 @@ def _times(a: Any, b: Any, *, paired: Sequence[bool]) -> torch.Tensor:
     if all(paired):
         product: torch.Tensor = _product(torch.mul)(a, b, paired=paired)
         return product
-    one, other = (x if is_pair else x.unsqueeze(-1) for x, is_pair in zip((a, b), paired, strict=True))
-    return one * other  # type: ignore[no-any-return]  # a real factor belongs to both parts
+    first, other = (x if is_pair else x.unsqueeze(-1) for x, is_pair in zip((a, b), paired, strict=True))
+    return first * other  # type: ignore[no-any-return]  # a real factor belongs to both parts
 
 
 def _quotient(a: Any, b: Any, *, paired: Sequence[bool]) -> torch.Tensor:
@@ -346,8 +348,8 @@ def _total(sign: int) -> Operator:
         import torch
 
         flags = iter(paired)
-        one, other = (_pair(x, isinstance(x, torch.Tensor) and next(flags)) for x in (a, b))
-        return one + sign * alpha * other  # type: ignore[no-any-return]
+        first, other = (_pair(x, isinstance(x, torch.Tensor) and next(flags)) for x in (a, b))
+        return first + sign * alpha * other  # type: ignore[no-any-return]
 
     return on_pairs
 
@@ -427,14 +429,14 @@ def part(x: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 
     run = _run(shape[axis], start, end, step)
     if not isinstance(x, Blocks) or run is None:
         return torch.ops.aten.slice.Tensor(as_pairs(x), axis, start, end, step)
-    kept = []
+    pieces = []
     for block in x.blocks:
         first, last = block.runs.get(axis, (0, shape[axis]))
         inner = max(first, run[0]), min(last, run[1])
         if inner[0] < inner[1]:
             pairs = narrowed(block.pairs, axis, inner[0] - first, inner[1] - inner[0])
-            kept.append(_placed(block, pairs, axis, inner[0] - run[0], run[1] - run[0]))
-    return Blocks(_resized(shape, axis, run[1] - run[0]), tuple(kept))
+            pieces.append(_placed(block, pairs, axis, inner[0] - run[0], run[1] - run[0]))
+    return Blocks(_resized(shape, axis, run[1] - run[0]), tuple(pieces))
 
 
 def with_part(x: Any, source: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
@@ -476,9 +478,9 @@ def padded(x: Any, sizes: Sequence[int]) -> Any:
     x = as_blocks(x)
     for axis, before, after in zip(range(len(x.shape))[::-1], sizes[::2], sizes[1::2], strict=False):
         if before or after:
-            kept = part(x, axis, max(-before, 0), x.shape[axis] - max(-after, 0)) if min(before, after) < 0 else x
+            cropped = part(x, axis, max(-before, 0), x.shape[axis] - max(-after, 0)) if min(before, after) < 0 else x
             first, last = (Blocks(_resized(x.shape, axis, max(side, 0))) for side in (before, after))
-            x = as_blocks(joined([first, kept, last], axis))
+            x = as_blocks(joined([first, cropped, last], axis))
     return x
 
 
@@ -497,11 +499,11 @@ def shifted(inverse: bool) -> Callable[..., Any]:
 
 def spread(block: Block, shape: Sequence[Any], axis: int, length: int, runs: Iterable[Run]) -> Blocks:
     """What lies one after the other in a block -> where it belongs along an axis of this length."""
-    blocks, done = [], 0
+    blocks, position = [], 0
     for start, stop in runs:
-        pairs = narrowed(block.pairs, axis, done, stop - start)
+        pairs = narrowed(block.pairs, axis, position, stop - start)
         blocks.append(_placed(block, pairs, axis, start, length))
-        done += stop - start
+        position += stop - start
     return Blocks(_resized(shape, axis, length), tuple(blocks))
 
 
@@ -723,12 +725,12 @@ def is_open(node: torch.fx.Node) -> bool:
 
 def read_of(node: torch.fx.Node, axes: Iterable[int]) -> tuple[tuple[int, tuple[Run, ...]], ...]:
     """The coefficients of a transform that anything reads, as runs by axis; an axis with many runs is left out."""
-    found = []
+    readers = []
     for axis in axes:
         steps = np.diff(_mask(node, axis).astype(np.int8), prepend=0, append=0)
         runs = zip(np.flatnonzero(steps == 1).tolist(), np.flatnonzero(steps == -1).tolist(), strict=True)
-        found.append((axis, tuple(runs)))
-    return tuple((axis, runs) for axis, runs in found if len(runs) <= RUNS)
+        readers.append((axis, tuple(runs)))
+    return tuple((axis, runs) for axis, runs in readers if len(runs) <= RUNS)
 
 
 def _mask(node: torch.fx.Node, axis: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -738,13 +740,15 @@ def _mask(node: torch.fx.Node, axis: int) -> np.ndarray[Any, np.dtype[np.bool_]]
     aten, shape = torch.ops.aten, node.meta["val"].shape
     mask = np.zeros(shape[axis], bool)
     for user in node.users:
-        given: tuple[Any, ...] = user.args[1:]
+        reduction: tuple[Any, ...] = user.args[1:]
         if user.target is aten.slice.Tensor:
-            along, *limits = list(given) + [0, None, None, 1][len(given) :]
+            along, *limits = list(reduction) + [0, None, None, 1][len(reduction) :]
             inside = slice(*limits) if all(isinstance(limit, int | None) for limit in limits) else slice(None)
             mask[inside if along % len(shape) == axis else slice(None)] |= _mask(user, axis)
         elif user.target in (aten.fft_fftshift.default, aten.fft_ifftshift.default):
-            moved = not given or given[0] is None or axis in [one % len(shape) for one in given[0]]
+            moved = (
+                not reduction or reduction[0] is None or axis in [dimension % len(shape) for dimension in reduction[0]]
+            )
             back = (shape[axis] + (user.target is aten.fft_ifftshift.default)) // 2
             mask |= np.roll(_mask(user, axis), -back if moved else 0)
         else:

@@ -116,8 +116,8 @@ def _check_tensors(spec: ModelSpec) -> None:
             f"the output '{odd.name}' of '{spec.name}' is {odd.role!r} with the threshold {odd.threshold}: only scores "
             "and detections have one, within their range"
         )
-    named = {axis for i in spec.inputs for d in i.shape for axis in axes_in(d)}
-    if unknown := sorted(named - set(spec.axes)):
+    named_axes = {axis for i in spec.inputs for d in i.shape for axis in axes_in(d)}
+    if unknown := sorted(named_axes - set(spec.axes)):
         raise ModelError(f"the inputs of '{spec.name}' name the axis '{unknown[0]}', which its axes do not declare")
 
 

@@ -15,9 +15,9 @@ def table() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import get_decompositions
 
     aten = torch.ops.aten
-    theirs = (aten.new_ones, aten.lstm.input, aten.gru.input, aten.upsample_bicubic2d.vec)
+    whole_operators = (aten.new_ones, aten.lstm.input, aten.gru.input, aten.upsample_bicubic2d.vec)
     return {
-        **get_decompositions(theirs),
+        **get_decompositions(whole_operators),
         aten.__and__.Tensor: _both,
         aten.__or__.Tensor: _either,
         aten.alias.default: lambda x: x,
@@ -107,10 +107,10 @@ def _max_pool(
     """Coremltools asks for the stride that PyTorch leaves out where it is the kernel's size."""
     import torch
 
-    made: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten.max_pool2d_with_indices(
+    pooled: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten.max_pool2d_with_indices(
         x, kernel_size, stride or kernel_size, padding, dilation, ceil_mode
     )
-    return made[0]
+    return pooled[0]
 
 
 def _zeros(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: object) -> torch.Tensor:

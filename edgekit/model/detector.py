@@ -75,18 +75,18 @@ def suppressed(
     classes = scores.shape[2]
     sure = torch.where(scores > threshold, scores, torch.zeros_like(scores)).flatten(1)
     sure = nn.functional.pad(sure, (0, candidates))  # so that there are as many, of which the padded are none
-    left, pairs = sure.topk(candidates, dim=1)
-    pairs = torch.where(left > 0, pairs, torch.zeros_like(pairs))  # a pair of the padding has no box
+    remaining, pairs = sure.topk(candidates, dim=1)
+    pairs = torch.where(remaining > 0, pairs, torch.zeros_like(pairs))  # a pair of the padding has no box
     of = torch.div(pairs, classes, rounding_mode="floor")
     kinds = (pairs - of * classes).to(boxes.dtype)
     boxes = boxes.gather(1, of[:, :, None].expand(-1, -1, 4))
-    rows = torch.cat([boxes, left[:, :, None], kinds[:, :, None]], 2)
+    rows = torch.cat([boxes, remaining[:, :, None], kinds[:, :, None]], 2)
     free = 1 - _suppresses(boxes, kinds, overlap).to(boxes.dtype)
     best = []
     for _ in range(most):
-        first = left.argmax(1, keepdim=True)
-        best.append(rows.gather(1, first[:, :, None].expand(-1, -1, 6)) * (left.amax(1) > 0)[:, None, None])
-        left = left * free.gather(1, first[:, :, None].expand(-1, -1, candidates)).squeeze(1)
+        first = remaining.argmax(1, keepdim=True)
+        best.append(rows.gather(1, first[:, :, None].expand(-1, -1, 6)) * (remaining.amax(1) > 0)[:, None, None])
+        remaining = remaining * free.gather(1, first[:, :, None].expand(-1, -1, candidates)).squeeze(1)
     detections = torch.cat(best, 1)
     return detections, (detections[:, :, 4] > 0).sum(1)
 

@@ -31,17 +31,17 @@ def joined(**sets: Evaluation) -> Evaluation:
         raise ModelError("there is no evaluation set to join: name each, joined(day=..., night=...)")
     first, others = next(iter(sets.values())), list(sets.values())
 
-    def kind(one: Evaluation) -> tuple[object, ...]:
-        return one.metric is None, one.metric_name, one.truth is None, bool(one.captions)
+    def kind(dataset: Evaluation) -> tuple[object, ...]:
+        return dataset.metric is None, dataset.metric_name, dataset.truth is None, bool(dataset.captions)
 
-    if odd := next((name for name, one in sets.items() if kind(one) != kind(first)), None):
+    if odd := next((name for name, dataset in sets.items() if kind(dataset) != kind(first)), None):
         raise ModelError(f"the evaluation set '{odd}' differs from the first in its metric, truth or captions")
-    if odd := next((name for name, one in sets.items() if set(one.inputs) != set(first.inputs)), None):
+    if odd := next((name for name, dataset in sets.items() if set(dataset.inputs) != set(first.inputs)), None):
         raise ModelError(f"the evaluation set '{odd}' has other inputs than the first: {', '.join(first.inputs)}")
     return replace(
         first,
         inputs={name: np.concatenate([other.inputs[name] for other in others]) for name in first.inputs},
-        names=tuple(f"{name}: {row}" for name, one in sets.items() for row in one.names),
+        names=tuple(f"{name}: {row}" for name, dataset in sets.items() for row in dataset.names),
         captions=tuple(caption for other in others for caption in other.captions),
         truth=None if first.truth is None else np.concatenate([np.asarray(other.truth) for other in others]),
     )
@@ -250,10 +250,10 @@ def write_sets(spec: ModelSpec, folder: Path, which: Collection[str] = tuple(SET
         "evaluation": evaluation_of(spec) if "evaluation" in which else None,
         "calibration": calibration_of(spec, COUNT) if "calibration" in which else None,
     }
-    found = {name: samples for name, samples in sets.items() if samples is not None}
-    for name, samples in found.items():
+    present = {name: samples for name, samples in sets.items() if samples is not None}
+    for name, samples in present.items():
         _write_set(samples, folder / SETS[name])
-    return {name: _described(samples) for name, samples in found.items()}
+    return {name: _described(samples) for name, samples in present.items()}
 
 
 def with_sets(spec: ModelSpec, folder: Path, described: Mapping[str, Any]) -> ModelSpec:

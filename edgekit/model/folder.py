@@ -134,8 +134,8 @@ def load_model(folder: Path) -> ModelSpec:
     name, files = config["factory"], config["files"]
     if not name:
         return with_sets(read_captured(config, folder), folder, config["sets"])
-    words, kept = from_record(config["words"]), {file: folder / file for file in files}
-    restored = restore(name, kept)
+    words, asset_files = from_record(config["words"]), {file: folder / file for file in files}
+    restored = restore(name, asset_files)
     spec = factory.shipped(name, words) if restored is None else factory.described(restored, words)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
     spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
@@ -159,10 +159,10 @@ def _config(spec: ModelSpec) -> dict[str, object]:
 def _holds(folder: Path, config: Mapping[str, object]) -> bool:
     """Whether a model folder has this config.json and files as it says; of a captured program the text is compared."""
     try:
-        there = read_config(folder)
+        stored = read_config(folder)
     except ModelError:
         return False
-    return _identity(there) == _identity(json.loads(dump_json(config)))
+    return _identity(stored) == _identity(json.loads(dump_json(config)))
 
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,8 +74,8 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     )
     _check_deterministic(spec, arguments, sizes)
     module = script.converted(spec.name, spec.module, arguments)
-    kept = dynamic and bool(spec.factory)  # a worker without the model's file knows no operator of its own
-    with guards_added() as guards, quiet(), torch.no_grad(), decomposed(spec, translated=kept):
+    keep_operators = dynamic and bool(spec.factory)  # a worker without the model's file knows no operator of its own
+    with guards_added() as guards, quiet(), torch.no_grad(), decomposed(spec, translated=keep_operators):
         try:
             exported = complex_numbers.export(module, arguments, shapes)
         except Exception as error:
@@ -98,8 +98,8 @@ def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...], s
             return named_outputs(spec, spec.module(*inputs))
 
     try:
-        named = {i.name: tensor for i, tensor in zip(spec.inputs, arguments, strict=True)}
-        _refuse_changes(spec.name, spec.module, named, ask)
+        by_name = {i.name: tensor for i, tensor in zip(spec.inputs, arguments, strict=True)}
+        _refuse_changes(spec.name, spec.module, by_name, ask)
     except EdgekitError:
         raise
     except Exception as error:

@@ -32,8 +32,8 @@ def check_image(i: Input, model: str) -> None:
     declared = declares_preprocessing(i) or i.fit != _PLAIN.fit
     if declared and i.kind != "image":
         raise ModelError(f"'{i.name}' of '{model}' is not a picture: mean, std and the like are for kind=\"image\"")
-    known = {"channels": ("RGB", "BGR"), "layout": ("NCHW", "NHWC"), "fit": ("stretch", "crop", "letterbox")}
-    for field, possible in known.items():
+    choices = {"channels": ("RGB", "BGR"), "layout": ("NCHW", "NHWC"), "fit": ("stretch", "crop", "letterbox")}
+    for field, possible in choices.items():
         if (value := getattr(i, field)) not in possible:
             raise ModelError(f"the {field} '{value}' of '{i.name}' is not known: possible are {', '.join(possible)}")
     for field in ("mean", "std"):

@@ -259,7 +259,7 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     """Let a node, and the graphs in it that see a name from outside, read other tensors."""
     node.input[:] = [names.get(name, name) for name in node.input]
     for body in bodies(node):
-        seen = {before: after for before, after in names.items() if before not in {one.name for one in body.input}}
+        seen = {before: after for before, after in names.items() if before not in {value.name for value in body.input}}
         for inner in body.node:
             rename(inner, seen)
         for output in body.output:

@@ -102,9 +102,9 @@ class SpecOverrides:
         axes, inputs = dict(spec.axes), self.of_inputs(spec.inputs)
         require_known((i.name for i in inputs), self.axes or {}, "axes name the input")
         ranks = {i.name: i.shape for i in inputs}
-        for name, said in (self.axes or {}).items():
+        for name, dimensions in (self.axes or {}).items():
             shape = list(ranks[name])
-            for dimension, (axis, span) in said.items():
+            for dimension, (axis, span) in dimensions.items():
                 if SUM in axis:
                     shape[require_dimension(name, dimension, len(shape))] = axis
                     continue
@@ -127,8 +127,8 @@ class SpecOverrides:
         Raises:
             UsageError: Naming the input.
         """
-        for name, said in self.inputs.items():
-            if wrong := next((fact for fact in OF_A_MODULE if fact in said), ""):
+        for name, input_facts in self.inputs.items():
+            if wrong := next((fact for fact in OF_A_MODULE if fact in input_facts), ""):
                 raise UsageError(f"'{name}' has a {wrong} of its own: say it of a factory that returns a module alone")
 
     def with_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> SpecOverrides:
@@ -141,9 +141,9 @@ class SpecOverrides:
         axes = {
             name: [
                 [d, axis, ([] if span is None else [span.minimum, span.maximum, span.multiple_of, span.default])]
-                for d, (axis, span) in said.items()
+                for d, (axis, span) in dimensions.items()
             ]
-            for name, said in (self.axes or {}).items()
+            for name, dimensions in (self.axes or {}).items()
         }
         facts = {"inputs": self.inputs, "outputs": self.outputs}
         return {
@@ -161,12 +161,15 @@ def from_record(record: Mapping[str, Any]) -> SpecOverrides:
     if not record:
         return NOTHING
     axes = {
-        n: {d: (axis, Span(*s) if s else None) for d, axis, s in said} for n, said in (record["axes"] or {}).items()
+        n: {d: (axis, Span(*s) if s else None) for d, axis, s in dimensions}
+        for n, dimensions in (record["axes"] or {}).items()
     }
 
     def facts(which: str) -> dict[str, dict[str, Any]]:
         rows = record[which].items()
-        return {n: {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()} for n, said in rows}
+        return {
+            n: {k: tuple(v) if isinstance(v, list) else v for k, v in input_facts.items()} for n, input_facts in rows
+        }
 
     return SpecOverrides(None if record["axes"] is None else axes, facts("inputs"), facts("outputs"))
 
@@ -177,21 +180,21 @@ def words_of(axes: Given, inputs: Given, outputs: Given) -> SpecOverrides:
     Raises:
         UsageError: Naming what cannot be read, and how it is written.
     """
-    entries = None if axes is None else {name: _dimensions(name, said) for name, said in _by_name("axes", axes)}
-    of_inputs = {name: _facts("inputs", name, said, IN) for name, said in _by_name("inputs", inputs)}
+    entries = None if axes is None else {name: _dimensions(name, entry) for name, entry in _by_name("axes", axes)}
+    of_inputs = {name: _facts("inputs", name, entry, IN) for name, entry in _by_name("inputs", inputs)}
     return SpecOverrides(
         entries, of_inputs, {name: _facts("outputs", name, s, OUT) for name, s in _by_name("outputs", outputs)}
     )
 
 
-def require_known(known: Iterable[str], said: Iterable[str], what: str) -> None:
+def require_known(possible: Iterable[str], unchecked: Iterable[str], what: str) -> None:
     """Refuse words about what there is not.
 
     Raises:
         UsageError: With what there is.
     """
-    names = tuple(known)
-    if unknown := [name for name in said if name not in names]:
+    names = tuple(possible)
+    if unknown := [name for name in unchecked if name not in names]:
         meant = suggestion(unknown[0], names)
         raise UsageError(f"{what} '{unknown[0]}', which the model has not: {meant}possible are {', '.join(names)}")
 
@@ -207,33 +210,35 @@ def require_dimension(name: str, dimension: int, count: int) -> int:
     return dimension
 
 
-def range_of(axis: str, said: Axis | Span | None, size: int, known: Axis | None) -> Axis:
+def range_of(axis: str, override: Axis | Span | None, size: int, declared: Axis | None) -> Axis:
     """The range of an axis: as it is said here, or as it is known already; `size` is the example's, 0 without one.
 
     Raises:
         UsageError: If nothing says it, or the example is outside of it.
     """
-    found = said.axis(axis, size) if isinstance(said, Span) else said if said is not None else known
-    if found is None and axis == BATCH:
+    axis_range = (
+        override.axis(axis, size) if isinstance(override, Span) else override if override is not None else declared
+    )
+    if axis_range is None and axis == BATCH:
         return Axis(1, 1, max(MOST_IMAGES, size))
-    if found is None:
+    if axis_range is None:
         raise UsageError(f"axis '{axis}' has no range: write '{axis}:MIN..MAX', for example {AXES}")
-    return found
+    return axis_range
 
 
-def _by_name(what: str, given: Given) -> list[tuple[str, Entry]]:
+def _by_name(what: str, entries: Given) -> list[tuple[str, Entry]]:
     """Entries by name; texts for the same name are joined."""
-    if isinstance(given, Mapping):
-        return [(str(name), said) for name, said in given.items()]
-    if not isinstance(given, str | Sequence | None):
-        raise UsageError(f"{what} are {given!r}: write them as in {EXAMPLES[what]}")
-    found: dict[str, str] = {}
-    for text in (given,) if isinstance(given, str) else given or ():
+    if isinstance(entries, Mapping):
+        return [(str(name), entry) for name, entry in entries.items()]
+    if not isinstance(entries, str | Sequence | None):
+        raise UsageError(f"{what} are {entries!r}: write them as in {EXAMPLES[what]}")
+    by_name: dict[str, str] = {}
+    for text in (entries,) if isinstance(entries, str) else entries or ():
         name, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
         if not (name and colon and rest):
             raise UsageError(f"{what} '{text}' are not of the form NAME:FACT=VALUE: for example {EXAMPLES[what]}")
-        found[name] = f"{found[name]},{rest}" if name in found else rest
-    return list(found.items())
+        by_name[name] = f"{by_name[name]},{rest}" if name in by_name else rest
+    return list(by_name.items())
 
 
 def _pairs(what: str, name: str, entry: Entry) -> list[tuple[Any, Any]]:
@@ -253,7 +258,7 @@ def _pairs(what: str, name: str, entry: Entry) -> list[tuple[Any, Any]]:
 
 
 def _dimensions(name: str, said: Entry) -> dict[int, tuple[str, Axis | Span | None]]:
-    found: dict[int, tuple[str, Axis | Span | None]] = {}
+    dimensions: dict[int, tuple[str, Axis | Span | None]] = {}
     for dimension, entry in _pairs("axes", name, said):
         place = int(dimension) if isinstance(dimension, str) and dimension.isdecimal() else dimension
         axis, span = (
@@ -273,8 +278,8 @@ def _dimensions(name: str, said: Entry) -> dict[int, tuple[str, Axis | Span | No
                 f"axes of '{name}' are {said!r}: write a dimension and its axis, for example {AXES}, in Python "
                 "{0: 'batch', 2: 'height:64..512/32@224'}"
             )
-        found[place] = (axis, span)
-    return found
+        dimensions[place] = (axis, span)
+    return dimensions
 
 
 def _axis(text: str) -> tuple[str, Span | None]:
@@ -307,13 +312,13 @@ def _texts(values: list[Any]) -> tuple[str, ...]:
 
 
 def _one(*possible: str) -> Callable[[list[Any]], str]:
-    def chosen(values: list[Any]) -> str:
+    def single_choice(values: list[Any]) -> str:
         (value,) = map(str, values)
         if possible and value not in possible:
             raise ValueError(f"possible are {', '.join(possible)}")
         return value
 
-    return chosen
+    return single_choice
 
 
 def _of_numpy(values: list[Any]) -> str:
@@ -389,7 +394,7 @@ EXAMPLES = {
 
 def _facts(what: str, name: str, entry: Entry, facts: Mapping[str, Fact]) -> dict[str, Any]:
     """What is said of one input or output, by the names of its record's fields."""
-    found: dict[str, Any] = {}
+    facts_by_name: dict[str, Any] = {}
     for fact, value in _pairs(what, name, entry):
         if fact not in facts:
             meant = suggestion(str(fact), facts)
@@ -398,22 +403,22 @@ def _facts(what: str, name: str, entry: Entry, facts: Mapping[str, Fact]) -> dic
             value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
         )
         try:
-            made = facts[fact](values)
+            parsed = facts[fact](values)
         except (ValueError, TypeError) as error:
             why = str(error) if "possible" in str(error) or "lowest" in str(error) else f"see {EXAMPLES[what]}"
             raise UsageError(f"{fact} '{value}' of '{name}' is not possible: {why}") from error
-        found |= dict(zip(("low", "high"), made, strict=True)) if fact == "range" else {fact: made}
-    return found
+        facts_by_name |= dict(zip(("low", "high"), parsed, strict=True)) if fact == "range" else {fact: parsed}
+    return facts_by_name
 
 
-def _described(there: tuple[Named, ...], said: Mapping[str, Mapping[str, Any]], what: str) -> tuple[Named, ...]:
-    require_known((each.name for each in there), said, f"{what}s name the {what}")
+def _described(tensors: tuple[Named, ...], facts: Mapping[str, Mapping[str, Any]], what: str) -> tuple[Named, ...]:
+    require_known((each.name for each in tensors), facts, f"{what}s name the {what}")
     return tuple(
-        replace(each, **{fact: v for fact, v in said.get(each.name, {}).items() if fact not in OF_A_MODULE})
-        for each in there
+        replace(each, **{fact: v for fact, v in facts.get(each.name, {}).items() if fact not in OF_A_MODULE})
+        for each in tensors
     )
 
 
-def _as_picture(i: Input, said: Mapping[str, Any]) -> Input:
+def _as_picture(i: Input, facts: Mapping[str, Any]) -> Input:
     """Pictures are scaled to [0, 1] where nobody says another range: an example shows what the module gets inside."""
-    return replace(i, low=0.0, high=1.0) if said.get("kind") == "image" and "low" not in said else i
+    return replace(i, low=0.0, high=1.0) if facts.get("kind") == "image" and "low" not in facts else i

@@ -41,8 +41,10 @@ def decomposed(spec: ModelSpec, *, translated: bool = False) -> Iterator[None]:
     """
     from torch.overrides import TorchFunctionMode
 
-    kept = set(spec.translations) if translated else set()
-    table = {operator_of(spec, name): function for name, function in spec.decompositions.items() if name not in kept}
+    preserved = set(spec.translations) if translated else set()
+    table = {
+        operator_of(spec, name): function for name, function in spec.decompositions.items() if name not in preserved
+    }
 
     class Replacing(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -115,14 +117,14 @@ def registered_by(exported: torch.export.ExportedProgram) -> dict[str, str]:
 
     targets = {node.target for part in exported.graph_module.modules() for node in _nodes(part)}
     names = {target._schema.name for target in targets if isinstance(target, torch._ops.OpOverload)}
-    found = {name: _module_of(name) for name in sorted(names) if name.partition("::")[0] not in PYTORCH}
-    if lost := next((name for name, module in found.items() if module == "__main__"), ""):
+    modules = {name: _module_of(name) for name in sorted(names) if name.partition("::")[0] not in PYTORCH}
+    if lost := next((name for name, module in modules.items() if module == "__main__"), ""):
         raise CaptureError(
             f"the operator '{lost}' is registered in this script or notebook, which the processes that run "
             "converters cannot import: put it into a file and import that, or name what stands for it in "
             "`ModelSpec.decompositions`"
         )
-    return found
+    return modules
 
 
 def register(operators: Mapping[str, str]) -> None:

@@ -95,10 +95,10 @@ def _in_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
     names: dict[str, str] = {}
     owners: dict[tuple[object, ...], str] = {}
     with safe_open(path, framework="pt") as file:
-        there = set(file.keys())
+        stored_names = set(file.keys())
         for name, tensor in tensors.items():
             tied = (tensor.data_ptr(), tensor.dtype, tensor.shape)
-            if name in there and tensor.is_contiguous() and tensor.numel() >= SMALLEST and tied not in owners:
+            if name in stored_names and tensor.is_contiguous() and tensor.numel() >= SMALLEST and tied not in owners:
                 stored = file.get_tensor(name)
                 if stored.dtype == tensor.dtype and torch.equal(stored, tensor.detach()):
                     owners[tied] = name
@@ -140,8 +140,8 @@ def program_matches(folder: Path, model_sha256: str) -> bool:
     except CaptureError:
         return False
     here = version("torch").partition("+")[0]
-    ours = info["model_sha256"] == model_sha256 and "operators" in info
-    return bool(ours and info["torch"].partition("+")[0] == here)
+    is_current = info["model_sha256"] == model_sha256 and "operators" in info
+    return bool(is_current and info["torch"].partition("+")[0] == here)
 
 
 def load_program(folder: Path, weights: Path | None = None) -> Program:

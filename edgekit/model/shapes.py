@@ -92,9 +92,9 @@ def between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
     """
     kinds = (_diagonal(axes), _ends(axes), _covering(axes))
     shapes = [shape for each in itertools.zip_longest(*kinds) for shape in each if shape is not None]
-    known = [tuple(sorted(shape.items())) for shape in grid(axes)]
+    grid_shapes = [tuple(sorted(shape.items())) for shape in grid(axes)]
     unique = {tuple(sorted(shape.items())): shape for shape in shapes}
-    return tuple({name: shape[name] for name in axes} for key, shape in unique.items() if key not in known)
+    return tuple({name: shape[name] for name in axes} for key, shape in unique.items() if key not in grid_shapes)
 
 
 def _diagonal(axes: Mapping[str, Axis]) -> list[dict[str, int]]:
@@ -126,10 +126,10 @@ def _covering(axes: Mapping[str, Axis]) -> list[dict[str, int]]:
     columns = {}
     for number, (name, axis) in enumerate(axes.items()):
         bands = [list(map(int, band)) for band in np.array_split(axis.sizes, BANDS) if len(band)]
-        left = [itertools.cycle(_round_first(band)) for band in bands]
+        cycles = [itertools.cycle(_round_first(band)) for band in bands]
         factor = number - 1  # the first column is one coordinate of a row, each other one a line through both
         levels = [i if number == 0 else (j + factor * i) % BANDS for i, j in rows]
-        columns[name] = [next(left[level % len(left)]) for level in levels]
+        columns[name] = [next(cycles[level % len(cycles)]) for level in levels]
     return [{name: columns[name][row] for name in axes} for row in range(len(rows))] if axes else []
 
 

@@ -287,9 +287,9 @@ class ModelSpec:
 
     def shape(self, name: str, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
         """Shape of an input where the named axes have the given sizes, and the others their defaults."""
-        chosen = {axis: spec.default for axis, spec in self.axes.items()} | dict(sizes or {})
+        axis_sizes = {axis: spec.default for axis, spec in self.axes.items()} | dict(sizes or {})
         declared = next(i for i in self.inputs if i.name == name).shape
-        return tuple(size_of(d, chosen) for d in declared)
+        return tuple(size_of(d, axis_sizes) for d in declared)
 
     def random(self, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
         """Uniform random inputs from each input's low to its high, the same on every platform for a seed."""

@@ -63,39 +63,43 @@ DRIVEN_BY = "its parts are judged by answers of the code of then, and the whole 
 @as_sentences()
 def export(
     parts: Parts,
-    wanted: tuple[str, ...],
+    selection: tuple[str, ...],
     root: Path,
-    one: Callable[[str, ModelSpec, tuple[str, ...]], Build],
+    export_part: Callable[[str, ModelSpec, tuple[str, ...]], Build],
     factory: str = "",
 ) -> Build:
     """Export a model's parts, judge each, and judge the whole.
 
     Args:
         parts: The model.
-        wanted: Names and groups of targets; empty means those that every part can be made for.
+        selection: Names and groups of targets; empty means those that every part can be made for.
         root: Its build folder.
-        one: Exports a part by its name for some targets into the build folder of that name.
+        export_part: Exports a part by its name for some targets into the build folder of that name.
         factory: The name of what makes the model again, where it has one.
 
     Raises:
         EdgekitError: For what concerns all targets: the driver, a part, an unknown target or option.
     """
     targets, _ = registry.loadable()
-    found = driven(parts)
-    names = wanted or made_in_memory(targets, found.specs.values())
-    builds = {name: one(name, spec, names) for name, spec in found.specs.items()}
+    composite_run = driven(parts)
+    names = selection or made_in_memory(targets, composite_run.specs.values())
+    builds = {name: export_part(name, spec, names) for name, spec in composite_run.specs.items()}
     shared = [name for name in next(iter(builds.values())) if all(name in build for build in builds.values())]
-    outcomes = tuple(_outcome(parts, found, builds, name, targets[name], root) for name in shared)
-    build = Build(outcomes, root, found.device, parts=builds)
+    outcomes = tuple(_outcome(parts, composite_run, builds, name, targets[name], root) for name in shared)
+    build = Build(outcomes, root, composite_run.device, parts=builds)
     before = _earlier(root)
-    made = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
-    valid = {name: target for name, target in before.targets.items() if _holds(root, target, found)} if before else {}
-    record = _record(parts, found, factory, valid | made)
+    results = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
+    valid = (
+        {name: target for name, target in before.targets.items() if _holds(root, target, composite_run)}
+        if before
+        else {}
+    )
+    record = _record(parts, composite_run, factory, valid | results)
     hub = {}
     if parts.files:
         verified = [name for name, target in record.targets.items() if target.status == "verified"]
         hub = doors.hook("write_hub")(
-            parts, root, verified, before.hub if before else (), partial(_holds_with, parts, found, root)
+            parts, root, verified, before.hub if before else (), partial(_holds_with, parts, composite_run, root)
         )
     write_parts(root, record.model_copy(update={HUB: hub}))
     return build
@@ -105,7 +109,7 @@ def export(
 def verify(
     root: Path,
     only: Collection[str],
-    one: Callable[[Path], Build],
+    verify_part: Callable[[Path], Build],
     signed: bool = False,
     again: Callable[[str], Parts] | None = None,
 ) -> Build:
@@ -116,7 +120,7 @@ def verify(
     Args:
         root: The whole's build folder.
         only: Targets; empty means all that are there.
-        one: Judges a part's build folder again.
+        verify_part: Judges a part's build folder again.
         signed: Whether a signature of each part is asked for, which says nothing of the whole's own files.
         again: Makes the model by its factory's name; None where the build's code may not run.
 
@@ -126,14 +130,16 @@ def verify(
     """
     record = read_parts(root)
     check_hub(root, record)
-    builds = {name: one(root / part.folder) for name, part in record.parts.items()}
-    there = [name for name in record.targets if all(name in build for build in builds.values())]
-    if lacking := [name for name in only if name in registry.available() and name not in there]:
+    builds = {name: verify_part(root / part.folder) for name, part in record.parts.items()}
+    names = [name for name in record.targets if all(name in build for build in builds.values())]
+    if lacking := [name for name in only if name in registry.available() and name not in names]:
         raise ArtifactError(f"'{root / PARTS}' does not say what became of the whole in '{lacking[0]}': export again")
-    held = {name: _again(root, record.targets[name], {p: build[name] for p, build in builds.items()}) for name in there}
-    outcomes, note = tuple(held.values()), ""
+    results = {
+        name: _again(root, record.targets[name], {p: build[name] for p, build in builds.items()}) for name in names
+    }
+    outcomes, note = tuple(results.values()), ""
     if again is not None and record.factory:
-        outcomes, note = _driven_again(root, record, builds, held, again(record.factory))
+        outcomes, note = _driven_again(root, record, builds, results, again(record.factory))
     unsigned = (PARTS, *([HUB] if record.hub else [])) if signed else ()
     return Build(outcomes, root, next(iter(builds.values())).reference, unsigned, parts=builds, note=note)
 
@@ -143,20 +149,22 @@ def _driven_again(
     record: PartsRecord,
     builds: Mapping[str, Build],
     target_outcomes: Mapping[str, TargetOutcome],
-    made: Parts,
+    whole: Parts,
 ) -> tuple[tuple[TargetOutcome, ...], str]:
     """Drive the whole with its artifacts once more, and write what was found; says where its code is another."""
-    parts = replace(made, name=record.name)
+    parts = replace(whole, name=record.name)
     if parts.parts.keys() != record.parts.keys():
         raise ArtifactError(f"'{record.factory}' makes other parts than '{root / PARTS}' names: export again")
-    found, targets = driven(parts), registry.loadable()[0]
+    composite_run, targets = driven(parts), registry.loadable()[0]
     outcomes = tuple(
-        one if one.bad and one.result is None else _outcome(parts, found, builds, name, targets[name], root)
-        for name, one in target_outcomes.items()
+        part_outcome
+        if part_outcome.bad and part_outcome.result is None
+        else _outcome(parts, composite_run, builds, name, targets[name], root)
+        for name, part_outcome in target_outcomes.items()
     )
     again = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
     write_parts(root, record.model_copy(update={"targets": record.targets | again}))
-    alike = record.code_sha256 == _code(parts, found, record.factory)
+    alike = record.code_sha256 == _code(parts, composite_run, record.factory)
     return outcomes, "" if alike else CHANGED.format(factory=record.factory, what=DRIVEN_BY)
 
 
@@ -184,10 +192,10 @@ def _earlier(root: Path) -> PartsRecord | None:
 def _holds(root: Path, whole_record: WholeRecord, composite_run: CompositeRun) -> bool:
     """Whether what was found of a target's artifacts is still of these, of these parts and by these answers."""
     try:
-        there = {part: read_artifact(root / part / whole_record.target).sha256 for part in whole_record.artifacts}
+        digests = {part: read_artifact(root / part / whole_record.target).sha256 for part in whole_record.artifacts}
     except EdgekitError:
         return False
-    alike = there == whole_record.artifacts and there.keys() == composite_run.specs.keys()
+    alike = digests == whole_record.artifacts and digests.keys() == composite_run.specs.keys()
     return (
         alike
         and whole_record.result is not None
@@ -202,7 +210,7 @@ def _holds_with(
     folders = {part: root / part / target for part in parts.parts if part not in others}
     with contextlib.ExitStack() as stack:
         rest = {part: stack.enter_context(load(folder, trust_build=True)) for part, folder in folders.items()}
-        answers = [answered(parts, {**rest, **others}, given) for given in parts.inputs]
+        answers = [answered(parts, {**rest, **others}, model_input) for model_input in parts.inputs]
     deciding = _deciding(read_artifact(root / part / target) for part in parts.parts)
     tolerance = registry.find(target).places[0].tolerance_of(deciding)
     return verdict.judge(tolerance, {}, evaluation=_compared(composite_run, answers)).status == "verified"
@@ -250,12 +258,14 @@ def _judged(
 ) -> EvaluationResult:
     """Drive the whole with a target's artifacts in one place, and compare what it answers."""
     for part, outcome in each.items():
-        if not any(one.place == place.name and one.status == "verified" for one in outcome.places):
+        if not any(
+            place_outcome.place == place.name and place_outcome.status == "verified" for place_outcome in outcome.places
+        ):
             return verdict.not_verified(fact(Code.TEXT, text=f"its part '{part}' is not verified here"))
     try:
         with _opened(each, place) as sessions:
             device = next(iter(sessions.values())).device
-            answers = [answered(parts, sessions, given) for given in parts.inputs]
+            answers = [answered(parts, sessions, model_input) for model_input in parts.inputs]
     except (NotVerifiedHere, HostError) as error:
         return verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(error)))
     except EdgekitError as error:
@@ -276,19 +286,19 @@ def _judged(
         )
         return verdict.failed(fact(Code.RUNTIME_FAILED, text=f"{error}{hint}"))
     tolerance = place.tolerance_of(_deciding(o.manifest for o in each.values()))
-    passed = verdict.judge(tolerance, {}, evaluation=_compared(composite_run, answers))
+    result = verdict.judge(tolerance, {}, evaluation=_compared(composite_run, answers))
     evidence = Evidence(
         inputs={EVALUATION: len(answers)}, place=device, answered_by={composite_run.device: len(answers)}
     )
-    asked = fact(Code.ASKED, text=f"the whole driven from end to end, {evidence}")
-    more = {"device": device, "evidence": evidence, "notes": (asked, *passed.notes)}
-    return passed.model_copy(update=more)
+    evidence_fact = fact(Code.ASKED, text=f"the whole driven from end to end, {evidence}")
+    more = {"device": device, "evidence": evidence, "notes": (evidence_fact, *result.notes)}
+    return result.model_copy(update=more)
 
 
 def _deciding(manifests: Iterable[Manifest | None]) -> Manifest:
     """Of the parts' artifacts of a target the one that says how far the whole may differ: one that rounds itself."""
-    there = [one for one in manifests if one is not None]
-    return next((one for one in there if one.export.self_quantized), there[0])
+    available = [manifest for manifest in manifests if manifest is not None]
+    return next((manifest for manifest in available if manifest.export.self_quantized), available[0])
 
 
 @contextlib.contextmanager
@@ -304,9 +314,9 @@ def _compared(composite_run: CompositeRun, answers: Sequence[Answer]) -> list[Co
     """Answers beside those of the modules, in groups of a shape; one of another shape alone."""
     names = [f"input {number}" for number in range(len(answers))]
     groups: dict[object, list[int]] = {}
-    for number, (one, other) in enumerate(zip(composite_run.answers, answers, strict=True)):
-        alike = _shapes(one) == _shapes(other)
-        groups.setdefault((_shapes(one), None if alike else number), []).append(number)
+    for number, (expected, other) in enumerate(zip(composite_run.answers, answers, strict=True)):
+        alike = _shapes(expected) == _shapes(other)
+        groups.setdefault((_shapes(expected), None if alike else number), []).append(number)
     scales = spreads(
         composite_run.outputs, [{n: a[None] for n, a in answer.items()} for answer in composite_run.answers], {}
     )
@@ -321,8 +331,8 @@ def _compared(composite_run: CompositeRun, answers: Sequence[Answer]) -> list[Co
 
 def _nothing(name: str, reference: Answer, candidate: Answer) -> bool:
     """Whether both found nothing, in an array of the same shape."""
-    one, other = reference[name], candidate.get(name)
-    return other is not None and not one.size and one.shape == other.shape
+    expected, other = reference[name], candidate.get(name)
+    return other is not None and not expected.size and expected.shape == other.shape
 
 
 def _shapes(answer: Answer) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -362,7 +372,7 @@ def _of_target(outcome: TargetOutcome, builds: Mapping[str, Build]) -> WholeReco
         target=outcome.target,
         status=outcome.status,
         error=outcome.error,
-        artifacts={part: made.sha256 for part, made in each.items() if made is not None},
+        artifacts={part: manifest.sha256 for part, manifest in each.items() if manifest is not None},
         result=outcome.result,
     )
 
@@ -420,10 +430,10 @@ def driven(parts: Parts) -> CompositeRun:
     """
     sessions = {name: Recording(name, part) for name, part in parts.parts.items()}
     answers: list[dict[str, Array]] = []
-    for number, given in enumerate(parts.inputs):
+    for number, model_input in enumerate(parts.inputs):
         for session in sessions.values():
             session.asked = f"input {number}"
-        answers.append(answered(parts, sessions, given))
+        answers.append(answered(parts, sessions, model_input))
     counts = {name: len(session.calls) for name, session in sessions.items()}
     if idle := next((name for name, count in counts.items() if not count), None):
         raise ModelError(
@@ -432,17 +442,17 @@ def driven(parts: Parts) -> CompositeRun:
         )
     _refuse_chance(parts, sessions, answers[0])
     _refuse_unheard(parts, sessions, answers)
-    judged = {name: list(session.calls) for name, session in sessions.items()}
+    calls = {name: list(session.calls) for name, session in sessions.items()}
     for session in sessions.values():
         session.calls.clear()
-    for given in parts.calibration:
-        answered(parts, sessions, given)
-    specs = {name: _with_sets(session, judged[name], parts) for name, session in sessions.items()}
+    for model_input in parts.calibration:
+        answered(parts, sessions, model_input)
+    specs = {name: _with_sets(session, calls[name], parts) for name, session in sessions.items()}
     device = next(iter(sessions.values())).device
     return CompositeRun(specs, counts, _outputs(parts, answers), tuple(answers), device)
 
 
-def answered(parts: Parts, sessions: Mapping[str, Session], given: Any) -> dict[str, Array]:
+def answered(parts: Parts, sessions: Mapping[str, Session], model_input: Any) -> dict[str, Array]:
     """What the driver answers to one input, as arrays by name.
 
     Raises:
@@ -451,18 +461,20 @@ def answered(parts: Parts, sessions: Mapping[str, Session], given: Any) -> dict[
     raised: list[BaseException] = []
     try:
         watched = {name: _Watched(session, raised) for name, session in sessions.items()}
-        answer = parts.driver(Sessions(parts.name, watched), given)
+        answer = parts.driver(Sessions(parts.name, watched), model_input)
     except (Exception, SystemExit) as error:
-        if first := next((one for one in (*raised, error) if isinstance(one, EdgekitError) or _stops(one)), None):
+        if first := next(
+            (failure for failure in (*raised, error) if isinstance(failure, EdgekitError) or _stops(failure)), None
+        ):
             raise first from None
         raise ModelError(f"the driver of '{parts.name}' fails{line_of(error)}: {sentence(error)}") from error
     if raised:
         _refuse_going_on(parts, raised[0])
-    named = answer if isinstance(answer, Mapping) else {WHOLE: answer}
-    arrays = {str(name): np.array(value) for name, value in named.items()}  # a copy: a driver may fill one buffer
+    outputs = answer if isinstance(answer, Mapping) else {WHOLE: answer}
+    arrays = {str(name): np.array(value) for name, value in outputs.items()}  # a copy: a driver may fill one buffer
     if wrong := next((name for name, array in arrays.items() if array.dtype.kind not in "biuf"), None):
         raise ModelError(
-            f"the driver of '{parts.name}' returns {type(named[wrong]).__name__} in '{wrong}': arrays of numbers are "
+            f"the driver of '{parts.name}' returns {type(outputs[wrong]).__name__} in '{wrong}': arrays of numbers are "
             "possible, alone or by name"
         )
     if not arrays:
@@ -526,9 +538,9 @@ class Recording:
             self._spec = self._described(inputs)
             self._runtime = EagerRuntime(self._spec)
         _check(self.name, self.spec, inputs)
-        kept = {i.name: np.array(inputs[i.name]) for i in self.spec.inputs}
-        self.calls.append((self.asked, kept))
-        return self._runtime.run({name: array.copy() for name, array in kept.items()})
+        copies = {i.name: np.array(inputs[i.name]) for i in self.spec.inputs}
+        self.calls.append((self.asked, copies))
+        return self._runtime.run({name: array.copy() for name, array in copies.items()})
 
     @property
     def spec(self) -> ModelSpec:
@@ -582,7 +594,7 @@ def _refuse_chance(parts: Parts, sessions: Mapping[str, Recording], first: Mappi
     again = answered(parts, sessions, parts.inputs[0])
     odd = ""
     for name, session in sessions.items():
-        once = [call for asked, call in session.calls[: counts[name]] if asked == FIRST]
+        once = [call for question, call in session.calls[: counts[name]] if question == FIRST]
         twice = [call for _, call in session.calls[counts[name] :]]
         if len(once) != len(twice) or not all(map(_equal, once, twice)):
             odd = odd or f"gives '{name}'"
@@ -614,15 +626,17 @@ class _Wrong:
 def _refuse_unheard(parts: Parts, sessions: Mapping[str, Recording], answers: Sequence[Row]) -> None:
     """See that what the whole answers depends on what each part answers: else no artifact of it could be refused."""
     for name, session in sessions.items():
-        asked = Counter(number for number, _ in session.calls)
+        call_counts = Counter(number for number, _ in session.calls)
         counts = {other: len(session.calls) for other, session in sessions.items()}
-        tried = ((number, slope) for number in range(len(answers)) for slope in (-1, 3) if asked[f"input {number}"])
-        heard = any(
-            _heard(parts, sessions, name, number, _Wrong(session, slope, asked[f"input {number}"]), answers)
-            for number, slope in tried
+        probes = (
+            (number, slope) for number in range(len(answers)) for slope in (-1, 3) if call_counts[f"input {number}"]
         )
-        for other, one in sessions.items():
-            del one.calls[counts[other] :]
+        heard = any(
+            _heard(parts, sessions, name, number, _Wrong(session, slope, call_counts[f"input {number}"]), answers)
+            for number, slope in probes
+        )
+        for other, other_session in sessions.items():
+            del other_session.calls[counts[other] :]
         if not heard:
             raise ModelError(
                 f"the driver of '{parts.name}' answers the same whatever the part '{name}' answers: let what it "
@@ -662,8 +676,8 @@ def _outputs(parts: Parts, answers: Sequence[Mapping[str, Array]]) -> tuple[Outp
             f"the driver of '{parts.name}' returns an empty '{empty}' for each input: let one of the inputs fill it"
         )
     kinds = {name: "labels" if array.dtype.kind in "iu" else "tensor" for name, array in answers[0].items()}
-    found = (declared.get(name, Output(name, role=role)) for name, role in kinds.items())  # type: ignore[arg-type]  # two of the roles
-    return tuple(replace(output, dtype=str(answers[0][output.name].dtype)) for output in found)
+    outputs = (declared.get(name, Output(name, role=role)) for name, role in kinds.items())  # type: ignore[arg-type]  # two of the roles
+    return tuple(replace(output, dtype=str(answers[0][output.name].dtype)) for output in outputs)
 
 
 def _with_sets(session: Recording, calls: Sequence[Call], parts: Parts) -> ModelSpec:
@@ -677,8 +691,8 @@ def _with_sets(session: Recording, calls: Sequence[Call], parts: Parts) -> Model
     spec = replace(spec, name=f"{parts.name}.{session.name}", axes=axes, factory="", words=None, reference=None)
     evaluation = distinct(spec, _set(spec, [row for row in rows if row.sizes == usual]))
     others = tuple(row.inputs for row in rows if row.sizes != usual)
-    shown = [row for row in _rows(spec, session.calls) if row.sizes == usual]
-    calibration = distinct(spec, _set(spec, shown[:COUNT])) if shown else None
+    usual_rows = [row for row in _rows(spec, session.calls) if row.sizes == usual]
+    calibration = distinct(spec, _set(spec, usual_rows[:COUNT])) if usual_rows else None
     sets = split(spec, evaluation) if calibration is None else Sets(evaluation, calibration)
     judge = replace(sets.evaluation or evaluation, others=others)
     notes = (*spec.notes, sets.note) if sets.note else spec.notes
@@ -708,7 +722,7 @@ class _Row:
 
 def _rows(spec: ModelSpec, calls: Sequence[Call]) -> Iterator[_Row]:
     shapes = {i.name: i.shape for i in spec.inputs}
-    for number, (asked, call) in enumerate(calls):
+    for number, (question, call) in enumerate(calls):
         sizes = {
             axis: size
             for name, shape in shapes.items()
@@ -718,7 +732,9 @@ def _rows(spec: ModelSpec, calls: Sequence[Call]) -> Iterator[_Row]:
         count = sizes.pop(BATCH, 1)
         for row in range(count):
             inputs = {name: rows_in(call[name], [row], shape) for name, shape in shapes.items()}
-            yield _Row(f"{asked}, call {number}" + (f", row {row}" if count > 1 else ""), tuple(sizes.items()), inputs)
+            yield _Row(
+                f"{question}, call {number}" + (f", row {row}" if count > 1 else ""), tuple(sizes.items()), inputs
+            )
 
 
 def _usual(part: str, rows: Sequence[_Row]) -> Sizes:

@@ -77,7 +77,7 @@ class Listener:
     def started(self, targets: tuple[str, ...], expected: Mapping[str, float]) -> None:
         """The run has begun, with these targets in this order, which took these seconds in an earlier run."""
 
-    def progress(self, name: str, done: float, text: str) -> None:
+    def progress(self, name: str, share: float, text: str) -> None:
         """A step is done to this share in [0, 1]."""
 
     def done(self, name: str) -> None:
@@ -94,9 +94,9 @@ LONGEST = 1e7  # seconds; a worker is stopped long before
 def read_durations(cache: Path) -> dict[str, float]:
     """Seconds by target; empty where nothing usable was written. They are estimates: nothing is decided by them."""
     try:
-        found = load_json(verified_io.read_bytes(cache, DURATIONS))
-        told = [(target, seconds) for target, seconds in found.items() if isinstance(seconds, int | float)]
-        return {target: float(seconds) for target, seconds in told if 0 <= seconds < LONGEST}
+        record = load_json(verified_io.read_bytes(cache, DURATIONS))
+        durations = [(target, seconds) for target, seconds in record.items() if isinstance(seconds, int | float)]
+        return {target: float(seconds) for target, seconds in durations if 0 <= seconds < LONGEST}
     except (OSError, ValueError, AttributeError):
         return {}
 

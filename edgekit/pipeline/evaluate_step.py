@@ -70,8 +70,8 @@ def evaluate_in_place(context: RunContext, name: str, manifest: Manifest, place:
     """Run an artifact in one place and judge it there."""
     places = context.targets[name].places
 
-    def progress(done: float, text: str) -> None:
-        context.listener.progress(name, 0.6 + 0.4 * (places.index(place) + done) / len(places), text)
+    def progress(share: float, text: str) -> None:
+        context.listener.progress(name, 0.6 + 0.4 * (places.index(place) + share) / len(places), text)
 
     made_by = variant_target(manifest, place)
     with scratch() as out:
@@ -150,9 +150,9 @@ def variant_target(manifest: Manifest, place: Place | EvaluationResult) -> str:
 def conclude(context: RunContext, name: str, manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
     """Write down what was found, all at once: result.json, the score maps and the manifest's verdicts."""
     folder = context.folder(name)
-    found = record_of(context, name, manifest, findings)
-    amend(folder, [_info(manifest, finding) for finding in findings], files_of(found, findings))
-    return found
+    result = record_of(context, name, manifest, findings)
+    amend(folder, [_info(manifest, finding) for finding in findings], files_of(result, findings))
+    return result
 
 
 def record_of(context: RunContext, name: str, manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
@@ -252,19 +252,19 @@ def _request(context: RunContext, name: str, manifest: Manifest, place: Place, o
     )
 
 
-def _errors(recorded: Reference, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def _errors(recorded_reference: Reference, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The largest error of each output of floats in each evaluation image, over the reference's peak; float32 [n]."""
-    batch = next((batch for batch in recorded.batches if batch.name == EVALUATION), None)
+    batch = next((batch for batch in recorded_reference.batches if batch.name == EVALUATION), None)
     if batch is None:
         return {}
-    found: dict[str, Array] = {}
+    errors: dict[str, Array] = {}
     for name, reference in batch.outputs.items():
         answer = arrays.get(name)
         if answer is None or reference.dtype.kind != "f" or not reference.size or reference.shape != answer.shape:
             continue
         if len(reference) > 1 or len(batch.names) == 1:  # else it is one thing for all images
-            found[name] = relative_errors(reference, answer).astype(np.float32)
-    return found
+            errors[name] = relative_errors(reference, answer).astype(np.float32)
+    return errors
 
 
 def _arrays(kind: str, place: EvaluationResult, arrays: Mapping[str, Array]) -> dict[str, bytes]:

@@ -47,12 +47,22 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     source = _source(context, target.source)
     code, tools = registry.code_digest(target), registry.versions(target)
     hashes = {n: read_artifact(f).sha256 for n, f in artifacts.items()}
-    recorded = _recorded(options)
+    recorded_options = _recorded(options)
 
     def key(left_out: Collection[str]) -> str:
-        taken = {n: h for n, h in hashes.items() if n not in left_out}
+        inputs = {n: h for n, h in hashes.items() if n not in left_out}
         answers = context.recorded.sha256 if target.reads.reference else ""
-        parts = (name, source.name, source.sha256, code, recorded, tools, taken, answers, target.reads.content())
+        parts = (
+            name,
+            source.name,
+            source.sha256,
+            code,
+            recorded_options,
+            tools,
+            inputs,
+            answers,
+            target.reads.content(),
+        )
         return digest_text(json.dumps(parts, sort_keys=True))
 
     if not context.fresh and not without:
@@ -77,8 +87,8 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
             cache=context.root / CACHE / name,
         )
 
-        def progress(done: float, text: str) -> None:
-            context.listener.progress(name, 0.6 * done, text)
+        def progress(share: float, text: str) -> None:
+            context.listener.progress(name, 0.6 * share, text)
 
         progress(0.05, "exporting")
         arguments = {"request": request.model_dump(mode="json")}
@@ -86,7 +96,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
         exported = _exported(answer)
         if not (staged / exported.entry).exists():
             raise ExportError(f"target '{name}' did not write its entry '{exported.entry}'")
-        return commit(staged, _manifest(context, name, exported, source, key(()), recorded, tools, left_out))
+        return commit(staged, _manifest(context, name, exported, source, key(()), recorded_options, tools, left_out))
 
 
 def _opened(context: RunContext, source: str) -> dict[str, Any]:

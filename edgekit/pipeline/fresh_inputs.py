@@ -73,8 +73,8 @@ def judge_fresh_inputs(
         EdgekitError: If the runtime cannot be opened, or dies.
     """
 
-    def progress(done: float, text: str) -> None:
-        context.listener.progress(manifest.target, done, text)
+    def progress(share: float, text: str) -> None:
+        context.listener.progress(manifest.target, share, text)
 
     request = FreshRequest(
         target=manifest.target,
@@ -99,15 +99,15 @@ def judge_fresh_inputs(
 def ask_fresh_inputs(request: Mapping[str, Any], progress: Progress) -> dict[str, object]:
     """Ask an artifact and the model itself the same fresh inputs, as a `FreshRequest` says; return its result."""
     fresh_request = FreshRequest.model_validate(request)
-    recorded, manifest = read_reference(fresh_request.reference), read_artifact(fresh_request.folder)
+    reference, manifest = read_reference(fresh_request.reference), read_artifact(fresh_request.folder)
     target = registry.find(fresh_request.target)
     place = target.place(fresh_request.place)
     spec = load_model(fresh_request.model)
     tolerance = place.tolerance_of(manifest)
-    units = units_of(spec, recorded, tolerance)
-    noise, axes = recorded.noise, recorded.info.row_axes
+    units = units_of(spec, reference, tolerance)
+    noise, axes = reference.noise, reference.info.row_axes
     comparisons: dict[str, list[Comparison]] = {}
-    real = any(batch.name.startswith(f"{RESIZED}-") for batch in recorded.batches)
+    real = any(batch.name.startswith(f"{RESIZED}-") for batch in reference.batches)
     rows, look, began = 0, FIRST_LOOK, time.monotonic()
     with closing(target.load(fresh_request.folder, place)) as runtime, closing(EagerRuntime(spec)) as module:
         for batch in fresh_batches(spec, manifest, fresh_request.seed):
@@ -115,10 +115,10 @@ def ask_fresh_inputs(request: Mapping[str, Any], progress: Progress) -> dict[str
             for whole in batches:  # none where the model itself answers with NaN
                 comparisons[whole.name] = _compared(spec, runtime, whole, axes, units, real)
                 rows += len(whole.names)
-            done = (time.monotonic() - began) / fresh_request.seconds
-            progress(min(done, 1.0), f"{rows} fresh inputs so far, seed {fresh_request.seed}")
+            share = (time.monotonic() - began) / fresh_request.seconds
+            progress(min(share, 1.0), f"{rows} fresh inputs so far, seed {fresh_request.seed}")
             due = len(comparisons) >= look
-            if done >= 1 or (due and judge(tolerance, noise, more=comparisons).status == "rejected"):
+            if share >= 1 or (due and judge(tolerance, noise, more=comparisons).status == "rejected"):
                 break
             look = int(look * LOOKS) if due else look
     seconds = round(time.monotonic() - began, 1)
@@ -142,8 +142,8 @@ def fresh_batches(spec: ModelSpec, manifest: Manifest, seed: int) -> Iterator[Ba
         sizes |= {BATCH: 1 if draw.random() < ALONE else int(draw.choice(list(batches)))} if BATCH in spec.axes else {}
         fixed = {name: axis.default for name, axis in spec.axes.items() if name not in sizes}
         sizes = {name: (sizes | fixed)[name] for name in spec.axes}
-        told = ", ".join(f"{axis} {size}" for axis, size in sizes.items())
-        yield source.fresh(f"fresh {number}: {told}", sizes, draw)
+        sizes_text = ", ".join(f"{axis} {size}" for axis, size in sizes.items())
+        yield source.fresh(f"fresh {number}: {sizes_text}", sizes, draw)
 
 
 def _compared(
@@ -154,4 +154,4 @@ def _compared(
         answers = rows_of(runs, axes or row_axes(spec.outputs, runs))
     except Exception as error:  # whatever a runtime raises is its answer
         return [metrics.failed(batch.names, fact(Code.NO_ANSWER, error_text=first_line(error)))]
-    return [replace(one, real=real) for one in compared(spec.outputs, batch, answers, units, None)]
+    return [replace(comparison, real=real) for comparison in compared(spec.outputs, batch, answers, units, None)]

@@ -71,12 +71,14 @@ def judged(
     manifests = {n: o.manifest for n, o in outcomes.items() if o.manifest is not None}
     target_outcomes: dict[str, TargetOutcome] = {}
     for place in places:
-        there = {n: manifest for n, manifest in manifests.items() if place.opens(manifest, context.targets[n])}
-        results = _by_packs(context, there, place, images) if place.apart else _here(context, there, place, images)
+        candidates = {n: manifest for n, manifest in manifests.items() if place.opens(manifest, context.targets[n])}
+        results = (
+            _by_packs(context, candidates, place, images) if place.apart else _here(context, candidates, place, images)
+        )
         for name, result in results.items():
             target_outcomes[name] = joined(target_outcomes.get(name, outcomes[name]), result)
-    known = (n for n, o in outcomes.items() if n in target_outcomes or o.result is not None or o.error)
-    return {n: target_outcomes.get(n, outcomes[n]) for n in known}
+    reported = (n for n, o in outcomes.items() if n in target_outcomes or o.result is not None or o.error)
+    return {n: target_outcomes.get(n, outcomes[n]) for n in reported}
 
 
 def pack(
@@ -97,20 +99,20 @@ def pack(
         raise UsageError(
             f"'{own[0]}' runs on this host only: possible in a pack are {', '.join(doors.places.entries())}"
         )
-    made = {n: read_artifact(context.folder(n)) for n in names}
-    opened = {n for n in names if all(p.opens(made[n], context.targets[n], packed=True) for p in places)}
-    chosen = {n: context.folder(n) for n in names if n in opened}
-    if not chosen:
+    artifacts = {n: read_artifact(context.folder(n)) for n in names}
+    opened = {n for n in names if all(p.opens(artifacts[n], context.targets[n], packed=True) for p in places)}
+    folders = {n: context.folder(n) for n in names if n in opened}
+    if not folders:
         opens = doors.places.find(places[0].runtime).opens
         raise UsageError(f"nothing to pack: {places[0].name} opens {', '.join(opens)} files")
     with scratch() as folder:
         context.listener.progress(PACK, 0.3, "collecting questions and artifacts")
         images = images or next((place.images for place in places if place.images), None)
-        write_pack(folder, context.recorded, chosen, places, images, timed_seconds())
+        write_pack(folder, context.recorded, folders, places, images, timed_seconds())
         context.listener.progress(PACK, 0.6, f"writing '{path}'")
         archive(folder, path)
     context.listener.done(PACK)
-    return tuple(chosen)
+    return tuple(folders)
 
 
 def imported(context: RunContext, path: Path) -> dict[str, TargetOutcome]:
@@ -122,10 +124,10 @@ def imported(context: RunContext, path: Path) -> dict[str, TargetOutcome]:
     returned = read_returned(path)
     if returned.reference_sha256 != context.recorded.sha256:
         raise ArtifactError(f"the result '{path}' answers another reference than the one that is here: pack again")
-    made = {run.run.target: _of_this_build(context, run, path) for run in returned.runs}
+    results = {run.run.target: _of_this_build(context, run, path) for run in returned.runs}
     target_outcomes: dict[str, TargetOutcome] = {}
     for run in returned.runs:
-        manifest, name = made[run.run.target], run.run.target
+        manifest, name = results[run.run.target], run.run.target
         result = _kept(context, manifest, further_place(run.run.place), run, returned.images)
         target_outcomes[name] = joined(target_outcomes.get(name, unasked(context, manifest)), result)
     return target_outcomes
@@ -182,8 +184,8 @@ def _found_here(context: RunContext, manifest: Manifest, place: FurtherPlace, im
     images = images or place.images
     where = _place(context, manifest, place, images)
 
-    def progress(done: float, text: str) -> None:
-        context.listener.progress(place.name, done, f"{manifest.target}: {text}")
+    def progress(share: float, text: str) -> None:
+        context.listener.progress(place.name, share, f"{manifest.target}: {text}")
 
     with scratch() as out:
         request = RunJob(
@@ -211,7 +213,7 @@ def _by_packs(
 ) -> dict[str, Result]:
     """A phone has an artifact a pack: what kills its app is that artifact's, and each is packed at its own sizes."""
     packs = [{name: manifest} for name, manifest in manifests.items()] if place.is_device else [manifests]
-    return {n: result for one in packs for n, result in _by_pack(context, one, place, images).items()}
+    return {n: result for pack_runs in packs for n, result in _by_pack(context, pack_runs, place, images).items()}
 
 
 def _by_pack(
@@ -240,12 +242,12 @@ def _by_pack(
             context.listener.done(place.name)
     by_target = {run.run.target: run for run in returned.runs}
     results = {}
-    for name, made in manifests.items():
+    for name, artifact in manifests.items():
         answers = by_target.get(name)
         if answers is None:
-            results[name] = _missing(context, made, place, "the runner there gave no answer")
+            results[name] = _missing(context, artifact, place, "the runner there gave no answer")
         else:
-            results[name] = _kept(context, made, place, answers, images)
+            results[name] = _kept(context, artifact, place, answers, images)
     return results
 
 

@@ -64,8 +64,8 @@ def _with_sets(
 ) -> ModelSpec:
     """The model with sets of its user's, which travel with it."""
     if evaluation is not None:
-        made = evaluation if callable(evaluation) else lambda: evaluation
-        spec = replace(spec, evaluation=made, brought=spec.brought | {"evaluation"})
+        make_evaluation = evaluation if callable(evaluation) else lambda: evaluation
+        spec = replace(spec, evaluation=make_evaluation, brought=spec.brought | {"evaluation"})
     if calibration is not None:
         spec = replace(spec, calibration=calibration, brought=spec.brought | {"calibration"})
     return spec
@@ -76,7 +76,7 @@ def _with_folders(spec: ModelSpec, evaluation_data: EvaluationData) -> ModelSpec
     if evaluation_data.data is None and folder is None:
         return spec
     sets = dataset.sets_of(spec, None if evaluation_data.data is None else Path(evaluation_data.data), folder)
-    spec = _held(spec, [one for one in (sets.evaluation, sets.calibration) if one is not None])
+    spec = _held(spec, [dataset for dataset in (sets.evaluation, sets.calibration) if dataset is not None])
     evaluation = sets.evaluation
     if evaluation is not None:
         evaluation = _with_metric(spec, evaluation, evaluation_data.metric)
@@ -86,19 +86,19 @@ def _with_folders(spec: ModelSpec, evaluation_data: EvaluationData) -> ModelSpec
 
 def _held(spec: ModelSpec, sets: list[Evaluation]) -> ModelSpec:
     """The model with the ranges of what its user gave, where nobody says others: of an ONNX file, of a plain module."""
-    said = spec.words or NOTHING
-    own = file_of(spec.module) is not None or any("shape" in facts for facts in said.inputs.values())
+    overrides = spec.words or NOTHING
+    own = file_of(spec.module) is not None or any("shape" in facts for facts in overrides.inputs.values())
     ranges = {}
     for i in spec.inputs if own else ():
-        if i.kind != "image" and "low" not in said.inputs.get(i.name, {}):
-            ranges[i.name] = range_in(np.concatenate([np.atleast_1d(one.inputs[i.name]) for one in sets]))
+        if i.kind != "image" and "low" not in overrides.inputs.get(i.name, {}):
+            ranges[i.name] = range_in(np.concatenate([np.atleast_1d(dataset.inputs[i.name]) for dataset in sets]))
     if ranges:
         inputs = (
             replace(i, low=ranges[i.name][0], high=ranges[i.name][1]) if i.name in ranges else i for i in spec.inputs
         )
-        spec = replace(spec, inputs=tuple(inputs), words=said.with_ranges(ranges))
-    for one in sets:
-        dataset.held_by(one.inputs, spec)
+        spec = replace(spec, inputs=tuple(inputs), words=overrides.with_ranges(ranges))
+    for evaluation_set in sets:
+        dataset.held_by(evaluation_set.inputs, spec)
     return spec
 
 
@@ -121,9 +121,9 @@ def _with_metric(spec: ModelSpec, evaluation: Evaluation, text: str) -> Evaluati
             f"the metric '{text}' needs the truth: put labels.csv (lines of file,label) beside the pictures, or an "
             f"array '{dataset.TRUTH}' into each .npz file"
         )
-    found = replace(evaluation, metric=metric, metric_name=text)
-    dataset.check_truth(spec, found)
-    return found
+    evaluation_set = replace(evaluation, metric=metric, metric_name=text)
+    dataset.check_truth(spec, evaluation_set)
+    return evaluation_set
 
 
 def _with_examples(spec: ModelSpec, example: Any) -> ModelSpec:
@@ -222,8 +222,8 @@ def refuse_beside_parts(parts: Parts, data: EvaluationData) -> None:
 
 def factory_name(model: Any) -> str:
     """The name of a factory that a user named; empty where the model is something else."""
-    named = isinstance(model, str) and ":" in model and source_of(model) is None and not Path(model).exists()
-    return model if named else ""
+    is_factory = isinstance(model, str) and ":" in model and source_of(model) is None and not Path(model).exists()
+    return model if is_factory else ""
 
 
 def parts_of_factory(name: str) -> Parts:
@@ -232,7 +232,7 @@ def parts_of_factory(name: str) -> Parts:
     Raises:
         ModelError: If it cannot be imported, raises, or makes no model of parts.
     """
-    found = factory.named(name)
-    if not isinstance(found, Parts):
+    function = factory.named(name)
+    if not isinstance(function, Parts):
         raise ModelError(f"'{name}' makes no model of parts any more: export again")
-    return found
+    return function

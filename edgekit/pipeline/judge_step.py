@@ -68,7 +68,7 @@ def judged(
         answers: Arrays by `<batch>/<output>`.
         measured: What the engine says beside the answers.
     """
-    passed = _compared_and_judged(spec, reference, manifest, place, answers, measured)
+    result = _compared_and_judged(spec, reference, manifest, place, answers, measured)
     times = {n: Latency(measured.devices.get(n, measured.device), t) for n, t in measured.milliseconds.items()}
     own = next((way for way in WAYS if way in times), RUN)
     ratios = tuple(budget.ratio(times, name, own) for name in times if name not in (*WAYS, GRAPH))
@@ -78,11 +78,11 @@ def judged(
     texts += [str(measured.start_up)] if measured.start_up is not None else []
     notes = (
         fact(Code.ASKED, text=str(evidence)),
-        *passed.notes,
+        *result.notes,
         *(fact(Code.TEXT, text=text) for text in texts if text),
         *_speeds(ratios),
     )
-    return passed.model_copy(
+    return result.model_copy(
         update={
             "place": place.name,
             "device": measured.device,
@@ -126,25 +126,29 @@ def _compared_and_judged(
     units = units_of(spec, reference, tolerance)
     resized = any(batch.name.startswith(f"{RESIZED}-") for batch in reference.batches)
     shaped = (f"{RESIZED}-", f"{BETWEEN}-") if resized else ()  # without real inputs, what lies between is random too
-    found: dict[str, list[Comparison]] = {}
+    comparisons: dict[str, list[Comparison]] = {}
     for batch in (*batches, *_again(batches, measured.again, measured.failures)):
         if batch.name in measured.failures:
-            found[batch.name] = [
+            comparisons[batch.name] = [
                 metrics.failed(batch.names, fact(Code.NO_ANSWER, error_text=measured.failures[batch.name]))
             ]
         else:
             task = real if batch.name == EVALUATION else None
             answers_compared = compared(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
-            found[batch.name] = [replace(one, real=batch.name.startswith(shaped)) for one in answers_compared]
-    passed = verdict.judge(
+            comparisons[batch.name] = [
+                replace(comparison, real=batch.name.startswith(shaped)) for comparison in answers_compared
+            ]
+    result = verdict.judge(
         tolerance,
         reference.noise,
-        evaluation=found.get(EVALUATION, []),
-        stress=found.get(STRESS, []),
+        evaluation=comparisons.get(EVALUATION, []),
+        stress=comparisons.get(STRESS, []),
         more={
-            b: one for b, one in found.items() if b not in (EVALUATION, STRESS, *(b.name for b in batches if b.sizes))
+            b: batch_comparisons
+            for b, batch_comparisons in comparisons.items()
+            if b not in (EVALUATION, STRESS, *(b.name for b in batches if b.sizes))
         },
-        grid=[(batch.sizes, one) for batch in batches if batch.sizes for one in found[batch.name]],
+        grid=[(batch.sizes, comparison) for batch in batches if batch.sizes for comparison in comparisons[batch.name]],
         metric_name=real.metric_name if real is not None else "task metric",
     )
     notes = [] if images is None else [sampled(manifest, batches, reference)]
@@ -152,11 +156,11 @@ def _compared_and_judged(
         notes.append(fact(Code.NOISE_WITHOUT_FP64))
     if manifest.export.failures:
         own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in manifest.export.failures)
-        passed = passed.model_copy(update={"status": "rejected", "reasons": (*own, *passed.reasons)})
+        result = result.model_copy(update={"status": "rejected", "reasons": (*own, *result.reasons)})
     # Where the reference has one, of another size, the evidence says so.
     own_set = any(batch.name == EVALUATION for batch in reference.batches)
-    said = [note for note in passed.notes if note.code != Code.NO_EVALUATION_SET or not own_set]
-    return passed.model_copy(update={"notes": (*notes, *said)})
+    relevant_notes = [note for note in result.notes if note.code != Code.NO_EVALUATION_SET or not own_set]
+    return result.model_copy(update={"notes": (*notes, *relevant_notes)})
 
 
 def units_of(spec: ModelSpec, reference: Reference, tolerance: Tolerance) -> Units:
@@ -200,7 +204,7 @@ def sampled(manifest: Manifest, judged_batches: tuple[Batch, ...], reference: Re
 
 def _noise_without_fp64(reference: Reference) -> bool:
     noise = reference.info.raw.get("noise", {})
-    return bool(noise) and not any("cpu64" in pair for found in noise.values() for pair in found)
+    return bool(noise) and not any("cpu64" in pair for by_pair in noise.values() for pair in by_pair)
 
 
 def compared(
@@ -211,24 +215,24 @@ def compared(
     single = {n for n, a in batch.outputs.items() if n + SUFFIX not in batch.outputs and len(a) != rows}
     many = tuple(o for o in outputs if o.name not in single)
     large = {o.name for o in outputs if o.name + SUFFIX in batch.outputs}
-    found = []
+    comparisons = []
     if many or not outputs:
-        found.append(_one(*_sketched(many, batch, answers, large), units, task))
+        comparisons.append(_one(*_sketched(many, batch, answers, large), units, task))
     if large:
         first = min((len(batch.outputs[name]) for name in large if name in batch.outputs), default=0)
     if large and first:
-        kept = _one(many, batch.first(first), {n: a[:first] for n, a in answers.items()}, units, None)
+        comparison = _one(many, batch.first(first), {n: a[:first] for n, a in answers.items()}, units, None)
         # The other outputs of these rows were compared above, and a row counts once.
-        found.append(replace(kept, measures=tuple(m for m in kept.measures if m.output in large)))
+        comparisons.append(replace(comparison, measures=tuple(m for m in comparison.measures if m.output in large)))
     if places := tuple(o for o in many if o.name + PLACES in batch.outputs and o.name in answers):
-        recorded = {o.name: batch.outputs[o.name + PLACES] for o in places}
+        expected_places = {o.name: batch.outputs[o.name + PLACES] for o in places}
         some = {o.name: placed(o, answers[o.name]) for o in places}
-        named = tuple(replace(o, axes=("batch", "places", "channels")) for o in places)
-        found.append(_one(named, replace(batch, outputs=recorded), some, units, None))
+        outputs_with_places = tuple(replace(o, axes=("batch", "places", "channels")) for o in places)
+        comparisons.append(_one(outputs_with_places, replace(batch, outputs=expected_places), some, units, None))
     if single:
         whole = replace(batch, names=row_names(batch.names, 1))
-        found.append(_one(tuple(o for o in outputs if o.name in single), whole, answers, units, None))
-    return found
+        comparisons.append(_one(tuple(o for o in outputs if o.name in single), whole, answers, units, None))
+    return comparisons
 
 
 def _sketched(
@@ -241,9 +245,9 @@ def _sketched(
         o if o.name not in large else replace(o, dtype="float32", role=o.role if o.role in BASES else "tensor")
         for o in outputs
     )
-    recorded = {n: batch.outputs[n + SUFFIX] if n in large else a for n, a in batch.outputs.items()}
-    made = {n: sketch(a) if n in large and a.ndim > 1 else a for n, a in answers.items()}
-    return roles, replace(batch, outputs=recorded), made
+    expected = {n: batch.outputs[n + SUFFIX] if n in large else a for n, a in batch.outputs.items()}
+    actual = {n: sketch(a) if n in large and a.ndim > 1 else a for n, a in answers.items()}
+    return roles, replace(batch, outputs=expected), actual
 
 
 def _one(
@@ -269,15 +273,15 @@ def _one(
 def _evidence(reference: Reference, manifest: Manifest, place: Place, measured: Measured) -> Evidence:
     """What was asked: what the reference holds, as far as the artifact takes it and the place is not too slow."""
     images = sample_of(manifest, place)
-    asked = [b for b in applicable_batches(reference.batches, manifest, images) if b.name not in measured.failures]
+    batches = [b for b in applicable_batches(reference.batches, manifest, images) if b.name not in measured.failures]
     every = sum(len(b.names) for b in reference.batches if b.name == EVALUATION)
     open_together = manifest.open_sizes and not manifest.sizes
     inputs: Counter[str] = Counter()
     answered: Counter[str] = Counter()
-    for batch in asked:
+    for batch in batches:
         inputs[_kind(batch)] += len(batch.names)
         answered[batch.answered_by or reference.device] += len(batch.names)
-    shapes = {tuple(sorted(batch.sizes.items())): _kind(batch) for batch in reversed(asked) if batch.sizes}
+    shapes = {tuple(sorted(batch.sizes.items())): _kind(batch) for batch in reversed(batches) if batch.sizes}
     return Evidence(
         inputs=dict(inputs),
         shapes=len(shapes),
@@ -287,7 +291,7 @@ def _evidence(reference: Reference, manifest: Manifest, place: Place, measured: 
         place=measured.device,
         settings=dict(place.settings),
         answered_by=dict(answered),
-        not_asked=tuple(_not_asked(reference, manifest, asked, images, measured)),
+        not_asked=tuple(_not_asked(reference, manifest, batches, images, measured)),
         sampled_from=every if inputs[EVALUATION] < every else 0,
     )
 
@@ -300,20 +304,20 @@ def _not_asked(
     reference: Reference, manifest: Manifest, batches: list[Batch], images: int | None, measured: Measured
 ) -> list[str]:
     whole = applicable_batches(reference.batches, manifest)
-    left = sum(len(b.names) for b in whole) - sum(len(b.names) for b in batches)
-    found = [f"{left} of {sum(len(b.names) for b in whole)} rows"] if images is not None else []
+    skipped = sum(len(b.names) for b in whole) - sum(len(b.names) for b in batches)
+    sentences = [f"{skipped} of {sum(len(b.names) for b in whole)} rows"] if images is not None else []
     fixed = [name for name, axis in manifest.axes.items() if not axis.dynamic]
-    found += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
+    sentences += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
     for name, sizes in manifest.open_sizes.items() if not manifest.sizes else ():
         unasked = len(set(sizes) - {b.sizes.get(name, manifest.axes[name].default) for b in batches})
-        found += [f"{unasked} of {len(sizes)} sizes of {name}"] if unasked else []
+        sentences += [f"{unasked} of {len(sizes)} sizes of {name}"] if unasked else []
     several = ", ".join(map(size_text, manifest.sizes)) if len(manifest.sizes) > 1 else ""
-    found += [f"sizes other than {several}, which it refuses"] if several else []
-    lost = [b.name for b in reference.batches if not b.sizes and b.name not in {taken.name for taken in whole}]
-    found += [f"{', '.join(lost)} inputs, which have another size"] if lost else []
+    sentences += [f"sizes other than {several}, which it refuses"] if several else []
+    lost = [b.name for b in reference.batches if not b.sizes and b.name not in {batch.name for batch in whole}]
+    sentences += [f"{', '.join(lost)} inputs, which have another size"] if lost else []
     pictured = any(b.name == PHOTOGRAPHS for b in reference.batches)
-    found += [] if pictured else ["photographs: it takes no pictures"]
+    sentences += [] if pictured else ["photographs: it takes no pictures"]
     unanswered = sum(len(rows) for rows in reference.info.raw.get("unanswered", {}).values())
-    found += [f"{unanswered} inputs that the model itself answers with NaN or Inf"] if unanswered else []
-    found += [] if measured.timed_answers else ["answers of timed runs"]
-    return found
+    sentences += [f"{unanswered} inputs that the model itself answers with NaN or Inf"] if unanswered else []
+    sentences += [] if measured.timed_answers else ["answers of timed runs"]
+    return sentences

@@ -62,13 +62,13 @@ def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str,
     if wrong := sorted({*declared} ^ {*inputs}):
         word = "lacks the" if wrong[0] in declared else "has no"
         raise UsageError(f"'{manifest.name}' {word} input '{wrong[0]}': it takes {', '.join(declared)}")
-    given = {tensor.name: prepared(manifest, tensor, inputs[tensor.name]) for tensor in manifest.inputs}
-    sizes = checked_arrays(manifest.name, manifest.inputs, manifest.axes, given)
+    arrays = {tensor.name: prepared(manifest, tensor, inputs[tensor.name]) for tensor in manifest.inputs}
+    sizes = checked_arrays(manifest.name, manifest.inputs, manifest.axes, arrays)
     if not manifest.takes(sizes):
-        known = ", ".join(size_text(each) for each in manifest.sizes)
-        taken = size_text({n: size for n, size in sizes.items() if n in manifest.sizes[0]})
-        raise UsageError(f"the inputs are of the size {taken}: '{manifest.name}' takes {known} here")
-    return given
+        size_names = ", ".join(size_text(each) for each in manifest.sizes)
+        size_name = size_text({n: size for n, size in sizes.items() if n in manifest.sizes[0]})
+        raise UsageError(f"the inputs are of the size {size_name}: '{manifest.name}' takes {size_names} here")
+    return arrays
 
 
 def prepared(manifest: Manifest, tensor: TensorInfo, array: Array) -> Array:
@@ -116,8 +116,8 @@ def _misfit(size: tuple[int, int], usual: tuple[int, int], picture: Sequence[int
     return square * square * _quotient(math.prod(size), math.prod(usual))
 
 
-def _quotient(one: int, other: int) -> float:
-    return max(one, other) / min(one, other)
+def _quotient(dividend: int, other: int) -> float:
+    return max(dividend, other) / min(dividend, other)
 
 
 def _sizes_near(rows: AxisInfo, columns: AxisInfo, picture: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -133,17 +133,17 @@ def checked_arrays(
     model: str,
     tensors: Iterable[TensorInfo],
     axes: Mapping[str, AxisInfo],
-    given: Mapping[str, object],
-    known: str = "which was proved",
+    inputs: Mapping[str, object],
+    qualifier: str = "which was proved",
 ) -> dict[str, int]:
-    """The size of each axis in a model's inputs; `known` says how the axes' ranges are known.
+    """The size of each axis in a model's inputs; `qualifier` says how the axes' ranges are known.
 
     Raises:
         UsageError: Naming the input, what it is and what is taken.
     """
     sizes: dict[str, int] = {}
     for tensor in tensors:
-        _check_array(model, tensor, axes, given[tensor.name], sizes, known)
+        _check_array(model, tensor, axes, inputs[tensor.name], sizes, qualifier)
     for dimension, size in sizes.items():
         if SUM in dimension and size != size_of(dimension, sizes):
             raise UsageError(
@@ -153,31 +153,31 @@ def checked_arrays(
 
 
 def _check_array(
-    model: str, tensor: TensorInfo, axes: Mapping[str, AxisInfo], given: object, sizes: dict[str, int], known: str
+    model: str, tensor: TensorInfo, axes: Mapping[str, AxisInfo], value: object, sizes: dict[str, int], qualifier: str
 ) -> None:
     """Check one input of a model; `sizes` gathers the size of each axis."""
-    if not isinstance(given, np.ndarray) or given.dtype != tensor.dtype or given.ndim != len(tensor.shape):
-        found = f"{given.dtype} {list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
+    if not isinstance(value, np.ndarray) or value.dtype != tensor.dtype or value.ndim != len(tensor.shape):
+        description = f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
         raise UsageError(
-            f"input '{tensor.name}' is {found}: '{model}' takes a NumPy array of {tensor.dtype} "
+            f"input '{tensor.name}' is {description}: '{model}' takes a NumPy array of {tensor.dtype} "
             f"[{', '.join(map(str, tensor.shape))}]"
         )
-    for size, dimension in zip(given.shape, tensor.shape, strict=True):
+    for size, dimension in zip(value.shape, tensor.shape, strict=True):
         axis = axes.get(dimension) if isinstance(dimension, str) else None
-        possible = _possible(axis, known) if axis is not None else str(dimension)
+        possible = _possible(axis, qualifier) if axis is not None else str(dimension)
         fixed = isinstance(dimension, int) and size != dimension
         unequal = isinstance(dimension, str) and sizes.setdefault(dimension, size) != size
         if fixed or unequal or (axis is not None and size not in axis.sizes):
             other = f"{sizes[str(dimension)]}, as in another input" if unequal else possible
             name = f"axis '{dimension}'" if isinstance(dimension, str) else "one dimension"
-            raise UsageError(f"input '{tensor.name}' is {list(given.shape)}: {name} of '{model}' must be {other}")
+            raise UsageError(f"input '{tensor.name}' is {list(value.shape)}: {name} of '{model}' must be {other}")
 
 
-def _possible(axis: AxisInfo, known: str) -> str:
+def _possible(axis: AxisInfo, qualifier: str) -> str:
     if not axis.dynamic:
         return str(axis.default)
     steps = f" in steps of {axis.multiple_of}" if axis.multiple_of > 1 else ""
-    return f"{axis.minimum} to {axis.maximum}{steps}, {known}"
+    return f"{axis.minimum} to {axis.maximum}{steps}, {qualifier}"
 
 
 class LoadedArtifact:

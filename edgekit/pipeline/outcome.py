@@ -169,8 +169,8 @@ class TargetOutcome:
     def told(self) -> str:
         """The status as people are told it: with what must stand beside the word verified."""
         qualifiers = {place.qualifier for place in self.places}
-        named = (f"{place.place}: {place.qualifier}" for place in self.places if place.qualifier)
-        beside = next(named if len(qualifiers) > 1 else iter(qualifiers), "")
+        labels = (f"{place.place}: {place.qualifier}" for place in self.places if place.qualifier)
+        beside = next(labels if len(qualifiers) > 1 else iter(qualifiers), "")
         return f"{self.status} ({beside})" if beside and self.status == "verified" else self.status
 
     @property
@@ -222,10 +222,10 @@ class TargetOutcome:
     def sentences(self) -> tuple[str, ...]:
         """What to tell of it: the error, the reasons, of several places those that are verified, then the notes."""
         verified = [p for p in self.places if p.status == "verified"] if len(self.places) > 1 else []
-        told = [f"{place.place}: verified ({place.device})" for place in verified]
-        left = [f"left out of '{self.part_of}', which does without it"] if self.left_out else []
+        lines = [f"{place.place}: verified ({place.device})" for place in verified]
+        notes_on_part = [f"left out of '{self.part_of}', which does without it"] if self.left_out else []
         first = [self.error] if self.error else []
-        return (*first, *left, *map(str, self.reasons), *told, *map(str, self.notes))
+        return (*first, *notes_on_part, *map(str, self.reasons), *lines, *map(str, self.notes))
 
     def as_record(self) -> TargetRecord:
         """For machines: what `--json` prints of one target."""
@@ -309,8 +309,8 @@ class Build(Mapping[str, TargetOutcome]):
         """
         bad = self.faults
         if bad:
-            told = (f"'{o.target}' {ENDED[o.status]}" + "".join(f" ({s})" for s in o.sentences[:1]) for o in bad)
-            raise VerdictError("; ".join(told))
+            summaries = (f"'{o.target}' {ENDED[o.status]}" + "".join(f" ({s})" for s in o.sentences[:1]) for o in bad)
+            raise VerdictError("; ".join(summaries))
 
     def as_record(self) -> dict[str, object]:
         """For machines: what `--json` prints, by `build.schema.json`."""

@@ -17,7 +17,7 @@ Options = Mapping[str, Mapping[str, object]]
 
 
 def planned(
-    targets: Mapping[str, Target], wanted: tuple[str, ...], options: Options
+    targets: Mapping[str, Target], selection: tuple[str, ...], options: Options
 ) -> tuple[tuple[str, ...], dict[str, dict[str, OptionValue]], dict[str, str]]:
     """The targets of a run, sources first, the options of each with their types, and which are parts of which bundle.
 
@@ -26,13 +26,13 @@ def planned(
     """
     if not isinstance(options, Mapping) or not all(isinstance(option, Mapping) for option in options.values()):
         raise UsageError("options are given by target and name, for example {'onnx': {'opset': 21}}")
-    for one in wanted:
+    for one in selection:
         if one not in targets and one in registry.available():
             registry.find(one)  # a broken plug-in that was asked for says why
-    selected = registry.select_targets(wanted, targets) if wanted else _installed(targets)
+    selected = registry.select_targets(selection, targets) if selection else _installed(targets)
     parts = parts_of(selected, targets, options)
     order = registry.ordered((*selected, *parts), targets)
-    for target in order if wanted else ():
+    for target in order if selection else ():
         registry.require(target, targets[target])
     _check_options(options, order, targets)
     typed = {name: registry.parsed_options(name, targets[name], options.get(name, {})) for name in order}
@@ -62,11 +62,11 @@ def made_in_memory(targets: Mapping[str, Target], specs: Iterable[ModelSpec]) ->
 
 def _made_from(targets: Mapping[str, Target], first: Callable[[Target], bool]) -> dict[str, Target]:
     """The targets that are the first to be made, and all that is made from these."""
-    found: dict[str, Target] = {}
+    chain: dict[str, Target] = {}
     for name in registry.ordered(tuple(targets), targets):
-        if first(targets[name]) or targets[name].source in found:
-            found[name] = targets[name]
-    return found
+        if first(targets[name]) or targets[name].source in chain:
+            chain[name] = targets[name]
+    return chain
 
 
 def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
@@ -85,24 +85,24 @@ def parts_of(
     Raises:
         UsageError: If an option of a bundle has an impossible value.
     """
-    chosen = tuple(selected)
-    found: dict[str, str] = {}
-    for bundle, group in _groups(chosen, targets, options):
-        there = [name for name in group if name in targets and not registry.missing(targets[name])]
-        if not set(group) & set(chosen):
-            found |= {name: found.get(name, bundle) for name in there}
-    return found
+    names = tuple(selected)
+    bundles: dict[str, str] = {}
+    for bundle, group in _groups(names, targets, options):
+        installed = [name for name in group if name in targets and not registry.missing(targets[name])]
+        if not set(group) & set(names):
+            bundles |= {name: bundles.get(name, bundle) for name in installed}
+    return bundles
 
 
 def reserves_of(
-    brought: Mapping[str, str], targets: Mapping[str, Target], options: Mapping[str, Mapping[str, object]]
+    implied: Mapping[str, str], targets: Mapping[str, Target], options: Mapping[str, Mapping[str, object]]
 ) -> dict[str, str]:
     """Parts that are made only where another one is wrong, each with that one: a later one of a group."""
-    found: dict[str, str] = {}
-    for _, group in _groups(dict.fromkeys(brought.values()), targets, options):
-        there = [name for name in group if name in brought]
-        found |= dict(zip(there[1:], there, strict=False))
-    return found
+    fallbacks: dict[str, str] = {}
+    for _, group in _groups(dict.fromkeys(implied.values()), targets, options):
+        members = [name for name in group if name in implied]
+        fallbacks |= dict(zip(members[1:], members, strict=False))
+    return fallbacks
 
 
 def _groups(
@@ -110,5 +110,5 @@ def _groups(
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each bundle with each group of parts that can stand in for each other."""
     for bundle in bundles:
-        given = registry.parsed_options(bundle, targets[bundle], options.get(bundle, {}))
-        yield from ((bundle, group) for group in targets[bundle].bundle.parts(given))
+        bundle_options = registry.parsed_options(bundle, targets[bundle], options.get(bundle, {}))
+        yield from ((bundle, group) for group in targets[bundle].bundle.parts(bundle_options))

@@ -102,7 +102,7 @@ class ExportRequest:
     bom: bool = False
     sign: Path | None = None
 
-    def with_fields(self, named: Mapping[str, Any]) -> ExportRequest:
+    def with_fields(self, values: Mapping[str, Any]) -> ExportRequest:
         """Return the request with fields of its records set by their own names, for example `axes` or `places`.
 
         Raises:
@@ -110,10 +110,12 @@ class ExportRequest:
         """
         records: dict[str, Any] = {"facts": self.facts, "data": self.data, "criteria": self.criteria}
         homes = {f.name: home for home, record in records.items() for f in fields(record)}
-        for name, value in named.items():
+        for name, value in values.items():
             if name not in homes:
-                known = [*homes, *(f.name for f in fields(self))]
-                raise UsageError(f"export() takes no '{name}': {suggestion(name, known)}it takes {', '.join(known)}")
+                possible = [*homes, *(f.name for f in fields(self))]
+                raise UsageError(
+                    f"export() takes no '{name}': {suggestion(name, possible)}it takes {', '.join(possible)}"
+                )
             texts = names_in(value) if homes[name] == "criteria" and name != "images" else value
             records[homes[name]] = replace(records[homes[name]], **{name: texts})
         return replace(self, **records)

@@ -58,7 +58,7 @@ from edgekit.storage.limits import require_settings
 @as_sentences()
 def export(
     spec: ModelSpec,
-    wanted: tuple[str, ...],
+    selection: tuple[str, ...],
     root: Path,
     options: Options,
     listener: Listener,
@@ -70,7 +70,7 @@ def export(
 
     Args:
         spec: The model.
-        wanted: Names and groups; empty means every target whose libraries are installed.
+        selection: Names and groups; empty means every target whose libraries are installed.
         root: The model's build folder.
         options: Options by target and name.
         listener: Told what happens.
@@ -86,8 +86,8 @@ def export(
     targets, _ = registry.loadable()
     further, allowed = further_places.places_of(criteria.places), allowed_budgets(criteria.budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
-    possible = made_from_onnx(targets) if from_onnx and not wanted else targets
-    order, chosen, brought = planned(possible, wanted, options)
+    possible = made_from_onnx(targets) if from_onnx and not selection else targets
+    order, options_by_target, implied = planned(possible, selection, options)
     record = run_log.started(command)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         for folder in (root, *(root / CACHE).glob("**")):
@@ -98,16 +98,16 @@ def export(
         listener.done(MODEL)
         if any(targets[target].source == PROGRAM for target in order) and not from_onnx:
             _save_program(captured, root, listener)
-        recorded = obtain(spec, root / REFERENCE, lambda done, text: listener.progress(REFERENCE, done, text))
+        reference = obtain(spec, root / REFERENCE, lambda share, text: listener.progress(REFERENCE, share, text))
         listener.done(REFERENCE)
-        context = RunContext(spec, root, targets, recorded, listener, fresh)
+        context = RunContext(spec, root, targets, reference, listener, fresh)
         outcomes: dict[str, TargetOutcome] = {}
-        reserves = reserves_of(brought, targets, options)
+        reserves = reserves_of(implied, targets, options)
 
         def make_target(target: str) -> None:
             began = time.monotonic()
-            made = _one(context, target, chosen[target], outcomes, bring)
-            outcomes[target] = replace(made, part_of=brought.get(target, ""))
+            outcome = _one(context, target, options_by_target[target], outcomes, bring)
+            outcomes[target] = replace(outcome, part_of=implied.get(target, ""))
             if outcomes[target].made_anew:
                 write_duration(root / CACHE, target, time.monotonic() - began)
             listener.finished(outcomes[target])
@@ -123,9 +123,9 @@ def export(
                 make_target(target)
         further_places.adopted(context, outcomes, spec.results)
         outcomes = held_to_budgets(further_places.judged(context, outcomes, further, criteria.images), targets, allowed)
-        run_log.ended(root, record, outcomes.values(), {} if wanted else run_log.not_installed(possible))
+        run_log.ended(root, record, outcomes.values(), {} if selection else run_log.not_installed(possible))
         report.write_report(root)
-        return Build(tuple(outcomes.values()), root, recorded.device)
+        return Build(tuple(outcomes.values()), root, reference.device)
 
 
 @as_sentences()
@@ -160,8 +160,8 @@ def verify(
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
         for name in names:
-            judged = _verified(context, name, outcomes, bool(places))
-            outcomes[name] = replace(judged, part_of=run_log.part_of(root, name, context.targets))
+            verified = _verified(context, name, outcomes, bool(places))
+            outcomes[name] = replace(verified, part_of=run_log.part_of(root, name, context.targets))
             if not places:
                 listener.finished(outcomes[name])
         outcomes = further_places.judged(context, outcomes, further, criteria.images)
@@ -172,9 +172,9 @@ def verify(
             listener.finished(outcome)
         run_log.ended(root, earlier_run(root), outcomes.values(), {})
         report.write_report(root)
-        found = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())
+        reported = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())
         unsigned = context.signed.unsigned if context.signed is not None else ()
-        return Build(tuple(found), root, context.recorded.device, unsigned, context.other_code)
+        return Build(tuple(reported), root, context.recorded.device, unsigned, context.other_code)
 
 
 @as_sentences()
@@ -192,9 +192,9 @@ def pack(
     Raises:
         EdgekitError: As `verify`, and where nothing can be packed or `path` cannot be written.
     """
-    there = further_places.places_of(places)
+    further = further_places.places_of(places)
     with _build(root, listener, only, trust_build) as (context, names):
-        return further_places.pack(context, names, there, images, path)
+        return further_places.pack(context, names, further, images, path)
 
 
 @as_sentences()
@@ -219,13 +219,13 @@ def _build(
     """A build that is there, held against other runs: its context, and the names of its artifacts, sources first."""
     require_build(root)
     targets, _ = registry.loadable()
-    there = [name for name in targets if (root / name / MANIFEST).is_file()]
-    if not there:
+    names = [name for name in targets if (root / name / MANIFEST).is_file()]
+    if not names:
         refuse_parts(root)
         raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
-    chosen = registry.select_targets(only, targets) if only else there
-    if lacking := [name for name in chosen if name not in there]:
-        raise UsageError(f"no artifact of '{lacking[0]}' in '{root}': there are {', '.join(there)}")
+    selected = registry.select_targets(only, targets) if only else names
+    if lacking := [name for name in selected if name not in names]:
+        raise UsageError(f"no artifact of '{lacking[0]}' in '{root}': there are {', '.join(names)}")
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         signed = None if key is None else doors.hook("require_signature")(root, key)
         spec = load_builds_model(root / MODEL, trust_build)
@@ -233,7 +233,7 @@ def _build(
         reference = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
         changed = other_code(root / MODEL, spec)
         context = RunContext(spec, root, targets, reference, listener, True, trust_build, signed, changed)
-        yield context, tuple(name for name in registry.ordered(tuple(chosen), targets) if name in chosen)
+        yield context, tuple(name for name in registry.ordered(tuple(selected), targets) if name in selected)
 
 
 def _verified(
@@ -278,8 +278,8 @@ def _one(
         return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
     try:
         registry.require(name, context.targets[name])
-        made, found, reused = made_and_evaluated(context, name, options, bring)
-        return _outcome(context, made, found, reused)
+        manifest, findings, reused = made_and_evaluated(context, name, options, bring)
+        return _outcome(context, manifest, findings, reused)
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error), report=error.report)
 
@@ -307,19 +307,19 @@ def made_and_evaluated(
     Returns:
         The manifest, the result, and whether nothing had to be done.
     """
-    made = make(context, name, options)
-    before = None if context.fresh else previous(context, name, made)
+    manifest = make(context, name, options)
+    before = None if context.fresh else previous(context, name, manifest)
     if before is not None and unchanged(before):
-        return made, before, True
-    known = settled(context, name, made, before) if before is not None else []
-    if made.bundle.left_out:  # another judge, reference or host: what was left out gets another chance
-        made = make(replace(context, fresh=True), name, options)
-    findings = _found(context, name, made, known)
-    while rejected := _rejected(made, findings):
+        return manifest, before, True
+    settled_findings = settled(context, name, manifest, before) if before is not None else []
+    if manifest.bundle.left_out:  # another judge, reference or host: what was left out gets another chance
+        manifest = make(replace(context, fresh=True), name, options)
+    findings = _found(context, name, manifest, settled_findings)
+    while rejected := _rejected(manifest, findings):
         bring(rejected)
-        made = make(context, name, options, (*made.bundle.left_out, *rejected))
-        findings = _found(context, name, made, findings)
-    return made, conclude(context, name, made, findings), False
+        manifest = make(context, name, options, (*manifest.bundle.left_out, *rejected))
+        findings = _found(context, name, manifest, findings)
+    return manifest, conclude(context, name, manifest, findings), False
 
 
 def _found(
@@ -328,19 +328,19 @@ def _found(
     """Judge where its variants run; what was found before counts where the same variant is still there, or none is."""
     findings = []
     for place in context.targets[name].places:
-        known = next((f for f in before if f.verdict.place == place.name), None)
+        earlier = next((f for f in before if f.verdict.place == place.name), None)
         target = variant_target(manifest, place)
-        if known is None and place not in context.targets[name].places_of(manifest):
+        if earlier is None and place not in context.targets[name].places_of(manifest):
             continue
-        if known is None:
+        if earlier is None:
             findings.append(evaluate_in_place(context, name, manifest, place))
-        elif target in ("", known.variant_target):
-            findings.append(known)
+        elif target in ("", earlier.variant_target):
+            findings.append(earlier)
         else:
             # A finding that says which variant was rejected here before.
             finding = evaluate_in_place(context, name, manifest, place)
-            why = "; ".join(str(reason) for reason in known.verdict.reasons[:1])
-            note = fact(Code.VARIANT_REPLACED, variant=known.variant_target, why=why)
+            why = "; ".join(str(reason) for reason in earlier.verdict.reasons[:1])
+            note = fact(Code.VARIANT_REPLACED, variant=earlier.variant_target, why=why)
             replaced = replace(
                 finding, verdict=finding.verdict.model_copy(update={"notes": (note, *finding.verdict.notes)})
             )

@@ -25,12 +25,12 @@ def started(command: str) -> RunRecord:
 def ended(root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left_out: Mapping[str, str]) -> None:
     """Write how each target ended, and what was not tried; what was over budget in places not asked now stays."""
     targets = earlier_run(root).targets
-    found = {o.target: _asked(o, targets.get(o.target), record.began) for o in outcomes}
+    statuses = {o.target: _asked(o, targets.get(o.target), record.began) for o in outcomes}
     new = {
         name: why for name, why in left_out.items() if name not in targets or targets[name].status == "not installed"
     }
     missing = {n: TargetStatus(status="not installed", error=why, began=record.began) for n, why in new.items()}
-    write_run(root, record, {**missing, **found})
+    write_run(root, record, {**missing, **statuses})
 
 
 def _asked(outcome: TargetOutcome, before: TargetStatus | None, began: str) -> TargetStatus:
@@ -38,8 +38,8 @@ def _asked(outcome: TargetOutcome, before: TargetStatus | None, began: str) -> T
     over = {place: facts for place, facts in before.over.items() if place not in places} if before else {}
     for placed in outcome.over:
         over[placed.place] = (*over.get(placed.place, ()), placed.fact)
-    named = before is not None and not before.part_of and before.status != "not installed"
-    part_of = "" if named else outcome.part_of  # what an earlier run named stays asked for
+    was_reported = before is not None and not before.part_of and before.status != "not installed"
+    part_of = "" if was_reported else outcome.part_of  # what an earlier run named stays asked for
     return TargetStatus.model_validate(
         {"status": outcome.status, "error": outcome.error, "over": over, "part_of": part_of, "began": began}
     )
@@ -64,10 +64,10 @@ def part_of(root: Path, name: str, targets: Mapping[str, Target]) -> str:
 
 def not_installed(targets: Mapping[str, Target]) -> dict[str, str]:
     """The targets that this host cannot make, and why, in a sentence each."""
-    found = {}
+    missing = {}
     for name, target in targets.items():
         needs = registry.missing(target)
         why = "; ".join(f"needs {need.module}: {need.install}" for need in needs) or target.unavailable_reason()
         if why:
-            found[name] = why
-    return found
+            missing[name] = why
+    return missing

@@ -133,8 +133,8 @@ def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict
     reference = read_reference(run_job.reference)
     manifest, further = read_artifact(run_job.folder), further_place(run_job.place) if run_job.runtime else None
     timed = further.timed if further is not None else registry.find(run_job.target).place(run_job.place).timed
-    taken = further.taken(manifest) if further is not None else manifest
-    batches = applicable_batches(reference.batches, taken, run_job.images)
+    manifest_there = further.taken(manifest) if further is not None else manifest
+    batches = applicable_batches(reference.batches, manifest_there, run_job.images)
     questions = [InputBatch(b.name, b.rows, b.rows_a_run, repeats(b, timed, run_job.images)) for b in batches]
     how = Timing(timed_seconds(), lambda: _baselines(run_job)) if timed and timed_seconds() > 0 else None
     with closing(_opened(run_job)) as runtime:

@@ -46,8 +46,8 @@ def obtain(spec: ModelSpec, folder: Path, progress: Callable[[float, str], None]
         RecordError: If the model's own answer is not finite, or the reference that ships with it was changed.
     """
     subject = subject_of(spec)
-    if (found := _kept(subject, folder)) is not None:
-        return found
+    if (existing := _kept(subject, folder)) is not None:
+        return existing
     progress(0.1, "preparing the reference")
     if not _adopted(subject, folder):
         record(subject, folder, "cpu", True, progress)
@@ -76,8 +76,8 @@ def _kept(subject: Subject, folder: Path) -> Reference | None:
     except RecordError:
         return None
     same = reference.info.weights_sha256 == subject.weights_sha256
-    asked = without(subject.asked, reference.info.raw.get("unanswered", {}))
-    return reference if same and same_inputs(reference.batches, asked) else None
+    batches = without(subject.asked, reference.info.raw.get("unanswered", {}))
+    return reference if same and same_inputs(reference.batches, batches) else None
 
 
 def _adopted(subject: Subject, folder: Path) -> bool:
@@ -97,15 +97,15 @@ def _adopted(subject: Subject, folder: Path) -> bool:
         )
     if info.weights_sha256 != subject.weights_sha256:
         return False
-    recorded = {batch.name: (batch, outputs) for batch, outputs in recorded_outputs(info)}
-    there = {
-        asked.name: recorded[asked.name][1]
-        for asked in subject.asked
-        if asked.name in recorded and recorded[asked.name][0].inputs_sha256 == inputs_digest((asked,))
+    by_name = {batch.name: (batch, outputs) for batch, outputs in recorded_outputs(info)}
+    arrays = {
+        batch.name: by_name[batch.name][1]
+        for batch in subject.asked
+        if batch.name in by_name and by_name[batch.name][0].inputs_sha256 == inputs_digest((batch,))
     }
-    if not there:
+    if not arrays:
         return False
-    batches, axes = _completed(subject, there, info)
+    batches, axes = _completed(subject, arrays, info)
     noise = _noise(subject, info, axes, batches)
     whole = {**info.raw, "row_axes": dict(axes), "noise": noise, "declared": declaration(subject.spec)}
     write_reference(folder, batches, whole, with_inputs=True)
@@ -113,23 +113,23 @@ def _adopted(subject: Subject, folder: Path) -> bool:
 
 
 def _completed(
-    subject: Subject, there: Mapping[str, Mapping[str, Array]], info: ReferenceInfo
+    subject: Subject, arrays: Mapping[str, Mapping[str, Array]], info: ReferenceInfo
 ) -> tuple[tuple[Batch, ...], Axes]:
     """All that is asked with answers: those that are there, and the CPU's where any are missing."""
-    lacking = [b for b in subject.asked if b.name not in there or _partial(subject, there[b.name], len(b.names))]
+    lacking = [b for b in subject.asked if b.name not in arrays or _partial(subject, arrays[b.name], len(b.names))]
     runtime = subject.opened()
     axes = info.row_axes or None
-    made, axes = answered(runtime, subject.spec.outputs, lacking if lacking or axes else subject.asked[:1], axes)
-    own = {batch.name: batch for batch in made}
+    results, axes = answered(runtime, subject.spec.outputs, lacking if lacking or axes else subject.asked[:1], axes)
+    own = {batch.name: batch for batch in results}
     batches = []
     for batch in subject.asked:
-        if batch.name not in there:
+        if batch.name not in arrays:
             outputs, by = own[batch.name].outputs, runtime.device
         elif batch.name in own:
-            outputs = _filled(subject.spec.outputs, there[batch.name], own[batch.name].outputs)
+            outputs = _filled(subject.spec.outputs, arrays[batch.name], own[batch.name].outputs)
             by = f"{info.device} (features that it did not keep: {runtime.device})"
         else:
-            outputs, by = there[batch.name], info.device
+            outputs, by = arrays[batch.name], info.device
         batches.append(replace(batch, outputs=kept(subject.spec.outputs, outputs), answered_by=by))
     return tuple(batches), axes
 
@@ -141,15 +141,15 @@ def _partial(subject: Subject, outputs: Mapping[str, Array], rows: int) -> bool:
 def _filled(outputs: tuple[Output, ...], arrays: Mapping[str, Array], own: Mapping[str, Array]) -> dict[str, Array]:
     """The answers that are there, their features filled up; a row that chose other patches is wholly the CPU's."""
     same = aligned(outputs, arrays, own)
-    found = {name: array.copy() for name, array in arrays.items() if len(array) == len(own[name])}
+    filled = {name: array.copy() for name, array in arrays.items() if len(array) == len(own[name])}
     other = np.zeros(len(next(iter(own.values()))), bool)
-    for name in own.keys() - found.keys():
+    for name in own.keys() - filled.keys():
         first = len(arrays[name])
-        found[name] = np.concatenate([arrays[name], same[name][first:].astype(arrays[name].dtype)])
-        other |= np.isnan(found[name]).reshape(len(other), -1).any(1)
-    for name, array in found.items():
+        filled[name] = np.concatenate([arrays[name], same[name][first:].astype(arrays[name].dtype)])
+        other |= np.isnan(filled[name]).reshape(len(other), -1).any(1)
+    for name, array in filled.items():
         array[other] = own[name][other]
-    return found
+    return filled
 
 
 def _noise(
@@ -161,8 +161,8 @@ def _noise(
     lacking = {name for name, array in first.outputs.items() if array.dtype.kind == "f" and name not in noise}
     lacking = {name for name in lacking if not name.endswith((SUFFIX, PLACES))}
     if lacking:
-        asked = next(b for b in subject.asked if b.name == first.name).first(NOISE_ROWS)
-        own, _ = answered(subject.opened(), subject.spec.outputs, (asked,), axes)
-        found, _ = measured_noise(subject, own[0], "cpu", axes, lacking)
-        noise |= found
+        rows = next(b for b in subject.asked if b.name == first.name).first(NOISE_ROWS)
+        own, _ = answered(subject.opened(), subject.spec.outputs, (rows,), axes)
+        by_output, _ = measured_noise(subject, own[0], "cpu", axes, lacking)
+        noise |= by_output
     return noise

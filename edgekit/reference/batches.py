@@ -114,7 +114,7 @@ class Batch:
         """Some of its rows, under another name; of what was kept of the first rows only the first ones that it has."""
         count, places = len(self.names), np.asarray(rows, int)
 
-        taken = {n: array[places] for n, array in self.outputs.items() if len(array) == count}
+        outputs = {n: array[places] for n, array in self.outputs.items() if len(array) == count}
         large = {n: array for n, array in self.outputs.items() if n + SUFFIX in self.outputs and len(array) < count}
 
         def kept(array: Array) -> Array:
@@ -122,7 +122,7 @@ class Batch:
 
         whole = {n: kept(array) for n, array in large.items()}
         names = tuple(self.names[row] for row in rows)
-        return replace(self, name=name, inputs=self._inputs(rows), outputs=taken | whole, names=names)
+        return replace(self, name=name, inputs=self._inputs(rows), outputs=outputs | whole, names=names)
 
     def rows(self) -> Iterator[dict[str, Array]]:
         """The inputs of one run each."""
@@ -146,11 +146,11 @@ class Batch:
 def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, ...]:
     """The batches of inputs that a model is recorded and judged on, without outputs; the same for the same spec."""
     source = BatchSource(spec, evaluation)
-    named: list[tuple[str, Mapping[str, int]]] = [(name, {}) for name in ROWS]
+    entries: list[tuple[str, Mapping[str, int]]] = [(name, {}) for name in ROWS]
     for number, sizes in enumerate(grid(spec.axes)):
-        named += [(f"{GRID}-{number:02d}", sizes), (f"{RESIZED}-{number:02d}", sizes)]
-    named += [(f"{BETWEEN}-{number:02d}", sizes) for number, sizes in enumerate(between(spec.axes))]
-    batches = (source.batch(name, sizes) for name, sizes in named)
+        entries += [(f"{GRID}-{number:02d}", sizes), (f"{RESIZED}-{number:02d}", sizes)]
+    entries += [(f"{BETWEEN}-{number:02d}", sizes) for number, sizes in enumerate(between(spec.axes))]
+    batches = (source.batch(name, sizes) for name, sizes in entries)
     return tuple(batch for batch in batches if batch is not None)
 
 
@@ -200,8 +200,8 @@ class BatchSource:
         rows = own or self._mixed
         names = [list(rows)[(first + k) % len(rows)] for k in range(sizes.get(BATCH, 1))]
         whole = batch_of(self._spec, list(rows.values()), sizes, first)
-        named = tuple(f"{number}: {row}" for number, row in enumerate(names))
-        return Batch(name, whole, {}, sizes, named, kept=bool(own))
+        row_names = tuple(f"{number}: {row}" for number, row in enumerate(names))
+        return Batch(name, whole, {}, sizes, row_names, kept=bool(own))
 
     def _at(self, sizes: Mapping[str, int]) -> Mapping[str, Row]:
         """The real rows that have these sizes themselves."""
@@ -246,10 +246,10 @@ def stress_batch(spec: ModelSpec) -> Batch:
         rows.append(spec.filled(share))
         names.append(name)
     for seed in range(2):
-        drawn = spec.random(100 + seed)
+        arrays = spec.random(100 + seed)
         middles = {i.name: (i.low + i.high) / 2 for i in spec.inputs}
         rows.append(
-            {i.name: np.where(drawn[i.name] > middles[i.name], i.high, i.low).astype(i.dtype) for i in spec.inputs}
+            {i.name: np.where(arrays[i.name] > middles[i.name], i.high, i.low).astype(i.dtype) for i in spec.inputs}
         )
         names.append(f"lowest or highest {seed}")
     inputs = {i.name: stacked(row[i.name] for row in rows) for i in spec.inputs}
@@ -265,14 +265,16 @@ def applicable_batches(batches: tuple[Batch, ...], manifest: Manifest, images: i
     allows, but for those of the grid that an artifact lists.
     """
     axes = manifest.axes
-    found = tuple(asked for batch in batches if (asked := _applicable(batch, manifest)) is not None)
+    applicable = tuple(
+        applicable_batch for batch in batches if (applicable_batch := _applicable(batch, manifest)) is not None
+    )
     if images is None:
-        return found
+        return applicable
     one_image = math.prod(axis.default for axis in axes.values())
     most = SAMPLED if images == FEW else SPARSELY if images < FEW else AMPLY
     few: dict[str, int] = {}
     sample = []
-    for batch in found:
+    for batch in applicable:
         kind = batch.name.partition("-")[0]
         largest = AMPLE_SHAPE.get(kind, 0) if images > FEW else SAMPLED_SHAPE
         listed = manifest.sizes and kind == GRID  # each of its sizes may be a file of its own
@@ -330,8 +332,8 @@ def _applicable(batch: Batch, manifest: Manifest) -> Batch | None:
 
 def _sizes_of(batch: Batch, manifest: Manifest) -> dict[str, int]:
     """Sizes of the axes beside the batch in a batch of single rows."""
-    found = usual_sizes(batch.inputs, {i.name: tuple(i.shape) for i in manifest.inputs}, len(batch.names))
-    return {name: size for name, size in found.items() if name in manifest.axes}
+    sizes = usual_sizes(batch.inputs, {i.name: tuple(i.shape) for i in manifest.inputs}, len(batch.names))
+    return {name: size for name, size in sizes.items() if name in manifest.axes}
 
 
 def inputs_digest(batches: tuple[Batch, ...]) -> str:
@@ -344,7 +346,7 @@ def inputs_digest(batches: tuple[Batch, ...]) -> str:
     return hashed.hexdigest()
 
 
-def same_inputs(one: tuple[Batch, ...], other: tuple[Batch, ...]) -> bool:
+def same_inputs(first: tuple[Batch, ...], other: tuple[Batch, ...]) -> bool:
     """Whether the batches ask the same (compared as they are, which is quicker than two hashes)."""
 
     def equal(a: Array, b: Array) -> bool:
@@ -353,9 +355,9 @@ def same_inputs(one: tuple[Batch, ...], other: tuple[Batch, ...]) -> bool:
     def described(batches: tuple[Batch, ...]) -> list[tuple[object, ...]]:
         return [(b.name, dict(b.sizes), dict(b.shapes)) for b in batches]
 
-    return described(one) == described(other) and all(
+    return described(first) == described(other) and all(
         a.inputs.keys() == b.inputs.keys() and all(equal(a.inputs[k], b.inputs[k]) for k in a.inputs)
-        for a, b in zip(one, other, strict=True)
+        for a, b in zip(first, other, strict=True)
     )
 
 
@@ -389,10 +391,10 @@ def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
     pictures = [i for i in spec.inputs if i.kind == "image"]
     if not pictures or any(len(i.shape) != 4 or i.shape[1] != 3 for i in pictures):
         return {}
-    one = {BATCH: 1} if BATCH in spec.axes else {}
+    single = {BATCH: 1} if BATCH in spec.axes else {}
     rows: dict[str, Row] = {}
     for number, (name, picture) in enumerate(photographs().items()):
-        row = dict(real[number % len(real)]) if real else spec.random(number, one)
+        row = dict(real[number % len(real)]) if real else spec.random(number, single)
         for i in pictures:
             height, width = spec.shape(i.name)[2:]
             row[i.name] = _as_declared(i, i.low + (i.high - i.low) * fitted(picture, height, width, i.fit)[None])
@@ -407,16 +409,16 @@ def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str,
     """
     some = dict([*list(own.items())[:CONDITIONED], *list(pictures.items())[:CONDITIONED]])
     rows = some or {"random": spec.random(0)}
-    found: dict[str, Row] = {}
+    by_name: dict[str, Row] = {}
     for name, row in rows.items():
         for change, values in _conditions(spec, row):
-            found[f"{name}, {change}"] = values
+            by_name[f"{name}, {change}"] = values
     for name, row in list(rows.items())[:1]:
         for i in spec.inputs:
             for value in dict.fromkeys((float(np.clip(0.0, i.low, i.high)), i.low, i.high)):
                 constant = np.full_like(row[i.name], value)
-                found[f"{name}, '{i.name}' all {value:g}"] = {**row, i.name: constant}
-    return found
+                by_name[f"{name}, '{i.name}' all {value:g}"] = {**row, i.name: constant}
+    return by_name
 
 
 def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:
@@ -426,11 +428,11 @@ def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str
     """
     moved = [i for i in spec.inputs if i.kind == "image"] or [i for i in spec.inputs if np.dtype(i.dtype).kind == "f"]
     rows = list(({**own, **pictures} or {"random": spec.random(0)}).items())
-    found: dict[str, Row] = {}
+    by_name: dict[str, Row] = {}
     for number, level in enumerate(LEVELS if moved else ()):
         name, row = rows[number % len(rows)]
-        found[f"{name}, mean {level:g}"] = {**row, **{i.name: _of_mean(i, row[i.name], level) for i in moved}}
-    return found
+        by_name[f"{name}, mean {level:g}"] = {**row, **{i.name: _of_mean(i, row[i.name], level) for i in moved}}
+    return by_name
 
 
 def varied(spec: ModelSpec, rows: Sequence[Row], draw: np.random.Generator) -> Row:
@@ -461,17 +463,17 @@ def _conditions(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
     pictures = tuple(i for i in spec.inputs if i.kind == "image")
     floats = tuple(i for i in spec.inputs if np.dtype(i.dtype).kind == "f" or i.kind == "image")
 
-    def made(change: Change, inputs: Sequence[Input]) -> Row:
+    def change_row(change: Change, inputs: Sequence[Input]) -> Row:
         return {**row, **{i.name: _as_declared(i, change(i, row[i.name])) for i in inputs}}
 
     for share in STRENGTHS if floats else ():
-        yield f"darkened to {share:g}", made(_towards(0.0, share), floats)
-        yield f"brightened to {share:g}", made(_towards(1.0, share), floats)
-        yield f"contrast {share:g}", made(_towards(0.5, share), floats)
+        yield f"darkened to {share:g}", change_row(_towards(0.0, share), floats)
+        yield f"brightened to {share:g}", change_row(_towards(1.0, share), floats)
+        yield f"contrast {share:g}", change_row(_towards(0.5, share), floats)
     if pictures:
-        yield "grey", made(lambda i, x: np.broadcast_to(x.mean(1, keepdims=True), x.shape), pictures)
-        yield "colours exchanged", made(lambda i, x: np.flip(x, 1), pictures)  # of reddish pictures bluish ones
-        yield "flat", made(lambda i, x: np.broadcast_to(x.mean((2, 3), keepdims=True), x.shape), pictures)
+        yield "grey", change_row(lambda i, x: np.broadcast_to(x.mean(1, keepdims=True), x.shape), pictures)
+        yield "colours exchanged", change_row(lambda i, x: np.flip(x, 1), pictures)  # of reddish pictures bluish ones
+        yield "flat", change_row(lambda i, x: np.broadcast_to(x.mean((2, 3), keepdims=True), x.shape), pictures)
 
 
 def _towards(place: float, share: float) -> Change:
@@ -490,8 +492,8 @@ def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], fir
     arrays: dict[str, Array] = {}
     for i in spec.inputs:
         shape = spec.shape(i.name, sizes)
-        taken = [rows[(first + k) % len(rows)][i.name] for k in range(count if BATCH in i.shape else 1)]
-        arrays[i.name] = one_run([_fitted(i, array, shape) for array in taken], i.shape)
+        parts = [rows[(first + k) % len(rows)][i.name] for k in range(count if BATCH in i.shape else 1)]
+        arrays[i.name] = one_run([_fitted(i, array, shape) for array in parts], i.shape)
     return arrays
 
 

@@ -81,24 +81,24 @@ def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> Set
     Raises:
         DataError: If a folder cannot be read or holds too little, or what calibrates holds an input that is judged.
     """
-    shown = None if calibration is None else distinct(spec, read_folder(spec, calibration))
-    if shown is not None:
-        _require(shown, LEAST, calibration, "are needed to calibrate INT8")
+    calibration_set = None if calibration is None else distinct(spec, read_folder(spec, calibration))
+    if calibration_set is not None:
+        _require(calibration_set, LEAST, calibration, "are needed to calibrate INT8")
     if data is None:
-        if shown is not None and (evaluation := evaluation_of(spec)) is not None:
-            refuse_shared(spec, evaluation, shown)
-        return Sets(None, shown)
-    found = distinct(spec, read_folder(spec, data))
-    _require(found, FEW_ROWS, data, "are needed: fewer cannot tell whether 99 of 100 are right")
-    if shown is not None:
-        refuse_shared(spec, found, shown)
-        return Sets(found, shown)
+        if calibration_set is not None and (evaluation := evaluation_of(spec)) is not None:
+            refuse_shared(spec, evaluation, calibration_set)
+        return Sets(None, calibration_set)
+    dataset = distinct(spec, read_folder(spec, data))
+    _require(dataset, FEW_ROWS, data, "are needed: fewer cannot tell whether 99 of 100 are right")
+    if calibration_set is not None:
+        refuse_shared(spec, dataset, calibration_set)
+        return Sets(dataset, calibration_set)
     own = calibration_of(spec, COUNT)
     if own is None:
-        return split(spec, found)
+        return split(spec, dataset)
     if all(i.name in own.inputs for i in spec.inputs):  # what else is wrong with it is said where it is used
-        refuse_shared(spec, found, own)
-    return Sets(found, None)
+        refuse_shared(spec, dataset, own)
+    return Sets(dataset, None)
 
 
 def split(spec: ModelSpec, every: Evaluation) -> Sets:
@@ -110,9 +110,9 @@ def split(spec: ModelSpec, every: Evaluation) -> Sets:
     if count < ENOUGH:
         return Sets(every, None)
     order = np.argsort(np.array(_digests(spec.inputs, every)))
-    shown = max(LEAST, min(COUNT, count // 2))
-    note = f"of {count} real inputs {shown} calibrate INT8 and {count - shown} others judge, split by their hashes"
-    part, rest = sorted(order[:shown].tolist()), sorted(order[shown:].tolist())
+    calibration_count = max(LEAST, min(COUNT, count // 2))
+    note = f"of {count} real inputs {calibration_count} calibrate INT8 and {count - calibration_count} judge, split by hash"
+    part, rest = sorted(order[:calibration_count].tolist()), sorted(order[calibration_count:].tolist())
     return Sets(rows_of(every, rest), rows_of(every, part), note)
 
 
@@ -239,31 +239,33 @@ def _require(evaluation: Evaluation, least: int, folder: Path | None, why: str) 
         raise DataError(f"the folder '{folder}' has {len(evaluation.names)} different inputs: at least {least} {why}")
 
 
-def refuse_shared(spec: ModelSpec, evaluation: Evaluation, shown: Evaluation, inputs: Sequence[Input] = ()) -> None:
+def refuse_shared(
+    spec: ModelSpec, evaluation: Evaluation, calibration_set: Evaluation, inputs: Sequence[Input] = ()
+) -> None:
     """Refuse to calibrate on what is judged.
 
     Args:
         spec: The model.
         evaluation: Its evaluation set.
-        shown: Its calibration set.
+        calibration_set: Its calibration set.
         inputs: Those whose values are compared; all by default.
 
     Raises:
         DataError: Naming one that is in both.
     """
     compared = inputs or spec.inputs
-    there = dict(zip(_digests(compared, shown, LEVELS), shown.names, strict=True))
+    digests = dict(zip(_digests(compared, calibration_set, LEVELS), calibration_set.names, strict=True))
     for digest, name in zip(_digests(compared, evaluation, LEVELS), evaluation.names, strict=True):
-        if digest in there:
+        if digest in digests:
             raise DataError(
-                f"'{name}' of the evaluation set is '{there[digest]}' of the calibration set: INT8 is judged on inputs "
-                "that it was not made from"
+                f"'{name}' of the evaluation set is '{digests[digest]}' of the calibration set: INT8 must be judged "
+                "on other inputs than those that calibrated it"
             )
 
 
 def _digests(inputs: Sequence[Input], every: Evaluation, levels: int = 0) -> list[str]:
     """A hash of each row's inputs as the model takes them, or of pictures in so many levels of their range."""
-    found = []
+    digests = []
     for row in range(len(every.names)):
         hashed = hashlib.sha256()
         for i in inputs:
@@ -271,8 +273,8 @@ def _digests(inputs: Sequence[Input], every: Evaluation, levels: int = 0) -> lis
             if levels and i.kind == "image":
                 values = np.round((values - i.low) * (levels / (i.high - i.low))) + 0.0  # no negative zero
             hashed.update(np.ascontiguousarray(values).data)
-        found.append(hashed.hexdigest())
-    return found
+        digests.append(hashed.hexdigest())
+    return digests
 
 
 def _checked(spec: ModelSpec, evaluation: Evaluation) -> Evaluation:
@@ -291,11 +293,11 @@ def _size(spec: ModelSpec, declared: Input) -> int:
 
 
 def _require_room(spec: ModelSpec, count: int, folder: Path) -> None:
-    one = sum(math.prod(spec.shape(i.name, {BATCH: 1})) * np.dtype(i.dtype).itemsize for i in spec.inputs)
-    if count * one > MOST_BYTES:
+    row_bytes = sum(math.prod(spec.shape(i.name, {BATCH: 1})) * np.dtype(i.dtype).itemsize for i in spec.inputs)
+    if count * row_bytes > MOST_BYTES:
         raise DataError(
-            f"the {count} inputs in '{folder}' are {count * one / 2**30:.1f} GiB as the model takes them, more than "
-            f"{MOST_BYTES >> 30}: put a part of them into a folder of its own"
+            f"the {count} inputs in '{folder}' are {count * row_bytes / 2**30:.1f} GiB as model inputs, more than "
+            f"{MOST_BYTES >> 30}. Use a folder with fewer of them"
         )
 
 
@@ -427,14 +429,14 @@ def _count(spec: ModelSpec, i: Input, array: Array, path: Path) -> int:
         raise DataError(f"'{i.name}' in '{path}' is {array.dtype}, and '{spec.name}' takes {i.dtype}: convert it")
     fits = array.ndim <= 1 if not row else array.ndim == len(row) and array.shape[1:] == row[1:]
     each = row[0] if row else 1
-    held = np.atleast_1d(array)
-    if not fits or not len(held) or len(held) % each:
+    rows = np.atleast_1d(array)
+    if not fits or not len(rows) or len(rows) % each:
         expected = ["n" if each == 1 else f"{each} n", *row[1:]]
         opens = [d for d in i.shape if isinstance(d, str) and d != BATCH]
         usual = f"; the usual size of {opens[0]} is another with --axes ...={opens[0]}:MIN..MAX@SIZE" if opens else ""
-        shown = str(expected).replace("'", "")
-        raise DataError(f"'{i.name}' in '{path}' has the shape {list(array.shape)}: {shown} is taken{usual}")
-    return len(held) // each
+        shape_text = str(expected).replace("'", "")
+        raise DataError(f"'{i.name}' in '{path}' has the shape {list(array.shape)}: {shape_text} is taken{usual}")
+    return len(rows) // each
 
 
 def _labels(spec: ModelSpec, folder: Path, names: Sequence[str]) -> Array | None:
@@ -442,13 +444,13 @@ def _labels(spec: ModelSpec, folder: Path, names: Sequence[str]) -> Array | None
     path = next((folder / name for name in LABELS if (folder / name).is_file()), None)
     if path is None:
         return None
-    said = _said(path)
-    if missing := [name for name in names if name not in said]:
+    table = _said(path)
+    if missing := [name for name in names if name not in table]:
         raise DataError(f"'{path}' has no label for '{missing[0]}': add a line for each picture, file,label")
-    if unknown := [name for name in said if name not in names]:
+    if unknown := [name for name in table if name not in names]:
         raise DataError(f"'{path}' has a label for '{unknown[0]}', and there is no such picture: remove it")
     classes = next((o.classes for o in spec.outputs if o.classes), ())
-    return np.array([_label(path, name, said[name], classes) for name in names], np.int64)
+    return np.array([_label(path, name, table[name], classes) for name in names], np.int64)
 
 
 def _said(path: Path) -> dict[str, str]:
@@ -459,20 +461,20 @@ def _said(path: Path) -> dict[str, str]:
         else:
             rows = [tuple(row) for row in csv.reader(text.splitlines()) if row]
             rows = rows[1:] if rows and rows[0] == ("file", "label") else rows
-        said = {str(name).strip(): str(label).strip() for name, label in rows}
+        labels = {str(name).strip(): str(label).strip() for name, label in rows}
     except (OSError, ValueError, AttributeError, TypeError, csv.Error) as error:
         raise DataError(f"'{path}' cannot be read ({reason(error)}): write lines of file,label") from error
-    if len(said) != len(rows):
+    if len(labels) != len(rows):
         raise DataError(f"'{path}' has two labels for one file: leave one")
-    return said
+    return labels
 
 
 def _label(path: Path, name: str, text: str, classes: Sequence[str]) -> int:
     if text in classes:
         return classes.index(text)
     if not text.isdecimal() or (classes and int(text) >= len(classes)):
-        known = f"possible are {', '.join(classes)}" if classes else "write the number of its class, from 0"
-        raise DataError(f"the label '{text}' of '{name}' in '{path}' is no class: {known}")
+        possible = f"possible are {', '.join(classes)}" if classes else "write the number of its class, from 0"
+        raise DataError(f"the label '{text}' of '{name}' in '{path}' is no class: {possible}")
     return int(text)
 
 

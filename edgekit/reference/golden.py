@@ -118,26 +118,28 @@ class Golden:
     spec: ModelSpec
     spread: Mapping[str, float]
 
-    def limits(self, kind: str, shown: Limits) -> dict[str, dict[str, float]]:
+    def limits(self, kind: str, measured: Limits) -> dict[str, dict[str, float]]:
         """What a device may show of each output.
 
         Args:
             kind: A key of `TOLERANCES`.
-            shown: What the artifact shows here, in the same metrics.
+            measured: What the artifact shows here, in the same metrics.
         """
         least = {output.name: self._least(kind, output) for output in self._outputs}
         return {
-            name: {m: float(f"{max(value, MARGIN * shown.get(name, {}).get(m, 0.0)):.3g}") for m, value in own.items()}
+            name: {
+                m: float(f"{max(value, MARGIN * measured.get(name, {}).get(m, 0.0)):.3g}") for m, value in own.items()
+            }
             for name, own in least.items()
         }
 
     def shown(self, answer: Answer) -> dict[str, dict[str, float]]:
         """The largest errors of an artifact on the cases, in the metrics that limits are on; `answer` runs it."""
         metrics = {output.name: tuple(self._least("fp32", output)) for output in self._outputs}
-        found = ((case, answer(case.feed(self.spec))) for case in self.cases)
+        results = ((case, answer(case.feed(self.spec))) for case in self.cases)
         return _largest(
             {o: {m: self._error(m, case, o, answers) for m in own} for o, own in metrics.items()}
-            for case, answers in found
+            for case, answers in results
         )
 
     def failures(self, answer: Answer, limits: Limits) -> tuple[str, ...]:
@@ -202,13 +204,13 @@ class Golden:
         return {"max_abs": unit * (tolerance.limit("deviation", "tensor") or LARGEST_INT8), "rms": unit * error}
 
     def _error(self, metric: str, case: Case, output: str, answers: Mapping[str, Array]) -> float:
-        expected, found = case.expected[output], answers.get(output)
-        if found is None or found.shape != expected.shape:
+        expected, actual = case.expected[output], answers.get(output)
+        if actual is None or actual.shape != expected.shape:
             return math.inf
         if metric == "lost_mass":
-            of = next(one.of for one in self.spec.outputs if one.name == output)
-            return _lost_mass(case.expected[of], expected, found)
-        return _error(metric, expected, found)
+            of = next(tensor.of for tensor in self.spec.outputs if tensor.name == output)
+            return _lost_mass(case.expected[of], expected, actual)
+        return _error(metric, expected, actual)
 
     def _failure(self, case: Case, answers: Mapping[str, Array], limits: Limits) -> str:
         for output in case.expected:
@@ -248,8 +250,8 @@ def choose_golden(spec: ModelSpec, path: Path, answer: Answer, dynamic: Collecti
     telling = max(cases, key=weakest)
     farthest = max(cases, key=lambda case: difference(telling.expected, case.expected, spread))
     wide = _of_another_width(telling, spec, answer, dynamic)
-    chosen = {case.name: case for case in (telling, farthest, *wide)}
-    return Golden(tuple(chosen.values()), spec, spread)
+    selection = {case.name: case for case in (telling, farthest, *wide)}
+    return Golden(tuple(selection.values()), spec, spread)
 
 
 def write_golden(folder: Path, golden: Golden, limits: Mapping[str, Limits]) -> str:
@@ -264,9 +266,9 @@ def write_golden(folder: Path, golden: Golden, limits: Mapping[str, Limits]) -> 
     scored = {o.name: o.of for o in golden.spec.outputs if o.role == "ranking"}
 
     def part(array: Array, every: int = 1) -> dict[str, object]:
-        held = _held(array)
-        where: dict[str, object] = {"offset": len(binary), "shape": list(held.shape), "dtype": held.dtype.name}
-        binary.extend(np.ascontiguousarray(held.ravel()[::every]).tobytes())
+        subset = _held(array)
+        where: dict[str, object] = {"offset": len(binary), "shape": list(subset.shape), "dtype": subset.dtype.name}
+        binary.extend(np.ascontiguousarray(subset.ravel()[::every]).tobytes())
         binary.extend(b"\0" * (-len(binary) % 4))
         return {**where, "step": every}
 
@@ -310,8 +312,8 @@ def difference(arrays: Mapping[str, Array], other: Mapping[str, Array], spread: 
 def spread_of(values: Array) -> float:
     """Of the reference's answers to the evaluation set; where all are equal, their size."""
     exact = values.astype(np.float64)
-    found = float(exact.std())
-    return found if found > 0 else max(float(np.abs(exact).max(initial=0.0)), 1.0)
+    spread = float(exact.std())
+    return spread if spread > 0 else max(float(np.abs(exact).max(initial=0.0)), 1.0)
 
 
 def step(values: Array) -> int:
@@ -337,18 +339,18 @@ def _lost_mass(scores: Array, best: Array, array: Array) -> float:
     row = scores[0].astype(np.float64)
 
     def mass(places: Array) -> float:
-        known = np.unique(places[(places >= 0) & (places < len(row))])
-        return float(row[known].sum())
+        valid_indices = np.unique(places[(places >= 0) & (places < len(row))])
+        return float(row[valid_indices].sum())
 
     possible = mass(best[0])
     return max(0.0, 1.0 - mass(array[0]) / possible) if possible > 0 else 0.0
 
 
-def _largest(found: Iterable[Limits]) -> dict[str, dict[str, float]]:
+def _largest(limits: Iterable[Limits]) -> dict[str, dict[str, float]]:
     """The largest of each output's errors in each metric."""
     largest: dict[str, dict[str, float]] = {}
-    for one in found:
-        for name, by_metric in one.items():
+    for case_limits in limits:
+        for name, by_metric in case_limits.items():
             own = largest.setdefault(name, {})
             own |= {metric: max(own.get(metric, 0.0), value) for metric, value in by_metric.items()}
     return largest
@@ -359,10 +361,10 @@ def _case(spec: ModelSpec, batch: Batch, row: int, inputs: Mapping[str, Array], 
     image, others = _parted(spec, inputs)
     case = Case(batch.names[row], image, others, {})
     expected = _kept(spec, answer(case.feed(spec)))
-    for name, shown in expected.items():
+    for name, array in expected.items():
         rows = batch.outputs.get(name, np.empty(0))
-        if len(rows) == len(batch.names) and rows[row].size == shown.size:
-            expected[name] = rows[row].reshape(shown.shape)
+        if len(rows) == len(batch.names) and rows[row].size == array.size:
+            expected[name] = rows[row].reshape(array.shape)
     return replace(case, expected=expected)
 
 
@@ -422,15 +424,15 @@ def device_limits(golden: Golden, folder: Path, manifest: Manifest) -> Limits:
 def _errors(folder: Path, manifest: Manifest, spread: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """What an artifact showed of each output on the evaluation set, as it was measured on this host."""
     result = result_of(folder, manifest)
-    shown: dict[str, dict[str, float]] = {}
+    errors: dict[str, dict[str, float]] = {}
     for m in (m for place in (result.places if result is not None else ()) for m in place.measures):
         metric = SHOWN.get(m.metric)
         if m.batch == EVALUATION and metric is not None and m.value is not None:
-            own = shown.setdefault(m.output, {})
+            own = errors.setdefault(m.output, {})
             unit = spread.get(m.output, 1.0) if metric == "rms" else 1.0
             own[metric] = max(own.get(metric, 0.0), unit * m.value)
-    for counts in (o for o in manifest.outputs if o.role == "counts" and o.of in shown):
+    for counts in (o for o in manifest.outputs if o.role == "counts" and o.of in errors):
         # INT8 is not measured by its largest difference in counts: a count is its score times the range, rounded.
-        error = 1 + shown[counts.of].get("max_abs", 0.0) * (counts.high - counts.low)
-        shown.setdefault(counts.name, {}).setdefault("max_abs", error)
-    return shown
+        error = 1 + errors[counts.of].get("max_abs", 0.0) * (counts.high - counts.low)
+        errors.setdefault(counts.name, {}).setdefault("max_abs", error)
+    return errors

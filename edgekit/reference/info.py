@@ -196,10 +196,10 @@ class ReferenceInfo:
 
         try:
             with safe_open(self.folder / INPUTS, framework="numpy") as file:
-                chosen = self.form(tensor).restored(file.get_slice(tensor)[index : index + 1])[0]
+                row = self.form(tensor).restored(file.get_slice(tensor)[index : index + 1])[0]
         except (OSError, ValueError, IndexError, TypeError, SafetensorError):
             return None
-        bright = np.nan_to_num(np.asarray(chosen, np.float32).transpose(1, 2, 0))
+        bright = np.nan_to_num(np.asarray(row, np.float32).transpose(1, 2, 0))
         return np.asarray((np.clip(bright, 0, 1) * 255 + 0.5).astype(np.uint8))
 
     @functools.cached_property
@@ -275,8 +275,8 @@ def tensors(path: Path, names: Mapping[str, str]) -> dict[str, Array]:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            there = set(file.keys())
-            return {new: file.get_tensor(old) for new, old in names.items() if old in there}
+            stored = set(file.keys())
+            return {new: file.get_tensor(old) for new, old in names.items() if old in stored}
     except (OSError, ValueError, TypeError, SafetensorError):
         return {}
 
@@ -292,26 +292,26 @@ def _shapes(path: Path) -> dict[str, list[int]]:
 
 
 def _speeds(latency: Mapping[str, Any]) -> list[Speed]:
-    found = []
+    speeds = []
     for batch, modes in sorted(latency.items()):
         for mode, value in modes.items() if isinstance(modes, dict) else ():
             p50, p95 = (value.get("p50"), value.get("p95")) if isinstance(value, dict) else (value, None)
             if _is_number(p50):
-                found.append(Speed(str(batch), str(mode), float(p50), float(p95) if _is_number(p95) else None))
-    return found
+                speeds.append(Speed(str(batch), str(mode), float(p50), float(p95) if _is_number(p95) else None))
+    return speeds
 
 
 def _leaves(noise: Mapping[str, Any]) -> list[tuple[str, str, float]]:
-    found = []
+    leaves = []
     for output, pairs in sorted(noise.items()):
         for between, value in sorted(pairs.items()) if isinstance(pairs, dict) else (("", pairs),):
             inner = sorted(value.items()) if isinstance(value, dict) else [("", value)]
-            found += [(output, f"{between} {name}".strip(), float(v)) for name, v in inner if _is_number(v)]
-    return found
+            leaves += [(output, f"{between} {name}".strip(), float(v)) for name, v in inner if _is_number(v)]
+    return leaves
 
 
-def _table(found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = found.get(key)
+def _table(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = record.get(key)
     return value if isinstance(value, dict) else {}
 
 
@@ -323,9 +323,9 @@ def _batches(batches: object) -> Iterator[BatchInfo]:
     for batch in batches if isinstance(batches, list) else ():
         if isinstance(batch, dict):
             sizes = {str(axis): int(size) for axis, size in _table(batch, "sizes").items() if _is_number(size)}
-            told = {key: str(batch.get(key) or "") for key in ("inputs_sha256", "answered_by")}
+            fields = {key: str(batch.get(key) or "") for key in ("inputs_sha256", "answered_by")}
             shapes = {name: tuple(shape) for name, shape in _table(batch, "shapes").items() if isinstance(shape, list)}
-            yield BatchInfo(str(batch.get("name")), sizes, _texts(batch.get("names")), **told, shapes=shapes)
+            yield BatchInfo(str(batch.get("name")), sizes, _texts(batch.get("names")), **fields, shapes=shapes)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

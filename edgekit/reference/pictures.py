@@ -26,12 +26,12 @@ def photographs(folder: Path = FOLDER) -> dict[str, Array]:
     from PIL import Image
 
     rows = load_json((folder / "sources.json").read_text(encoding="utf-8"))["photographs"]
-    found = {}
+    by_name = {}
     for row in rows:
         with Image.open(folder / row["file"]) as picture:
             pixels = np.asarray(picture.convert("RGB"), np.float32) / np.float32(255)
-        found[Path(row["file"]).stem] = np.ascontiguousarray(pixels.transpose(2, 0, 1))
-    return found
+        by_name[Path(row["file"]).stem] = np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    return by_name
 
 
 def pixels_of(picture: Image.Image) -> Array:
@@ -92,13 +92,13 @@ def fitted(picture: Array, height: int, width: int, fit: Fit = "stretch", border
     wider = wide * height > high * width
     if fit == "crop":
         edges = (high, _share(high, width, height)) if wider else (_share(wide, height, width), wide)
-        top, left = (high - edges[0]) // 2, (wide - edges[1]) // 2
-        return resized(picture[:, top : top + edges[0], left : left + edges[1]], height, width)
+        top, left_edge = (high - edges[0]) // 2, (wide - edges[1]) // 2
+        return resized(picture[:, top : top + edges[0], left_edge : left_edge + edges[1]], height, width)
     edges = (_share(width, high, wide), width) if wider else (height, _share(height, wide, high))
-    top, left = (height - edges[0]) // 2, (width - edges[1]) // 2
-    made = np.full((len(picture), height, width), border, np.float32)
-    made[:, top : top + edges[0], left : left + edges[1]] = resized(picture, *edges)
-    return made
+    top, left_edge = (height - edges[0]) // 2, (width - edges[1]) // 2
+    canvas = np.full((len(picture), height, width), border, np.float32)
+    canvas[:, top : top + edges[0], left_edge : left_edge + edges[1]] = resized(picture, *edges)
+    return canvas
 
 
 def in_size(pixels: Array, height: int, width: int, fit: Fit = "stretch") -> Array:
@@ -108,8 +108,8 @@ def in_size(pixels: Array, height: int, width: int, fit: Fit = "stretch") -> Arr
     channels = (pixels[None, ..., channel].astype(np.float32) for channel in range(pixels.shape[2]))
     # One after the other: a large picture in floats takes twelve times its bytes.
     planes = np.concatenate([fitted(channel, height, width, fit, 255 * BORDER) for channel in channels])
-    made = np.floor(planes + np.float32(0.5)).clip(0, 255).astype(np.uint8)
-    return np.ascontiguousarray(made.transpose(1, 2, 0))
+    resized = np.floor(planes + np.float32(0.5)).clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(resized.transpose(1, 2, 0))
 
 
 def _share(edge: int, part: int, of: int) -> int:
@@ -126,10 +126,10 @@ def _rows(pictures: Array, after: int) -> Array:
     taps = first[None, :] + np.arange(int(2 * max(scale, 1.0)) + 1)[:, None]
     weights = np.maximum(1.0 - np.abs(taps - centres) / max(scale, 1.0), 0.0) * ((taps >= 0) & (taps < before))
     weights = (weights / weights.sum(0)).astype(np.float32)
-    made = np.zeros((*pictures.shape[:-2], after, pictures.shape[-1]), np.float32)
+    result = np.zeros((*pictures.shape[:-2], after, pictures.shape[-1]), np.float32)
     # Made once: to get their memory takes longer than to fill it.
-    taken, part = np.empty_like(made, pictures.dtype), np.empty_like(made, np.result_type(pictures, weights))
+    source_row, part = np.empty_like(result, pictures.dtype), np.empty_like(result, np.result_type(pictures, weights))
     for places, weight in zip(taps.clip(0, before - 1), weights, strict=True):
-        pictures.take(places, -2, out=taken, mode="clip")
-        made += np.multiply(weight[:, None], taken, out=part)
-    return made
+        pictures.take(places, -2, out=source_row, mode="clip")
+        result += np.multiply(weight[:, None], source_row, out=part)
+    return result

@@ -130,8 +130,8 @@ def measured_noise(
     kinds = list(answers)
     pairs = [(a, b) for i, a in enumerate(kinds) for b in kinds[i + 1 :]]
     others = {b: aligned(subject.spec.outputs, answers[kinds[0]], answers[b]) for b in kinds}
-    found = {o: {f"{a} {b}": _furthest(others[a][o], others[b][o]) for a, b in pairs} for o in floats}
-    return found, "cpu64" in answers
+    noise = {o: {f"{a} {b}": _furthest(others[a][o], others[b][o]) for a, b in pairs} for o in floats}
+    return noise, "cpu64" in answers
 
 
 def host() -> dict[str, str]:
@@ -190,15 +190,15 @@ def _furthest(array: Array, other: Array) -> float:
 
 
 def _latency(subject: Subject, device: str) -> dict[str, dict[str, dict[str, object]]]:
-    found: dict[str, dict[str, dict[str, object]]] = {}
+    latencies: dict[str, dict[str, dict[str, object]]] = {}
     for size in LATENCY_BATCHES if "batch" in subject.spec.axes else LATENCY_BATCHES[:1]:
         inputs = subject.spec.random(7, {"batch": size})
         if device == "cuda":
-            found[f"batch {size}"] = timings(subject.copied(), inputs)
+            latencies[f"batch {size}"] = timings(subject.copied(), inputs)
         else:
             timed = timing.measure({"eager": subject.opened()}, inputs, warm_up=1, runs=CPU_RUNS[size], seconds=0)
-            found[f"batch {size}"] = {name: one.as_record() for name, one in timed.items()}
-    return found
+            latencies[f"batch {size}"] = {name: timing.as_record() for name, timing in timed.items()}
+    return latencies
 
 
 def _task(evaluation: Evaluation | None, batch: Batch) -> dict[str, object]:
@@ -215,8 +215,8 @@ def _describe(device: str) -> str:
 
 
 def _processor() -> str:
-    named = (line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name"))
-    return next(named, platform.machine())
+    model_names = (line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name"))
+    return next(model_names, platform.machine())
 
 
 def _cpuinfo() -> list[str]:
@@ -245,13 +245,13 @@ def timings(spec: ModelSpec, inputs: Mapping[str, Array]) -> dict[str, dict[str,
 
     module = spec.module.to("cuda")
     arguments = tuple(t.to("cuda") for t in to_tensors(spec, inputs))
-    found: dict[str, dict[str, object]] = {}
+    by_mode: dict[str, dict[str, object]] = {}
     with torch.inference_mode(), _any_algorithm():
-        found["eager"] = _timed(lambda: module(*arguments))
+        by_mode["eager"] = _timed(lambda: module(*arguments))
         compiled = torch.compile(module)
-        found["compiled"] = _timed(lambda: compiled(*arguments))
-        found["cuda graph"] = _timed(captured(compiled, arguments)[0])
-    return found
+        by_mode["compiled"] = _timed(lambda: compiled(*arguments))
+        by_mode["cuda graph"] = _timed(captured(compiled, arguments)[0])
+    return by_mode
 
 
 def _timed(once: Callable[[], object]) -> dict[str, object]:
@@ -401,11 +401,11 @@ def answered(
     runtime: Runtime, outputs: Sequence[Output], batches: Iterable[Batch], axes: Axes | None = None
 ) -> tuple[tuple[Batch, ...], Axes]:
     """Batches with a runtime's answers to them, and the batch axis of each output."""
-    asked, batches = Asked(outputs, axes=axes), tuple(batches)
+    recorder, batches = Asked(outputs, axes=axes), tuple(batches)
     for batch in batches:
-        asked.ask(runtime, batch)
-    whole = tuple(replace(batch, outputs=asked.of(batch), answered_by=runtime.device) for batch in batches)
-    return whole, asked.row_axes
+        recorder.ask(runtime, batch)
+    whole = tuple(replace(batch, outputs=recorder.of(batch), answered_by=runtime.device) for batch in batches)
+    return whole, recorder.row_axes
 
 
 def answerable(batches: Sequence[Batch]) -> tuple[tuple[Batch, ...], dict[str, list[str]]]:
@@ -426,22 +426,22 @@ def answerable(batches: Sequence[Batch]) -> tuple[tuple[Batch, ...], dict[str, l
 
 def without(batches: Sequence[Batch], lost: Mapping[str, Collection[str]]) -> tuple[Batch, ...]:
     """Batches less some rows by name; one that would be empty is left out."""
-    found = []
+    remaining = []
     for batch in batches:
         rows = [row for row, name in enumerate(batch.names) if name not in lost.get(batch.name, ())]
         if rows:
-            found.append(batch if len(rows) == len(batch.names) else batch.chosen(rows, batch.name))
-    return tuple(found)
+            remaining.append(batch if len(rows) == len(batch.names) else batch.chosen(rows, batch.name))
+    return tuple(remaining)
 
 
 def _not_finite(batch: Batch) -> set[int]:
     """The rows of a batch with an answer that is not finite; all rows where an output is one thing for them."""
-    found: set[int] = set()
+    bad_rows: set[int] = set()
     for array in batch.outputs.values():
         bad = ~np.isfinite(array).reshape(len(array), -1).all(1) if array.dtype.kind == "f" else np.zeros(0, bool)
         rows = np.flatnonzero(bad) if len(array) == len(batch.names) else range(len(batch.names) if bad.any() else 0)
-        found |= {int(row) for row in rows}
-    return found
+        bad_rows |= {int(row) for row in rows}
+    return bad_rows
 
 
 def kept(outputs: Sequence[Output], answers: Mapping[str, Array], sketched: Collection[str] = ()) -> dict[str, Array]:
@@ -470,16 +470,16 @@ def aligned(outputs: Sequence[Output], arrays: Mapping[str, Array], other: Mappi
 
     Where it chose other patches or boxes, the rows of these are NaN: there is nothing to set against them.
     """
-    found = dict(other)
+    arrays_in_order = dict(other)
     for output in outputs:
         if output.role == "features" and output.of in arrays:
             rows = other[output.name]
-            chosen = other[output.of]
-            wanted = arrays[output.of]
-            places, there = matched(wanted, chosen)
-            found[output.name] = np.where(
-                there.reshape(*there.shape, *[1] * (rows.ndim - 2)), reordered(rows, places), np.nan
+            candidate_indices = other[output.of]
+            reference_indices = arrays[output.of]
+            places, is_shared = matched(reference_indices, candidate_indices)
+            arrays_in_order[output.name] = np.where(
+                is_shared.reshape(*is_shared.shape, *[1] * (rows.ndim - 2)), reordered(rows, places), np.nan
             )
         if output.role == "detections":
-            found[output.name] = paired(arrays[output.name], other[output.name])
-    return found
+            arrays_in_order[output.name] = paired(arrays[output.name], other[output.name])
+    return arrays_in_order

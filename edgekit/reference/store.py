@@ -51,7 +51,7 @@ class Reference:
         NaN where any of them is not finite, which `ReferenceInfo.noise` leaves out: the judge refuses such a reference.
         """
         raw: Mapping[str, Mapping[str, float]] = self.info.raw.get("noise", {})
-        return {output: _largest(found.values()) for output, found in raw.items()}
+        return {output: _largest(by_pair.values()) for output, by_pair in raw.items()}
 
     @property
     def sha256(self) -> str:
@@ -99,12 +99,12 @@ def declaration(spec: ModelSpec) -> dict[str, object]:
     return {name: whole[name] for name in ("inputs", "axes")}
 
 
-def read_reference(folder: Path, made: Iterable[Batch] = ()) -> Reference:
+def read_reference(folder: Path, in_memory: Iterable[Batch] = ()) -> Reference:
     """Read a build's reference folder, with inputs.
 
     Args:
         folder: The reference.
-        made: What the caller has of `batches_for`, which is not made again; it is held against the recorded hashes
+        in_memory: What the caller has of `batches_for`, which is not made again; it is held against the recorded hashes
             like all inputs.
 
     Raises:
@@ -115,9 +115,9 @@ def read_reference(folder: Path, made: Iterable[Batch] = ()) -> Reference:
         raise RecordError(f"no reference in '{folder}': make it with `edgekit reference`")
     if info.missing or not info.batches:
         why = info.missing.partition(" was ")[2]
-        told = f"was {why}" if why else "is damaged"
-        raise RecordError(f"the reference in '{folder}' {told}: run `edgekit reference` again")
-    inputs = _inputs(info, made)
+        damage = f"was {why}" if why else "is damaged"
+        raise RecordError(f"the reference in '{folder}' {damage}: run `edgekit reference` again")
+    inputs = _inputs(info, in_memory)
     batches = tuple(
         Batch(b.name, inputs[b.name], outputs, b.sizes, b.names, b.answered_by, shapes=b.shapes)
         for b, outputs in recorded_outputs(info)
@@ -176,9 +176,9 @@ def _inputs(info: ReferenceInfo, batches: Iterable[Batch]) -> dict[str, Mapping[
     return inputs
 
 
-def _regenerate(source: BatchSource, batch_info: BatchInfo, made: Batch | None) -> Mapping[str, Array]:
-    known = made is not None and made.sizes == batch_info.sizes
-    batch = made if known else source.batch(batch_info.name, batch_info.sizes)
+def _regenerate(source: BatchSource, batch_info: BatchInfo, in_memory: Batch | None) -> Mapping[str, Array]:
+    can_reuse = in_memory is not None and in_memory.sizes == batch_info.sizes
+    batch = in_memory if can_reuse else source.batch(batch_info.name, batch_info.sizes)
     if batch is None:
         raise ValueError(f"the model has no inputs '{batch_info.name}'")
     if batch.names != batch_info.names:  # rows that the model itself answers with NaN are left out
@@ -192,8 +192,8 @@ def _declared(info: Mapping[str, Any]) -> bool:
 
 def _spec(info: Mapping[str, Any]) -> ModelSpec:
     """A model's inputs and axes, without the model."""
-    said = info["declared"]
-    inputs, axes = records.declared_inputs(said["inputs"]), records.declared_axes(said["axes"])
+    overrides = info["declared"]
+    inputs, axes = records.declared_inputs(overrides["inputs"]), records.declared_axes(overrides["axes"])
     return ModelSpec("", cast("torch.nn.Module", None), inputs, (), axes)
 
 
@@ -241,8 +241,8 @@ def _described(batch: Batch) -> dict[str, object]:
 
 
 def _largest(values: Iterable[float]) -> float:
-    found = [float(value) for value in values]
-    return max(found, default=0.0) if all(math.isfinite(value) for value in found) else math.nan
+    values_as_floats = [float(value) for value in values]
+    return max(values_as_floats, default=0.0) if all(math.isfinite(value) for value in values_as_floats) else math.nan
 
 
 def _named(batches: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:

@@ -50,7 +50,7 @@ class Vocabulary:
         unknown = [word for word in dict.fromkeys(words) if word not in self._rows]
         if unknown or not words:
             what = f"does not know {', '.join(repr(word) for word in unknown)}" if unknown else "needs a word"
-            near = [known for word in unknown for known in self._nearest(word)]
+            near = [neighbour for word in unknown for neighbour in self._nearest(word)]
             hint = f"did you mean '{' '.join(near)}'?" if near else f"it knows {', '.join(self.words[:EXAMPLES])} ..."
             raise UsageError(f"the model {what} in the query '{visible(text)}': {hint}")
         rows = self.table[[self._rows[word] for word in words]]
@@ -58,7 +58,7 @@ class Vocabulary:
 
     def _nearest(self, word: str) -> list[str]:
         """The known word that is nearest to an unknown one, in meaning or else in letters."""
-        kind = [known for known, words in self.near.items() if word in words]
+        kind = [neighbour for neighbour, words in self.near.items() if word in words]
         return kind or difflib.get_close_matches(word, self.words, 1)
 
     @cached_property
@@ -71,11 +71,11 @@ class Vocabulary:
         Matching pursuit (Mallat and Zhang, 1993) with the coefficients that a mean of so many rows must have.
         """
         for count in range(1, MOST_WORDS + 1):
-            left, rows = count * query.astype(np.float64), []
+            residual, rows = count * query.astype(np.float64), []
             for _ in range(count):
-                rows.append(int(np.argmax(self.table @ left)))
-                left = left - self.table[rows[-1]]
-            if np.abs(left).max() < ROUNDING * count:
+                rows.append(int(np.argmax(self.table @ residual)))
+                residual = residual - self.table[rows[-1]]
+            if np.abs(residual).max() < ROUNDING * count:
                 return tuple(self.words[row] for row in sorted(rows))
         return ()
 
@@ -96,7 +96,7 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
         values = np.float32(record["scale"]) * stored.astype(np.float32) + np.float32(record["offset"])
         if len(rows) != len(words) or min(rows, default=0) < 0:
             raise ValueError(f"{len(words)} words with {len(rows)} rows")
-        near = {str(known): tuple(map(str, unknown)) for known, unknown in record.get("near", {}).items()}
+        near = {str(word): tuple(map(str, unknown)) for word, unknown in record.get("near", {}).items()}
         if lost := near.keys() - {*words}:
             raise ValueError(f"the word {min(lost)!r} has near ones and no row")
         return Vocabulary(words, values[rows], near)

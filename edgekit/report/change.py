@@ -68,11 +68,11 @@ class Change:
     @property
     def sentence(self) -> str:
         """The change in one line."""
-        named = " ".join(part for part in (self.subject if self.subject != "image" else "", self.what) if part)
+        subject_text = " ".join(part for part in (self.subject if self.subject != "image" else "", self.what) if part)
         limit = f" (limit {self.limit})" if self.limit else ""
         image = f", image '{self.image}'" if self.image else ""
         batch = f", {self.batch}" if self.batch not in ("", EVALUATION) else ""
-        return f"{self.artifact}: {named} {self.before} -> {self.after}{limit}{image}{batch}"
+        return f"{self.artifact}: {subject_text} {self.before} -> {self.after}{limit}{image}{batch}"
 
     def as_record(self) -> dict[str, Any]:
         """For machines."""
@@ -147,7 +147,7 @@ def _images(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
     for m in (*before.row.verdict.measures, *after.row.verdict.measures):
         if m.batch == EVALUATION and m.limit is not None and m.output in after.row.scores:
             key = m.output, m.metric
-            limits[key] = min(limits.get(key, m), m, key=lambda one: badness(one.metric, one.limit))
+            limits[key] = min(limits.get(key, m), m, key=lambda measure: badness(measure.metric, measure.limit))
     old, new = (_by_image(side, {output for output, _ in limits}) for side in (before, after))
     for (output, metric), limit in limits.items():
         room = badness(metric, limit.limit) * allowed.accuracy
@@ -168,13 +168,13 @@ def _by_image(side: Side, outputs: Iterable[str]) -> dict[tuple[str, str], dict[
         if maps is None or right is None or maps.shape != right.shape or maps.ndim != 2:
             continue
         finite = np.isfinite(np.stack((maps, right))).all((0, 2))
-        kept = [side.reference.name(index) for index in np.flatnonzero(finite).tolist()]
-        if not kept:
+        image_names = [side.reference.name(index) for index in np.flatnonzero(finite).tolist()]
+        if not image_names:
             continue
-        compared = compare((Output(output, "scores"),), {output: right[finite]}, {output: maps[finite]}, kept)
+        compared = compare((Output(output, "scores"),), {output: right[finite]}, {output: maps[finite]}, image_names)
         for m in compared.measures:
             if not m.names:
-                values[output, m.metric] = dict(zip(kept, m.values.tolist(), strict=True))
+                values[output, m.metric] = dict(zip(image_names, m.values.tolist(), strict=True))
     return values
 
 

@@ -78,12 +78,12 @@ class Difference:
         lines = [f"**{len(self.worse)} worse, {len(self.better)} better** beside `{self.before}`", ""]
         lines += [f"> {escaped(note)}\n" for note in self.notes]
         lines += ["| | artifact | what | before | after | limit | image |", "|---|---|---|---:|---:|---:|---|"]
-        shown = [change for _, _, listed in self._listed() for change in listed[:MOST]]
-        for change in shown:
+        listed_changes = [change for _, _, listed in self._listed() for change in listed[:MOST]]
+        for change in listed_changes:
             what = " ".join(part for part in (change.subject, change.what) if part)
             cells = (change.artifact, what, change.before, change.after, change.limit, change.image)
             lines.append(f"| {'✅' if change.better else '❌'} | {' | '.join(map(escaped, cells))} |")
-        hidden = len(self.changes) - len(shown)
+        hidden = len(self.changes) - len(listed_changes)
         lines += [f"\nand {hidden} more in `edgekit diff --json`"] if hidden else []
         return "\n".join(lines) + "\n"
 
@@ -116,14 +116,14 @@ def _damage(folder: Path, study: BuildReport) -> dict[str, str]:
     """What is wrong with the parts of a build that its artifacts rest on, a sentence each."""
     from edgekit.model.records import read_config, require_whole
 
-    found = {"the reference": study.reference.damage} if study.reference.damage else {}
+    damage = {"the reference": study.reference.damage} if study.reference.damage else {}
     for part, check, home in (("the model", read_config, MODEL), ("the program", require_whole, PROGRAM)):
         try:
             if (folder / home).exists():
                 check(folder / home)
         except EdgekitError as error:
-            found[part] = str(error).replace(f"{folder}/", "")
-    return found
+            damage[part] = str(error).replace(f"{folder}/", "")
+    return damage
 
 
 def _changes(old: BuildReport, new: BuildReport, allowed: Allowed) -> Iterator[Change]:
@@ -162,8 +162,8 @@ def _model(old: ReferenceInfo, new: ReferenceInfo) -> Iterator[Change]:
 
 
 def _sides(study: BuildReport) -> Mapping[str, Side]:
-    recorded = study.recorded()
-    return {row.label: Side(row, study.reference, recorded) for row in study.rows}
+    reference = study.recorded()
+    return {row.label: Side(row, study.reference, reference) for row in study.rows}
 
 
 def _notes(old: BuildReport, new: BuildReport) -> Iterator[str]:
@@ -175,5 +175,5 @@ def _notes(old: BuildReport, new: BuildReport) -> Iterator[str]:
         yield "the references hold other answers, made by the same device"
     hosts = [sorted({row.processor for row in study.rows if row.processor}) for study in (old, new)]
     if all(hosts) and hosts[0] != hosts[1]:
-        told = f"{'; '.join(hosts[0])} and {'; '.join(hosts[1])}"
-        yield f"the builds were judged on different hosts, so their speeds are not compared: {told}"
+        hosts_text = f"{'; '.join(hosts[0])} and {'; '.join(hosts[1])}"
+        yield f"the builds were judged on different hosts, so their speeds are not compared: {hosts_text}"

@@ -48,8 +48,8 @@ def value(measure: Measure) -> str:
 
 def beside_limit(measure: Measure) -> str:
     """A metric with its value, and its limit in brackets."""
-    held = f" ({limit(measure)})" if measure.limit is not None else ""
-    return f"{measure.metric} {value(measure)}{held}"
+    limit_text = f" ({limit(measure)})" if measure.limit is not None else ""
+    return f"{measure.metric} {value(measure)}{limit_text}"
 
 
 def task(name: str, mean: float | None, drop: Measure | None) -> str:

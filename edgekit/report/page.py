@@ -89,8 +89,8 @@ def environment() -> Environment:
 
 def context(study: BuildReport) -> dict[str, Any]:
     """What the template shows."""
-    recorded = study.recorded()
-    cards = picture_cards(study, recorded)
+    reference = study.recorded()
+    cards = picture_cards(study, reference)
     advice = recommend(study)
     return {
         "advice": advice,
@@ -103,7 +103,7 @@ def context(study: BuildReport) -> dict[str, Any]:
         "reference": study.reference,
         "counts": [(status, study.count(status)) for status in STATUSES if study.count(status)],
         "lead": lead(study),
-        "accuracy": plots.plot_accuracy(study, recorded),
+        "accuracy": plots.plot_accuracy(study, reference),
         "cards": cards,
         "anchors": {card.name: card.anchor for card in cards},
         "homes": {row: f"a-{number}" for number, each in enumerate(study.artifacts, 1) for row in each.rows},
@@ -141,7 +141,7 @@ def limits(rows: Iterable[ReportRow]) -> list[tuple[Limit, list[str], tuple[str,
     for (limit, batch), labels in users.items():
         batches.setdefault((limit, tuple(labels)), []).append(batch)
     used = [(limit, kinds, labels) for (limit, labels), kinds in batches.items()]
-    return sorted(used, key=lambda one: (one[0].output == "", one[0].output, one[0].metric, one[0].used))
+    return sorted(used, key=lambda entry: (entry[0].output == "", entry[0].output, entry[0].metric, entry[0].used))
 
 
 def _kind(batch: str) -> str:
@@ -178,11 +178,11 @@ def proof(shapes: Sequence[Mapping[str, int]]) -> str:
 
 def hosts(artifacts: Sequence[ReportedArtifact]) -> list[tuple[dict[str, str], list[str]]]:
     """Each host once, and which artifacts it judged."""
-    judged: dict[tuple[tuple[str, str], ...], dict[str, None]] = {}
+    hosts_judged: dict[tuple[tuple[str, str], ...], dict[str, None]] = {}
     for result in (result for each in artifacts for result in each.results if result.host):
         label = f"{result.target} ({', '.join(place.place for place in result.places)})"
-        judged.setdefault(tuple(sorted(result.host.items())), {})[label] = None
-    return [(dict(host), list(labels)) for host, labels in judged.items()]
+        hosts_judged.setdefault(tuple(sorted(result.host.items())), {})[label] = None
+    return [(dict(host), list(labels)) for host, labels in hosts_judged.items()]
 
 
 def script_hash(text: str) -> str:
@@ -255,8 +255,8 @@ def picture_cards(study: BuildReport, arrays: Mapping[str, Array]) -> tuple[Card
     errors = {row: values for row in study.rows if (values := plots.errors(row.scores, arrays)) is not None}
     if not tensor or not errors:
         return ()
-    drawn = (_card(index, why, list(errors), arrays, study.reference, tensor) for index, why in _chosen(errors))
-    return tuple(card for card in drawn if card)
+    cards = (_card(index, why, list(errors), arrays, study.reference, tensor) for index, why in _chosen(errors))
+    return tuple(card for card in cards if card)
 
 
 def _chosen(errors: Mapping[ReportRow, Array]) -> list[tuple[int, tuple[str, ...]]]:
@@ -265,11 +265,11 @@ def _chosen(errors: Mapping[ReportRow, Array]) -> list[tuple[int, tuple[str, ...
     reasons: dict[int, list[str]] = {}
     for row, values in sorted(zip(errors, table, strict=True), key=lambda pair: pair[0].status != "rejected"):
         reasons.setdefault(int(values.argmax()), []).append(f"worst image of {row.label}")
-    chosen = list(reasons.items())[:MOST_WORST]
+    worst = list(reasons.items())[:MOST_WORST]
     ranks = table.argsort(1).argsort(1).mean(0)  # typical for all rows, whatever the size of their errors
     middle = np.abs(ranks - (table.shape[1] - 1) / 2).argsort(kind="stable").tolist()
-    typical = [index for index in middle if index not in dict(chosen)][:TYPICAL]
-    return [(index, tuple(why)) for index, why in chosen] + [(index, ("a typical image",)) for index in typical]
+    typical = [index for index in middle if index not in dict(worst)][:TYPICAL]
+    return [(index, tuple(why)) for index, why in worst] + [(index, ("a typical image",)) for index in typical]
 
 
 def _card(
@@ -290,9 +290,9 @@ def _card(
         return None
     right = np.asarray(arrays[output][index], np.float64).reshape(grid)
     low, high = float(np.nanmin(right)), float(np.nanmax(right))
-    shown = [row for row in rows if output in row.scores and row.scores[output].shape == arrays[output].shape]
-    shown.sort(key=lambda row: row.status != "rejected")
-    maps = [(row, np.asarray(row.scores[output][index], np.float64).reshape(grid)) for row in shown[:MOST_ROWS]]
+    visible_rows = [row for row in rows if output in row.scores and row.scores[output].shape == arrays[output].shape]
+    visible_rows.sort(key=lambda row: row.status != "rejected")
+    maps = [(row, np.asarray(row.scores[output][index], np.float64).reshape(grid)) for row in visible_rows[:MOST_ROWS]]
     values = reference.evaluation.values
     return Card(
         anchor=f"image-{index}",

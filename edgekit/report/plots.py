@@ -136,11 +136,11 @@ def errors(scores: Mapping[str, Array], arrays: Mapping[str, Array]) -> Array | 
 
 def _largest(row: ReportRow, arrays: Mapping[str, Array]) -> Array | None:
     """The largest error in each image: of scores absolute, of other outputs over their peak."""
-    shown = [np.asarray(values, np.float64) for values in row.errors.values() if values.ndim == 1]
-    if row.scores or not shown:
+    by_row = [np.asarray(values, np.float64) for values in row.errors.values() if values.ndim == 1]
+    if row.scores or not by_row:
         return errors(row.scores, arrays)
-    known = min(map(len, shown))  # of a large output the reference holds the first images only
-    return np.asarray(np.max([values[:known] for values in shown], axis=0))
+    count = min(map(len, by_row))  # of a large output the reference holds the first images only
+    return np.asarray(np.max([values[:count] for values in by_row], axis=0))
 
 
 def plot_accuracy(study: BuildReport, arrays: Mapping[str, Array]) -> Plot:
@@ -178,8 +178,8 @@ def _strip(row: ReportRow, values: Array | None, scale: Scale, reference: Refere
         lost = len(values) - len(finite)
         remark = f"{lost} of {len(values)} images are not finite" if lost else ""
         if len(finite):
-            dots, drawn = _dots(values, finite, scale, reference)
-            marks |= drawn
+            dots, dot_count = _dots(values, finite, scale, reference)
+            marks |= dot_count
     return Lane(row.target, f"{row.precision} · {formats.where(row)}", row.status, dots, marks, remark)
 
 
@@ -194,10 +194,13 @@ def _dots(
         return Mark(scale.x(float(values[image])), title=title(image), y=round(y, 1))
 
     order = finite[np.argsort(values[finite], kind="stable")].tolist()
-    shown = [order[i] for i in np.unique(np.linspace(0, len(order) - 1, MOST_DOTS).astype(int))]
+    indices = [order[i] for i in np.unique(np.linspace(0, len(order) - 1, MOST_DOTS).astype(int))]
     low, middle, high = (scale.x(float(q)) for q in np.quantile(values[finite], (0.25, 0.5, 0.75)))
     worst = Mark(scale.x(float(values[order[-1]])), title=f"worst: {title(order[-1])}")
-    return tuple(map(dot, range(len(shown)), shown)), {"quartiles": Mark(middle, low=low, high=high), "worst": worst}
+    return tuple(map(dot, range(len(indices)), indices)), {
+        "quartiles": Mark(middle, low=low, high=high),
+        "worst": worst,
+    }
 
 
 def plot_latency(row: ReportRow) -> Plot | None:
@@ -233,8 +236,8 @@ def plot_reference(reference: ReferenceInfo) -> Plot | None:
         )
         lanes.setdefault(speed.batch.replace("batch", "batch ").replace("  ", " "), []).append(bar)
     title = "the PyTorch model where the reference was made"
-    drawn = tuple(Lane(batch, dots=tuple(bars)) for batch, bars in lanes.items())
-    return Plot(drawn, _time_ticks(scale), title, reference.device)
+    lanes_with_dots = tuple(Lane(batch, dots=tuple(bars)) for batch, bars in lanes.items())
+    return Plot(lanes_with_dots, _time_ticks(scale), title, reference.device)
 
 
 def _time_ticks(scale: Scale) -> tuple[Mark, ...]:
@@ -246,16 +249,18 @@ def _time_ticks(scale: Scale) -> tuple[Mark, ...]:
 def plot_tradeoffs(study: BuildReport, advice: Sequence[Recommendation]) -> tuple[Plot, ...]:
     """Lay out a panel for each audience of which two rows or more have a number; what is recommended is marked."""
     rows = by_audience(row for row in study.rows if not row.origin and (row.verdict.measures or row.timing))
-    panels = [(one, rows.get(one.audience, [])) for one in advice]
-    return tuple(_tradeoff(study, one, own) for one, own in panels if len(own) > 1)
+    panels = [(recommendation, rows.get(recommendation.audience, [])) for recommendation in advice]
+    return tuple(_tradeoff(study, recommendation, own) for recommendation, own in panels if len(own) > 1)
 
 
 def _tradeoff(study: BuildReport, recommendation: Recommendation, rows: Sequence[ReportRow]) -> Plot:
     base = base_of([row for row in rows if row.timing])
     speeds = [beside(row, base) if base is not None else None for row in rows]
-    known = [speed for speed in speeds if speed]
-    low = min(-1.0, math.log2(min((speed.low for speed in known), default=1.0)) - 0.5)
-    high = max(1.0, math.log2(max((speed.high for speed in known), default=1.0)) + 0.9)  # room for the number
+    speeds_with_value = [speed for speed in speeds if speed]
+    low = min(-1.0, math.log2(min((speed.low for speed in speeds_with_value), default=1.0)) - 0.5)
+    high = max(
+        1.0, math.log2(max((speed.high for speed in speeds_with_value), default=1.0)) + 0.9
+    )  # room for the number
     scale = Scale(low, high, math.log2)
     sizes = [size_of(study, row) or 0 for row in rows]
     full = Scale(0, max(sizes, default=0) * SIZE_ROOM or 1.0)

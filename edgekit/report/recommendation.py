@@ -248,8 +248,8 @@ def decisive(verdict: EvaluationResult) -> Measure | None:
 
 def tightest(verdict: EvaluationResult) -> Measure | None:
     """The number that is nearest to its limit: of the evaluation set, and without one of all that was asked."""
-    held = [m for m in verdict.measures if m.limit is not None and 0 < badness(m.metric, m.limit) < math.inf]
-    return _nearest([m for m in held if m.batch == EVALUATION] or held)
+    candidates = [m for m in verdict.measures if m.limit is not None and 0 < badness(m.metric, m.limit) < math.inf]
+    return _nearest([m for m in candidates if m.batch == EVALUATION] or candidates)
 
 
 def _nearest(measures: Iterable[Measure]) -> Measure | None:
@@ -336,14 +336,14 @@ def next_commands(folder: Path, study: BuildReport, advice: Sequence[Recommendat
 
 
 def _shipped(folder: Path, advice: Sequence[Recommendation]) -> Iterator[str]:
-    for one in advice:
-        if one.best is None:
+    for recommendation in advice:
+        if recommendation.best is None:
             continue
-        bundle = folder / one.best.row.target
-        if one.audience == BROWSER and (bundle / "index.html").is_file():
+        bundle = folder / recommendation.best.row.target
+        if recommendation.audience == BROWSER and (bundle / "index.html").is_file():
             yield f"edgekit demo {shlex.quote(str(bundle))}"
-        if one.audience in PLATFORMS:
-            yield f"edgekit assets {PLATFORMS[one.audience]} {shlex.quote(str(folder))} --into APP"
+        if recommendation.audience in PLATFORMS:
+            yield f"edgekit assets {PLATFORMS[recommendation.audience]} {shlex.quote(str(folder))} --into APP"
 
 
 def _explained(folder: Path, study: BuildReport) -> Iterator[str]:

@@ -57,24 +57,24 @@ def read_study(folder: Path) -> BuildReport:
 
 def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[ReportedArtifact]:
     """The artifacts, and what a run asked for and could not make: whatever an earlier run left of it is out of date."""
-    shown = list(artifacts)
-    for target, asked in run.targets.items():
-        same = [each for each in shown if each.target == target]
-        if asked.status in NOT_MADE:
+    rows = list(artifacts)
+    for target, status in run.targets.items():
+        same = [each for each in rows if each.target == target]
+        if status.status in NOT_MADE:
             old = [row for each in same for row in each.rows if row.origin]
-            row = ReportRow(target, "", "", asked.status, (_text(asked.error or asked.status),))
-            shown = [each for each in shown if each.target != target]
-            shown.append(ReportedArtifact(target, None, (row, *old)))
-        elif asked.over:
-            shown = [_held(each, asked) if each in same else each for each in shown]
+            row = ReportRow(target, "", "", status.status, (_text(status.error or status.status),))
+            rows = [each for each in rows if each.target != target]
+            rows.append(ReportedArtifact(target, None, (row, *old)))
+        elif status.over:
+            rows = [_held(each, status) if each in same else each for each in rows]
     latest = run.began in {target.began for target in run.targets.values()} - {""}
-    shown = [
+    rows = [
         replace(
             each, earlier=latest and (run.targets[each.target].began if each.target in run.targets else "") != run.began
         )
-        for each in shown
+        for each in rows
     ]
-    return sorted(shown, key=lambda each: (_not_installed(each), each.earlier, each.target))
+    return sorted(rows, key=lambda each: (_not_installed(each), each.earlier, each.target))
 
 
 def _not_installed(artifact: ReportedArtifact) -> bool:
@@ -92,7 +92,7 @@ def _held(artifact: ReportedArtifact, target_status: TargetStatus) -> ReportedAr
     return replace(artifact, rows=tuple(held(row) for row in artifact.rows))
 
 
-def _artifact(home: Path, recorded: str) -> ReportedArtifact:
+def _artifact(home: Path, reference_digest: str) -> ReportedArtifact:
     try:
         manifest = read_artifact(home)
     except ArtifactError as error:
@@ -101,7 +101,7 @@ def _artifact(home: Path, recorded: str) -> ReportedArtifact:
     why: tuple[Fact, ...] = ()
     try:
         result = result_of(home, manifest)
-        why = _stale(manifest, result, recorded, "run `edgekit verify` again") if result else ()
+        why = _stale(manifest, result, reference_digest, "run `edgekit verify` again") if result else ()
     except ArtifactError as error:
         why = (_local(error, home),)
     results = (result,) if result is not None and not why else ()
@@ -110,10 +110,10 @@ def _artifact(home: Path, recorded: str) -> ReportedArtifact:
     return ReportedArtifact(manifest.target, manifest, rows or (_waiting(manifest, why),), results, trials)
 
 
-def _stale(manifest: Manifest | None, result: Result, recorded: str, cure: str) -> tuple[Fact, ...]:
+def _stale(manifest: Manifest | None, result: Result, reference_digest: str, cure: str) -> tuple[Fact, ...]:
     if manifest is None or result.artifact_sha256 != manifest.sha256:
         return (_text(f"its result is of other files than are here: {cure}"),)
-    if recorded and result.reference_sha256 != recorded:
+    if reference_digest and result.reference_sha256 != reference_digest:
         return (_text(f"it was judged by another reference than the one that is here: {cure}"),)
     return ()
 
@@ -153,11 +153,11 @@ def _arrays(
     """Arrays of the evaluation images that lie beside a result, by output: of its own only what the manifest names."""
     safe = place.place.replace("/", "-").replace("\0", "-")
     file = f"{kind}-{safe}.safetensors"
-    known = bool(origin) or manifest.named(file) is not None
-    return tensors(home / file, {name: name for name in outputs if known})
+    has_file = bool(origin) or manifest.named(file) is not None
+    return tensors(home / file, {name: name for name in outputs if has_file})
 
 
-def _join(artifacts: list[ReportedArtifact], home: Path, recorded: str) -> None:
+def _join(artifacts: list[ReportedArtifact], home: Path, reference_digest: str) -> None:
     """Give an imported result's rows to the artifact that it measured: of its target, and best of its very files."""
     try:
         result = read_imported(home)
@@ -167,15 +167,15 @@ def _join(artifacts: list[ReportedArtifact], home: Path, recorded: str) -> None:
     same = [each for each in artifacts if each.target == result.target]
     exact = [each for each in same if each.manifest is not None and each.manifest.sha256 == result.artifact_sha256]
     own = next(iter(exact or same), None) or ReportedArtifact(result.target, None, ())
-    rows = own.rows + tuple(_imported(own.manifest, result, place, home, recorded) for place in result.places)
+    rows = own.rows + tuple(_imported(own.manifest, result, place, home, reference_digest) for place in result.places)
     joined = replace(own, rows=rows, results=(*own.results, result))
     artifacts[:] = [joined if each is own else each for each in artifacts] + ([] if same else [joined])
 
 
 def _imported(
-    manifest: Manifest | None, result: Result, place: EvaluationResult, home: Path, recorded: str
+    manifest: Manifest | None, result: Result, place: EvaluationResult, home: Path, reference_digest: str
 ) -> ReportRow:
-    why = _stale(manifest, result, recorded, "measure again on that device")
+    why = _stale(manifest, result, reference_digest, "measure again on that device")
     origin = result.host.get("hardware") or home.name
     if manifest is not None and not why:
         return _row(manifest, result, place, home, origin)

@@ -44,7 +44,7 @@ def to_json(study: BuildReport) -> str:
         "name": study.name,
         "counts": {status: study.count(status) for status in STATUSES},
         "run": study.run.model_dump(mode="json"),
-        "recommendations": [_advice(one) for one in recommend(study)],
+        "recommendations": [_advice(recommendation) for recommendation in recommend(study)],
         "reference": facts,
         "artifacts": [
             {
@@ -74,13 +74,13 @@ def to_markdown(study: BuildReport) -> str:
     jinja = environment()
     jinja.filters["escaped"] = escaped
     unverified = [row for row in study.current if row.reasons]
-    left = (len(study.current) - MOST_ROWS, len(unverified) - MOST_REASONS, len(study.further))
+    omitted = (len(study.current) - MOST_ROWS, len(unverified) - MOST_REASONS, len(study.further))
     context = {
         "study": study,
         "reference": study.reference,
         "advice": recommend(study),
         "unverified": unverified,
-        "rest": sum(max(count, 0) for count in left),
+        "rest": sum(max(count, 0) for count in omitted),
         "most_rows": MOST_ROWS,
         "most_reasons": MOST_REASONS,
         "told": told,
@@ -108,8 +108,8 @@ def _output(row: ReportRow) -> list[str]:
     lines += [formats.protocol(row.timing, row.processor)] if row.timing else []
     lines += [f"{formats.speed(ratio)} as fast as {ratio.baseline}" for ratio in verdict.ratios]
     lines += [str(verdict.evidence)] if verdict.evidence else []
-    judged = [m for m in verdict.measures if m.limit is not None and (m.batch == EVALUATION or not m.passed)]
-    return [*lines, *(f"{m.metric} {m.output} {formats.measured(m)} ({formats.limit(m)})" for m in judged)]
+    measures = [m for m in verdict.measures if m.limit is not None and (m.batch == EVALUATION or not m.passed)]
+    return [*lines, *(f"{m.metric} {m.output} {formats.measured(m)} ({formats.limit(m)})" for m in measures)]
 
 
 def _advice(recommendation: Recommendation) -> dict[str, Any]:

@@ -31,13 +31,13 @@ def arguments(
         shape = inputs[declared.name].shape
         sizes = [_fixed(manifest, size) for size in declared.shape]
         if not _fits(sizes, shape):
-            known = ", ".join("any" if size is None else str(size) for size in sizes)
+            possible = ", ".join("any" if size is None else str(size) for size in sizes)
             raise UsageError(
-                f"the artifact '{manifest.name}' ({manifest.target}) takes '{declared.name}' as [{known}], "
+                f"the artifact '{manifest.name}' ({manifest.target}) takes '{declared.name}' as [{possible}], "
                 f"not {list(shape)}"
             )
-    taken = {one.name: inputs[one.name] for one in manifest.inputs}
-    return {n: np.asarray(a, dtype=(narrow or {}).get(a.dtype.name, a.dtype), order="C") for n, a in taken.items()}
+    arrays = {tensor.name: inputs[tensor.name] for tensor in manifest.inputs}
+    return {n: np.asarray(a, dtype=(narrow or {}).get(a.dtype.name, a.dtype), order="C") for n, a in arrays.items()}
 
 
 def require_names(
@@ -56,7 +56,7 @@ def require_names(
         ArtifactError: If it takes or gives others.
     """
     for kind, has, declared in (("inputs", inputs, manifest.inputs), ("outputs", outputs, manifest.outputs)):
-        names = sorted(one.name for one in declared)
+        names = sorted(tensor.name for tensor in declared)
         if sorted(has) != names and not (unread and kind == "inputs" and set(has) <= set(names)):
             raise ArtifactError(f"'{entry}' has the {kind} {sorted(has)}, not {names}: export again")
 
@@ -72,8 +72,8 @@ def enumerated_size(manifest: Manifest, inputs: Mapping[str, Array]) -> Mapping[
         if all(_fits(of, inputs[name].shape) for name, of in fixed.items()):
             return sizes
     shapes = ", ".join(f"'{i.name}' {list(inputs[i.name].shape)}" for i in manifest.inputs)
-    known = ", ".join(map(size_text, manifest.sizes))
-    raise UsageError(f"the artifact '{manifest.name}' ({manifest.target}) takes the sizes {known}, not {shapes}")
+    possible = ", ".join(map(size_text, manifest.sizes))
+    raise UsageError(f"the artifact '{manifest.name}' ({manifest.target}) takes the sizes {possible}, not {shapes}")
 
 
 def _fixed(manifest: Manifest, size: int | str) -> int | None:

@@ -44,15 +44,15 @@ def caught(function: Callable[[], object]) -> str:
     Args:
         function: What is to fail once more, or only talks. Other threads' lines are caught with its own.
     """
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
         before = os.dup(2)
         try:
-            os.dup2(said.fileno(), 2)
-            with contextlib.suppress(Exception), contextlib.redirect_stderr(said):
+            os.dup2(log.fileno(), 2)
+            with contextlib.suppress(Exception), contextlib.redirect_stderr(log):
                 function()
-            said.flush()
+            log.flush()
         finally:
             os.dup2(before, 2)
             os.close(before)
-        said.seek(0)
-        return said.read()
+        log.seek(0)
+        return log.read()

@@ -66,13 +66,13 @@ def require_onnxruntime() -> None:
     Raises:
         DependencyError: If there is none, or both are there.
     """
-    found = [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
-    if len(found) == 2:
+    installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
+    if len(installed) == 2:
         raise DependencyError(
             "both onnxruntime and onnxruntime-gpu are installed and overwrite each other: "
             f"pip uninstall onnxruntime onnxruntime-gpu, then {install_command('cpu')} or {install_command('gpu')}"
         )
-    if not found:
+    if not installed:
         raise DependencyError(f"ONNX Runtime is not installed: {install_command('cpu')}, or {install_command('gpu')}")
 
 

@@ -125,9 +125,9 @@ class OrtSession:
         return {k.removeprefix(_PROVIDER): v for k, v in self._settings.items() if k.startswith(_PROVIDER)}
 
     def _captured(self, inputs: Mapping[str, Array]) -> OrtSession:
-        shapes = {one.name: one.shape for one in self._session.get_inputs()}
-        named = [pair for name, array in inputs.items() for pair in zip(shapes[name], array.shape, strict=True)]
-        sizes = {dimension: size for dimension, size in named if isinstance(dimension, str)}
+        shapes = {value.name: value.shape for value in self._session.get_inputs()}
+        dimensions = [pair for name, array in inputs.items() for pair in zip(shapes[name], array.shape, strict=True)]
+        sizes = {dimension: size for dimension, size in dimensions if isinstance(dimension, str)}
         return OrtSession(self._model, {**self._settings, "provider.enable_cuda_graph": "1"}, sizes)
 
     def _bind(self, session: OrtSession, inputs: Mapping[str, Array]) -> _Bound:

@@ -15,8 +15,8 @@ def processor() -> str:
         lines = CPUINFO.read_text().splitlines()
     except OSError:
         lines = []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
-    return f"{named[0] if named else platform.processor() or 'unnamed processor'} ({platform.machine()})"
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
+    return f"{models[0] if models else platform.processor() or 'unnamed processor'} ({platform.machine()})"
 
 
 VARIABLE = "EDGEKIT_THREADS"
@@ -25,8 +25,8 @@ MOST = 4  # a phone's big cores; more would flatter a desktop
 
 def threads() -> int:
     """EDGEKIT_THREADS if set, else the cores this process may use, at most four."""
-    if (wanted := os.environ.get(VARIABLE, "")).isdigit() and int(wanted) > 0:
-        return int(wanted)
+    if (count := os.environ.get(VARIABLE, "")).isdigit() and int(count) > 0:
+        return int(count)
     return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST)
 
 

@@ -116,13 +116,13 @@ def link(source: Path, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def staging(final: Path, known: Callable[[Path], Collection[str]] = no_files) -> Iterator[Path]:
+def staging(final: Path, own_files: Callable[[Path], Collection[str]] = no_files) -> Iterator[Path]:
     """A temporary sibling of `final` that replaces it when the block ends well, and vanishes when it does not.
 
     Args:
         final: The folder.
-        known: Which files of the folder that is there edgekit wrote, as relative paths. It is replaced only where it
-            holds no other file.
+        own_files: Return the relative paths of the files that edgekit wrote into the existing folder. The folder is
+            replaced only if it holds no other file.
 
     Raises:
         UsageError: If the folder cannot be written, or something is there that edgekit did not write.
@@ -130,7 +130,7 @@ def staging(final: Path, known: Callable[[Path], Collection[str]] = no_files) ->
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         sweep(final.parent)
-        require_own(final, known)
+        require_own(final, own_files)
         temporary = final.parent / _temporary(final.name, "tmp")
         temporary.mkdir()
     except OSError as error:
@@ -141,13 +141,13 @@ def staging(final: Path, known: Callable[[Path], Collection[str]] = no_files) ->
         for path in temporary.rglob("*"):
             _fsync(path)
         _fsync(temporary)
-        require_own(final, known)
+        require_own(final, own_files)
         _swap(temporary, final)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def require_own(final: Path, known: Callable[[Path], Collection[str]]) -> None:
+def require_own(final: Path, own_files: Callable[[Path], Collection[str]]) -> None:
     """See that a folder can be replaced: it is not there, is empty, or holds only what edgekit wrote.
 
     Raises:
@@ -163,7 +163,7 @@ def require_own(final: Path, known: Callable[[Path], Collection[str]]) -> None:
     for path in _listed(final):
         if (path.is_dir() and not path.is_symlink()) or path.name in _NOBODYS or _parts(path) is not None:
             continue
-        own = known(final) if own is None else own
+        own = own_files(final) if own is None else own
         if path.relative_to(final).as_posix() not in own:
             raise UsageError(
                 f"'{path}' is in the way and edgekit did not write it: move it, or remove '{final}' to make it again"
@@ -221,10 +221,10 @@ def write_together(texts: dict[Path, str]) -> None:
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
     """An empty folder among the host's temporary files, which goes at the end; those of stopped processes go first."""
-    for left in Path(gettempdir()).glob(f".{_SCRATCH}.*.tmp"):
+    for path in Path(gettempdir()).glob(f".{_SCRATCH}.*.tmp"):
         with contextlib.suppress(OSError):
-            if left.stat().st_uid == os.getuid() and _left_behind(left, _FORGOTTEN):
-                _remove(left)
+            if path.stat().st_uid == os.getuid() and _left_behind(path, _FORGOTTEN):
+                _remove(path)
     folder = Path(gettempdir()) / _temporary(_SCRATCH, "tmp")
     folder.mkdir(mode=0o700)
     try:
@@ -235,19 +235,19 @@ def scratch() -> Iterator[Path]:
 
 def sweep(parent: Path) -> None:
     """Remove temporary folders and files that stopped processes left in a folder; put a half-swapped folder back."""
-    for left in parent.glob(".*.tmp"):
-        if _left_behind(left, _FORGOTTEN):
-            _remove(left)
-    for left in parent.glob(".*.old"):
-        if (parts := _parts(left)) is None:
+    for path in parent.glob(".*.tmp"):
+        if _left_behind(path, _FORGOTTEN):
+            _remove(path)
+    for path in parent.glob(".*.old"):
+        if (parts := _parts(path)) is None:
             continue
         final = parent / parts[0]
         if final.exists():
-            if _left_behind(left, _FORGOTTEN):
-                _remove(left)
-        elif _left_behind(left, _STEPPED_ASIDE):
+            if _left_behind(path, _FORGOTTEN):
+                _remove(path)
+        elif _left_behind(path, _STEPPED_ASIDE):
             with contextlib.suppress(OSError):  # another writer was quicker
-                left.replace(final)
+                path.replace(final)
 
 
 def _swap(temporary: Path, final: Path) -> None:
@@ -311,7 +311,7 @@ def _left_behind(path: Path, forgotten: float) -> bool:
         return True
     try:
         # Seconds since anything in a file or folder changed.
-        stats = [one.lstat() for one in (path, *path.rglob("*"))]
+        stats = [path_in_tree.lstat() for path_in_tree in (path, *path.rglob("*"))]
         age = time.time() - max(max(status.st_mtime, status.st_ctime) for status in stats)
         return age > forgotten
     except OSError:  # it has gone meanwhile

@@ -208,12 +208,12 @@ _UNSHOWN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 around), halves of surrogate pairs (no file can hold them), separators of lines."""
 
 
-def visible(text: str, kept: str = "") -> str:
-    r"""Escape non-printable characters as `\x1b` or `\u202e`, but for those in `kept`."""
+def visible(text: str, allowed: str = "") -> str:
+    r"""Escape non-printable characters as `\x1b` or `\u202e`, but for those in `allowed`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        letter if letter in kept or (unicodedata.category(letter) not in _UNSHOWN) else _escaped(letter)
+        letter if letter in allowed or (unicodedata.category(letter) not in _UNSHOWN) else _escaped(letter)
         for letter in text
     )
 

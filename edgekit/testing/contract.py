@@ -110,8 +110,8 @@ class TargetContract:
         assert len({place.name for place in target.places}) == len(target.places)
         assert all(option.help for option in target.options)
         assert all(option.parse(self.name, option.default) == option.default for option in target.options)
-        known = (*registry.BASIC_SOURCES, *registry.available())
-        assert target.source in known
+        possible = (*registry.BASIC_SOURCES, *registry.available())
+        assert target.source in possible
 
     def test_imports_nothing_heavy(self) -> None:
         """Listing targets must stay quick."""
@@ -128,12 +128,12 @@ class TargetContract:
     def test_advertises_only_what_was_proved(self, builds: Path) -> None:
         """A dynamic axis was run at more than one size."""
         artifact = read_artifact(builds / "small" / self.name)
-        asked = [v for v in artifact.verdicts if v.status != "not verified here"]
-        assert all(v.proof == () for v in artifact.verdicts if v not in asked)
-        if not asked:
+        verdicts = [v for v in artifact.verdicts if v.status != "not verified here"]
+        assert all(v.proof == () for v in artifact.verdicts if v not in verdicts)
+        if not verdicts:
             return
         for name, axis in artifact.axes.items():
-            assert not axis.dynamic or len({sizes[name] for sizes in asked[0].proof}) > 1
+            assert not axis.dynamic or len({sizes[name] for sizes in verdicts[0].proof}) > 1
 
     def test_an_answer_outlives_the_next_run(self, builds: Path) -> None:
         """Who keeps an answer keeps what it was: no buffer of the runtime's that the next run overwrites."""
@@ -141,9 +141,9 @@ class TargetContract:
         for place in [v.place for v in read_artifact(folder).verdicts if v.status != "not verified here"][:1]:
             with load(folder, place=place, trust_build=True) as loaded:
                 first = loaded.run(spec.random(1))
-                kept = {name: array.copy() for name, array in first.items()}
+                copies = {name: array.copy() for name, array in first.items()}
                 loaded.run(spec.random(2))
-                assert all(np.array_equal(first[name], kept[name]) for name in kept)
+                assert all(np.array_equal(first[name], copies[name]) for name in copies)
 
     def test_unchanged_does_no_work(self, builds: Path) -> None:
         """The second export finds the first."""
@@ -165,9 +165,9 @@ class TargetContract:
         damaged = bytearray(victim.read_bytes())
         damaged[len(damaged) // 2] ^= 1
         victim.write_bytes(bytes(damaged))
-        found = run.verify(copy, QuietListener(), only=(self.name,))[self.name]
-        assert found.status == "failed"
-        assert "damaged" in found.error
+        outcome = run.verify(copy, QuietListener(), only=(self.name,))[self.name]
+        assert outcome.status == "failed"
+        assert "damaged" in outcome.error
 
     def test_missing_library_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """A need that is not there gives the sentence that names the command to install it."""
@@ -187,14 +187,14 @@ class TargetContract:
     def _made_again(cls, first: Path, root: Path) -> Manifest:
         """The artifact, from its source on and without judging it."""
         targets, _ = registry.loadable()
-        _, chosen, _ = plan.planned(targets, (cls.name,), {cls.name: dict(cls.options)})
+        _, options, _ = plan.planned(targets, (cls.name,), {cls.name: dict(cls.options)})
         shutil.copytree(first, root)
         for folder in (cls.name, CACHE):
             shutil.rmtree(root / folder)
         spec = load_model(root / MODEL)
         reference = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
         context = RunContext(spec, root, targets, reference, QuietListener(), fresh=False)
-        return make(context, cls.name, chosen[cls.name])
+        return make(context, cls.name, options[cls.name])
 
     @classmethod
     def _sources(cls) -> tuple[str, ...]:
@@ -205,8 +205,8 @@ class TargetContract:
 
     @classmethod
     def _export(cls, folder: Path) -> Build:
-        given = {cls.name: dict(cls.options)} if cls.options else {}
-        return run.export(resolve_model(SMALL), (cls.name,), folder / "small", given, QuietListener())
+        options = {cls.name: dict(cls.options)} if cls.options else {}
+        return run.export(resolve_model(SMALL), (cls.name,), folder / "small", options, QuietListener())
 
 
 @functools.cache
@@ -214,8 +214,8 @@ def heavy_imports() -> dict[str, list[str]]:
     """The heavy libraries that each target's module imports when it is the first to, all in one new process."""
     modules = [target.module for target in registry.available().values()]
     process = subprocess.run([sys.executable, "-c", IMPORTS, *modules], capture_output=True, text=True, check=True)
-    found: dict[str, list[str]] = json.loads(process.stdout)
-    return found
+    imports: dict[str, list[str]] = json.loads(process.stdout)
+    return imports
 
 
 @functools.cache
@@ -228,16 +228,16 @@ def small_build(session: Path, targets: tuple[str, ...]) -> Path:
     """
     shared = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
     root = shared / "-".join(("builds", *targets)) / "small"
-    made = root.with_name("made")
+    build = root.with_name("made")
     with locked(root.parent, lambda: None):
-        if made.exists():
+        if build.exists():
             return root
         if targets:
             shutil.copytree(small_build(session, targets[:-1]), root)
             run.export(resolve_model(SMALL), targets[-1:], root, {}, QuietListener())
         else:
             obtain(write_small_model(root), root / REFERENCE, lambda _done, _text: None)
-        made.touch()
+        build.touch()
         return root
 
 

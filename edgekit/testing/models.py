@@ -95,6 +95,6 @@ def _pictures(count: int, seed: int) -> Evaluation:
 
 def _found(outputs: Mapping[str, Array], truth: Array) -> Array:
     """Share of the blob that the chosen patches cover, of what eight patches could cover, float64 [n]."""
-    chosen = np.take_along_axis(truth.astype(np.float64), outputs["indices"], axis=1).sum(axis=1)
+    masses = np.take_along_axis(truth.astype(np.float64), outputs["indices"], axis=1).sum(axis=1)
     best = np.sort(truth.astype(np.float64), axis=1)[:, -TOP:].sum(axis=1)
-    return np.asarray(chosen / np.maximum(best, 1e-9))
+    return np.asarray(masses / np.maximum(best, 1e-9))

@@ -45,10 +45,10 @@ def axes(value: Value | None, rank: int) -> tuple[int, ...]:
     Raises:
         ValueError: If an axis lies outside the tensor.
     """
-    chosen = range(rank) if value is None else integers(value)
-    if any(not -rank <= a < rank for a in chosen):
-        raise ValueError(f"the axes {tuple(chosen)} lie outside a tensor of rank {rank}")
-    return tuple(a % rank for a in chosen)
+    selected = range(rank) if value is None else integers(value)
+    if any(not -rank <= a < rank for a in selected):
+        raise ValueError(f"the axes {tuple(selected)} lie outside a tensor of rank {rank}")
+    return tuple(a % rank for a in selected)
 
 
 def sized(shape: Iterable[int]) -> tuple[int, ...]:

@@ -236,10 +236,10 @@ def thresholded_relu(x: Array, alpha: Array) -> Array:
 
 def gelu(x: Array, mode: Value = "EXACT") -> Array:
     """Gaussian error linear unit, exact or by its tanh or sigmoid approximation."""
-    chosen = text(mode, "EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")
-    if chosen == "EXACT":
+    variant = text(mode, "EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")
+    if variant == "EXACT":
         return np.asarray(0.5 * x * erfc(x * np.float32(-math.sqrt(0.5))))  # 1 + erf would cancel below zero
-    if chosen == "TANH_APPROXIMATION":
+    if variant == "TANH_APPROXIMATION":
         return np.asarray(0.5 * x * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * (x + 0.044715 * x * x * x))))
     return np.asarray(x * sigmoid(1.702 * x))
 
@@ -326,9 +326,9 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 def matmul(x: Array, y: Array, transpose_x: Array | bool = False, transpose_y: Array | bool = False) -> Array:
     """`x @ y` over the last two axes, either transposed first; the leading axes broadcast."""
-    left = x.swapaxes(-1, -2) if transpose_x and x.ndim > 1 else x
+    first = x.swapaxes(-1, -2) if transpose_x and x.ndim > 1 else x
     right = y.swapaxes(-1, -2) if transpose_y and y.ndim > 1 else y
-    return np.asarray(np.matmul(left, right))
+    return np.asarray(np.matmul(first, right))
 
 
 def einsum(values: tuple[Array, ...], equation: Value) -> Array:
@@ -379,9 +379,9 @@ def layer_norm(
     epsilon: Array | float = 1e-5,
 ) -> Array:
     """`gamma * (x - mean) / sqrt(variance + epsilon) + beta` over the given axes; gamma and beta have their shape."""
-    chosen = _axes(axes, x.ndim)
-    shape = [n if d in chosen else 1 for d, n in enumerate(x.shape)]
-    result = _standardised(x, chosen, epsilon)
+    normalized_axes = _axes(axes, x.ndim)
+    shape = [n if d in normalized_axes else 1 for d, n in enumerate(x.shape)]
+    result = _standardised(x, normalized_axes, epsilon)
     if gamma is not None:
         result *= gamma.reshape(shape)
     if beta is not None:

@@ -47,9 +47,9 @@ def constexpr_lut_to_dense(indices: Array, lut: Array, shape: Value) -> Array:
 def constexpr_sparse_to_dense(nonzero_data: Array, mask: Array, shape: Value) -> Array:
     """Values where the mask's bit is set (least significant first), zeros elsewhere, row-major (iOS16)."""
     sizes = sized(integers(shape))
-    kept = np.unpackbits(mask, bitorder="little")[: int(np.prod([1, *sizes]))].astype(bool)
-    dense = np.zeros(kept.size, dtype=nonzero_data.dtype)
-    dense[kept] = nonzero_data
+    nonzero = np.unpackbits(mask, bitorder="little")[: int(np.prod([1, *sizes]))].astype(bool)
+    dense = np.zeros(nonzero.size, dtype=nonzero_data.dtype)
+    dense[nonzero] = nonzero_data
     return dense.reshape(sizes)
 
 

@@ -88,8 +88,8 @@ def conv_transpose(
             for p, e, d, s in zip(position, spread, x.shape[2:], steps, strict=True)
         )
         total[(slice(None), slice(None), *where)] += (filters[..., i] @ flat).reshape(n, g * each, *x.shape[2:])
-    kept = tuple(slice(a, a + w) for (a, _), w in zip(edges, sizes_out, strict=True))
-    return _biased(total[(slice(None), slice(None), *kept)], bias)
+    window = tuple(slice(a, a + w) for (a, _), w in zip(edges, sizes_out, strict=True))
+    return _biased(total[(slice(None), slice(None), *window)], bias)
 
 
 def max_pool(
@@ -195,14 +195,14 @@ def _pads_of(
     pad_type: Value, pad: Value | None, sizes: tuple[int, ...], extent: tuple[int, ...], steps: tuple[int, ...]
 ) -> Pads:
     """Amounts before and after each spatial axis; "same" makes `ceil(size / stride)` outputs, odd amounts go last."""
-    chosen = text(pad_type, "valid", "custom", "same", "same_lower")
-    if chosen == "valid" or (chosen == "custom" and pad is None):
+    padding = text(pad_type, "valid", "custom", "same", "same_lower")
+    if padding == "valid" or (padding == "custom" and pad is None):
         return ((0, 0),) * len(sizes)
-    if chosen == "custom":
+    if padding == "custom":
         return _pairs(integers(pad if pad is not None else ()), len(sizes))
     totals = [max(0, s * math.ceil(n / s) - n + k - s) for n, k, s in zip(sizes, extent, steps, strict=True)]
     halves = tuple((t // 2, t - t // 2) for t in totals)
-    return halves if chosen == "same" else tuple((b, a) for a, b in halves)
+    return halves if padding == "same" else tuple((b, a) for a, b in halves)
 
 
 def _pairs(flat: tuple[int, ...], count: int) -> Pads:

@@ -120,22 +120,22 @@ def slice_by_index(
     """`x[begin:end:stride]` on each axis; masks say "from the start", "to the end", "only `begin`, no axis"."""
     steps = (1,) * x.ndim if stride is None else integers(stride)
     open_begin, open_end, single = (flags(mask, x.ndim) for mask in (begin_mask, end_mask, squeeze_mask))
-    chosen: list[int | slice] = []
+    slices: list[int | slice] = []
     for d, (first, last, step) in enumerate(zip(integers(begin), integers(end), steps, strict=True)):
         if single[d]:
-            chosen.append(first)
+            slices.append(first)
         else:
-            chosen.append(slice(None if open_begin[d] else first, None if open_end[d] else last, step))
-    return np.asarray(x[tuple(chosen)])
+            slices.append(slice(None if open_begin[d] else first, None if open_end[d] else last, step))
+    return np.asarray(x[tuple(slices)])
 
 
 def slice_by_size(x: Array, begin: Value, size: Value) -> Array:
     """`size` elements from `begin` on each axis; -1 means all the rest."""
-    chosen = []
+    slices = []
     for first, count, length in zip(integers(begin), integers(size), x.shape, strict=True):
         start = first + length if first < 0 else first
-        chosen.append(slice(start, None if count == -1 else start + count))
-    return x[tuple(chosen)]
+        slices.append(slice(start, None if count == -1 else start + count))
+    return x[tuple(slices)]
 
 
 def reverse(x: Array, axes: Value | None = None) -> Array:
@@ -155,24 +155,24 @@ def pad(x: Array, pad: Value, mode: Value = "constant", constant_val: Array | fl
     pairs = np.asarray(integers(pad)).reshape(-1, 2)
     amounts[x.ndim - len(pairs) :] = [(int(a), int(b)) for a, b in pairs]
     sized(n + a + b for n, (a, b) in zip(x.shape, amounts, strict=True))
-    chosen = text(mode, "constant", "reflect", "replicate")
-    if chosen == "constant":
+    variant = text(mode, "constant", "reflect", "replicate")
+    if variant == "constant":
         return np.pad(x, amounts, constant_values=np.asarray(constant_val).astype(x.dtype))
-    return np.pad(x, amounts, mode="reflect" if chosen == "reflect" else "edge")
+    return np.pad(x, amounts, mode="reflect" if variant == "reflect" else "edge")
 
 
 def crop(x: Array, crop_height: Value, crop_width: Value) -> Array:
     """Without some rows and columns at the edges of the last two axes."""
-    (top, bottom), (left, right) = integers(crop_height), integers(crop_width)
-    return x[..., top : x.shape[-2] - bottom, left : x.shape[-1] - right]
+    (top, bottom), (left_edge, right) = integers(crop_height), integers(crop_width)
+    return x[..., top : x.shape[-2] - bottom, left_edge : x.shape[-1] - right]
 
 
 def band_part(x: Array, lower: Value | int = -1, upper: Value | int = -1) -> Array:
     """Zero but for `lower` diagonals below and `upper` above the main one; a negative number keeps them all."""
     below, above = integer(lower), integer(upper)
     distance = np.arange(x.shape[-2])[:, None] - np.arange(x.shape[-1])
-    kept = ((below < 0) | (distance <= below)) & ((above < 0) | (-distance <= above))
-    return np.where(kept, x, x.dtype.type(0))
+    band = ((below < 0) | (distance <= below)) & ((above < 0) | (-distance <= above))
+    return np.where(band, x, x.dtype.type(0))
 
 
 def depth_to_space(x: Array, block_size: Value) -> Array:
@@ -304,8 +304,8 @@ def gather(
     if indices.shape[:batch] != lead:
         raise ValueError(f"batches of {lead} and {indices.shape[:batch]}")
     rows = zip(x.reshape(-1, *x.shape[batch:]), indices.reshape(-1, *indices.shape[batch:]), strict=True)
-    taken = [np.take(row, _inside(index, x.shape[along]), axis=along - batch) for row, index in rows]
-    return np.stack(taken).reshape(*lead, *taken[0].shape)
+    rows_taken = [np.take(row, _inside(index, x.shape[along]), axis=along - batch) for row, index in rows]
+    return np.stack(rows_taken).reshape(*lead, *rows_taken[0].shape)
 
 
 def gather_along_axis(x: Array, indices: Array, axis: Value | int = 0, validate_indices: Array | bool = False) -> Array:

@@ -110,14 +110,14 @@ def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -
 def _chosen(serial: str) -> str:
     """The phone of that serial number, or the only one."""
     phones = _states()
-    named = ", ".join(f"'{name}'" for name in phones)
+    phone_names = ", ".join(f"'{name}'" for name in phones)
     if not phones:
         raise NotVerifiedHere("no phone is connected: plug one in, and turn on USB debugging in its developer options")
     if not serial and len(phones) > 1:
-        raise NotVerifiedHere(f"{len(phones)} phones are connected: name one of {named} as --place adb:SERIAL")
+        raise NotVerifiedHere(f"{len(phones)} phones are connected: name one of {phone_names} as --place adb:SERIAL")
     serial = serial or next(iter(phones))
     if serial not in phones:
-        raise NotVerifiedHere(f"no phone '{serial}' is connected: connected is {named}")
+        raise NotVerifiedHere(f"no phone '{serial}' is connected: connected is {phone_names}")
     state = phones[serial]
     if state == "unauthorized":
         raise NotVerifiedHere(f"the phone '{serial}' has not allowed this host: unlock it and answer its question")
@@ -128,16 +128,16 @@ def _chosen(serial: str) -> str:
 
 def _states() -> dict[str, str]:
     """Serial number -> state of all phones that adb knows."""
-    said = ran(["adb", "devices"], "adb failed", CONNECT).decode(errors="replace")
-    rows = (line.partition("\t") for line in said.splitlines() if "\t" in line)
+    listing = ran(["adb", "devices"], "adb failed", CONNECT).decode(errors="replace")
+    rows = (line.partition("\t") for line in listing.splitlines() if "\t" in line)
     return {plain(serial): plain(state) for serial, _, state in rows}
 
 
 def _described(serial: str) -> Phone:
-    asked = [*(f"getprop {name}" for name in PROPERTIES), f"cat {BOOT}"]
-    said = ran(_command(serial, "shell", "; ".join(asked)), f"asking the phone '{serial}' what it is", CONNECT)
-    lines = [line.strip() for line in said.decode(errors="replace").splitlines()]
-    if len(lines) != len(asked) or not "".join(lines).isprintable() or not lines[3].isdecimal():
+    commands = [*(f"getprop {name}" for name in PROPERTIES), f"cat {BOOT}"]
+    answer = ran(_command(serial, "shell", "; ".join(commands)), f"asking the phone '{serial}' what it is", CONNECT)
+    lines = [line.strip() for line in answer.decode(errors="replace").splitlines()]
+    if len(lines) != len(commands) or not "".join(lines).isprintable() or not lines[3].isdecimal():
         words = plain(" ".join(lines)[:100])
         raise NotVerifiedHere(f"the phone '{serial}' did not say what it is: its answer was '{words}'")
     manufacturer, model, android, api, abis, own, boot = lines
@@ -182,20 +182,20 @@ def _instrumented(phone: Phone, questions: str, progress: Callable[[str], None])
     """Run the app to its end; returns what it said in the end, with `code`, and `last`, its last line."""
     command = _command(phone.serial, "shell", f"am instrument -w -r -e pack {questions} {ENTRY}")
     app = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    said: Said = {}
+    statuses: Said = {}
     try:
         for line in _lines(app, phone):
-            said["last"] = line
+            statuses["last"] = line
             if (match := LINE.fullmatch(line)) is None:
                 continue
             kind, (key, _, value) = match["kind"], match["rest"].partition("=")
             if kind == "STATUS" and key == "progress":
                 progress(f"{phone.name}: {plain(value)}")
             elif kind == "CODE":
-                said["code"] = key
+                statuses["code"] = key
             elif kind != "STATUS" or key == "Error":
-                said[key] = plain(value)
-        return said
+                statuses[key] = plain(value)
+        return statuses
     finally:
         app.kill()
         app.wait()
@@ -219,19 +219,21 @@ def _lines(app: subprocess.Popen[bytes], phone: Phone) -> Iterator[str]:
                 return
 
 
-def _require_end(phone: Phone, said: Said) -> None:
+def _require_end(phone: Phone, statuses: Said) -> None:
     """See that the app came to its end and has a result."""
-    if "error" in said:
-        raise NotVerifiedHere(f"the bench app on {phone.name}: {said['error']}")
-    if said.get("code") == FINISHED:
+    if "error" in statuses:
+        raise NotVerifiedHere(f"the bench app on {phone.name}: {statuses['error']}")
+    if statuses.get("code") == FINISHED:
         return
-    if "shortMsg" in said:
+    if "shortMsg" in statuses:
         raise NotVerifiedHere(
-            f"the bench app on {phone.name} ended while it ran ({said['shortMsg'].rstrip('.')}): it was killed, ran "
-            "out of memory, or the runtime crashed; `adb logcat` says which"
+            f"the bench app on {phone.name} ended while it ran ({statuses['shortMsg'].rstrip('.')}): killed, out of "
+            "memory, or a crash of the runtime. `adb logcat` shows which"
         )
-    if "Error" in said:
-        raise NotVerifiedHere(f"{phone.name} does not start the bench app: {said['Error']}")
+    if "Error" in statuses:
+        raise NotVerifiedHere(f"{phone.name} does not start the bench app: {statuses['Error']}")
     if not _there(phone):
         raise NotVerifiedHere(f"the connection to {phone.name} was lost while its app ran")
-    raise NotVerifiedHere(f"the bench app on {phone.name} broke off: its last words were '{said.get('last', '')[:80]}'")
+    raise NotVerifiedHere(
+        f"the bench app on {phone.name} broke off: its last words were '{statuses.get('last', '')[:80]}'"
+    )

@@ -190,13 +190,13 @@ def _optimised(path: str) -> onnx.ModelProto:
     import onnxruntime
 
     with TemporaryDirectory() as scratch:
-        kept = Path(scratch) / "optimised.onnx"
+        optimised_path = Path(scratch) / "optimised.onnx"
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        options.optimized_model_filepath = str(kept)
+        options.optimized_model_filepath = str(optimised_path)
         options.log_severity_level = 3  # it warns that an optimised model belongs to this machine; only names are read
         try:
             onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:
             raise ArtifactError(f"ONNX Runtime refuses '{path}': {reason(error)}") from error
-        return onnx.load(kept)
+        return onnx.load(optimised_path)

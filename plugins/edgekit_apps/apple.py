@@ -91,11 +91,11 @@ public enum {identifier(bundle.name)} {{
 
 
 def _tensor(manifest: Manifest, tensor: TensorInfo, swift_type: str) -> str:
-    named = [(name.lower().replace("_", ""), value) for name, value in constants(manifest, tensor).items()]
+    constants_by_name = [(name.lower().replace("_", ""), value) for name, value in constants(manifest, tensor).items()]
     body = "\n".join(
         f"        public static let {f'`{name}`' if KEYWORDS.fullmatch(name) else name} = "
         f"{quoted(value) if isinstance(value, str) else repr(value)}"
-        for name, value in named
+        for name, value in constants_by_name
     )
     return f"    public enum {swift_type} {{\n{body}\n    }}"
 

@@ -41,11 +41,11 @@ def plan(
         ArtifactError: An artifact that was asked for is missing, damaged, rejected or never judged, or none is left.
     """
     signed = None if key is None else doors.hook("require_signature")(build, key)
-    chosen, notes = _chosen(build, platform, targets, signed)
+    selection, notes = _chosen(build, platform, targets, signed)
     reference = reference_of(build / REFERENCE, recorded_weights(build / MODEL))
     files: dict[str, Content] = {}
     models = []
-    for manifest, folder in chosen:
+    for manifest, folder in selection:
         # The entry, a package's files, or a model and the data that lie beside it under its name.
         entry = manifest.entry
         paths = [f.path for f in manifest.files if f.path.startswith((f"{entry}/", f"{entry}.")) or f.path == entry]
@@ -54,8 +54,8 @@ def plan(
         published = manifest.model_copy(update={"results": ()})
         files[f"{manifest.target}/manifest.json"] = manifest_text(published).encode()
         models.append(_model(manifest, folder))
-    named = read_config(build / MODEL)["files"]
-    files |= {name: build / MODEL / name for name in WORDS if name in named}
+    model_files = read_config(build / MODEL)["files"]
+    files |= {name: build / MODEL / name for name in WORDS if name in model_files}
     vectors, note = _golden(build, trust_build, models)
     files |= vectors
     name = models[0].manifest.name
@@ -87,7 +87,7 @@ def _chosen(
         raise ArtifactError(f"no app here runs '{unknown[0]}': {meant}possible are {', '.join(platform.targets)}")
     refuse_parts(build)
     require_build(build)
-    found: list[tuple[Manifest, Path]] = []
+    artifacts: list[tuple[Manifest, Path]] = []
     notes: list[str] = []
     if platform.required and targets and not set(targets) & set(platform.required):
         older = " or ".join(platform.required)
@@ -108,13 +108,13 @@ def _chosen(
                 raise ArtifactError(f"'{folder}' {reason}, so it goes into no app")
             notes.append(f"'{target}' {reason} and was left out")
         else:
-            found.append((manifest, folder))
-    if not found:
+            artifacts.append((manifest, folder))
+    if not artifacts:
         why = "; ".join(notes) or f"it has none of {', '.join(platform.chosen)}"
         raise ArtifactError(
             f"'{build}' has no verified artifact for such an app ({why}): run `edgekit export -t {platform.chosen[0]}`"
         )
-    return found, tuple(notes)
+    return artifacts, tuple(notes)
 
 
 def _refusal(manifest: Manifest) -> str:
@@ -149,13 +149,13 @@ def _golden(build: Path, trust_build: bool, models: Sequence[Model]) -> tuple[di
 
     spec = load_builds_model(build / MODEL, trust_build)
     answer = EagerRuntime(spec).run
-    chosen = golden.choose_golden(spec, build / REFERENCE, answer)
-    if not chosen.cases:
+    cases = golden.choose_golden(spec, build / REFERENCE, answer)
+    if not cases.cases:
         return {}, ("there are no golden vectors: an input has a dtype that they do not hold",)
-    chosen = chosen.with_another_size(answer, {m.manifest.target: partial(_size, m.manifest) for m in models})
-    limits = {m.manifest.target: golden.device_limits(chosen, m.folder, m.manifest) for m in models}
+    cases = cases.with_another_size(answer, {m.manifest.target: partial(_size, m.manifest) for m in models})
+    limits = {m.manifest.target: golden.device_limits(cases, m.folder, m.manifest) for m in models}
     with scratch() as folder:
-        golden.write_golden(folder, chosen, limits)
+        golden.write_golden(folder, cases, limits)
         return {name: (folder / name).read_bytes() for name in (golden.JSON, golden.BINARY)}, ()
 
 
@@ -235,13 +235,13 @@ def content_size(content: Content) -> int:
 def identifier(name: str) -> str:
     """`arr-coc-0.1` -> `ArrCoc0_1`: a type's name in Kotlin and Swift."""
     parts = name.replace(".", "_").replace("-", " ").split()
-    made = "".join(part[:1].upper() + part[1:] for part in parts)
-    return made if made[:1].isalpha() else f"Model{made}"
+    name_in_camel_case = "".join(part[:1].upper() + part[1:] for part in parts)
+    return name_in_camel_case if name_in_camel_case[:1].isalpha() else f"Model{name_in_camel_case}"
 
 
-def identifiers(tensors: Iterable[TensorInfo], taken: Iterable[str]) -> dict[str, str]:
+def identifiers(tensors: Iterable[TensorInfo], reserved: Iterable[str]) -> dict[str, str]:
     """A type's name for each tensor by its name, none twice and none that is taken."""
-    used = set(taken)
+    used = set(reserved)
     names: dict[str, str] = {}
     for tensor in tensors:
         word = identifier(tensor.name)
@@ -260,21 +260,21 @@ def quoted(text: str) -> str:
 
 def constants(manifest: Manifest, tensor: TensorInfo) -> dict[str, str | int | float]:
     """What generated code says of a tensor, by name."""
-    said: dict[str, str | int | float] = {"NAME": tensor.name, "DTYPE": tensor.dtype, **sizes(manifest, tensor)}
-    said |= {"KIND": tensor.kind} if tensor.kind != "tensor" else {}
-    said |= {"ROLE": tensor.role} if tensor.role != "tensor" else {}
+    values: dict[str, str | int | float] = {"NAME": tensor.name, "DTYPE": tensor.dtype, **sizes(manifest, tensor)}
+    values |= {"KIND": tensor.kind} if tensor.kind != "tensor" else {}
+    values |= {"ROLE": tensor.role} if tensor.role != "tensor" else {}
     if tensor.kind == "image" or tensor.role == "counts":
-        said |= {"LOW": tensor.low, "HIGH": tensor.high}
-    return said
+        values |= {"LOW": tensor.low, "HIGH": tensor.high}
+    return values
 
 
 def sizes(manifest: Manifest, tensor: TensorInfo) -> dict[str, int]:
     """Default sizes of a tensor by name: an axis has its own, a fixed size is SIZE_1 and so on; no batch."""
-    made: dict[str, int] = {}
+    by_axis: dict[str, int] = {}
     for place, size in enumerate(tensor.shape):
         if isinstance(size, int):
-            made[f"SIZE_{place}"] = size
+            by_axis[f"SIZE_{place}"] = size
         elif size != "batch" and size in manifest.axes:
             word = re.sub(r"\W", "_", size).upper()
-            made[f"{word}_SIZE" if word in CONSTANTS else word] = manifest.axes[size].default
-    return made
+            by_axis[f"{word}_SIZE" if word in CONSTANTS else word] = manifest.axes[size].default
+    return by_axis

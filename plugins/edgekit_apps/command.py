@@ -65,10 +65,13 @@ def assets(
         else:
             print("\n".join(stale) or "up to date")
         sys.exit(REJECTED if stale else CLEAN)
-    done = apps.write_assets(*request)
+    result = apps.write_assets(*request)
     if as_json:
-        print_json({"written": done.written, "removed": done.removed, "kept": done.kept, "notes": done.notes})
+        print_json({"written": result.written, "removed": result.removed, "kept": result.kept, "notes": result.notes})
         return
-    print(f"{len(done.written)} written, {len(done.removed)} removed, {len(done.kept)} unchanged, {done.size} bytes")
-    for note in done.notes:
+    print(
+        f"{len(result.written)} written, {len(result.removed)} removed, {len(result.kept)} unchanged, "
+        f"{result.size} bytes"
+    )
+    for note in result.notes:
         print(note)

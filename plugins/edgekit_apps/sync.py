@@ -46,50 +46,50 @@ def sync(app: Path, name: str, files: Mapping[str, Content], notes: tuple[str, .
         UsageError: If a file is in the way, or the app cannot be written.
     """
     listed = _read(app, name)
-    wanted = {path: content_digest(content) for path, content in files.items()}
-    known = set(listed) | _others(app, name)
-    for path in wanted:
+    digests = {path: content_digest(content) for path, content in files.items()}
+    own_paths = set(listed) | _others(app, name)
+    for path in digests:
         _refuse_escape(app, path)
         here = app / path
-        if here.exists() and path not in known and not _same(here, wanted[path]):
+        if here.exists() and path not in own_paths and not _same(here, digests[path]):
             raise UsageError(f"'{here}' is in the way and edgekit did not write it: move or remove it")
-    changed = tuple(path for path in wanted if not _same(app / path, wanted[path]))
-    stale = tuple(path for path in listed if path not in wanted and path not in _others(app, name))
+    changed = tuple(path for path in digests if not _same(app / path, digests[path]))
+    stale = tuple(path for path in listed if path not in digests and path not in _others(app, name))
     try:
         if changed or stale:
             # Until all is done the list names the old and the new: a run that was cut off leaves no unknown file.
-            _write_list(app, name, {**listed, **wanted})
+            _write_list(app, name, {**listed, **digests})
         for path in changed:
-            _put(app / path, files[path], wanted[path])
+            _put(app / path, files[path], digests[path])
         removed = tuple(path for path in stale if _remove(app, path, listed[path]))
-        if listed != wanted or changed or stale:
-            _write_list(app, name, wanted)
+        if listed != digests or changed or stale:
+            _write_list(app, name, digests)
     except OSError as error:
         raise UsageError(f"cannot write into '{app}' ({error.strerror}): check its permissions") from error
-    left = tuple(
+    unlisted = tuple(
         f"'{path}' was changed by hand, so it was left although no longer needed"
         for path in stale
         if path not in removed
     )
-    kept = tuple(path for path in wanted if path not in changed)
-    return Outcome(changed, removed, kept, sum(content_size(c) for c in files.values()), (*notes, *left))
+    unchanged = tuple(path for path in digests if path not in changed)
+    return Outcome(changed, removed, unchanged, sum(content_size(c) for c in files.values()), (*notes, *unlisted))
 
 
 def differences(app: Path, name: str, files: Mapping[str, Content]) -> tuple[str, ...]:
     """What `apply` would change, one sentence a file."""
     listed = _read(app, name)
-    found = []
+    sentences = []
     for path, content in files.items():
         here = app / path
         if not here.is_file():
-            found.append(f"'{path}' is missing")
+            sentences.append(f"'{path}' is missing")
         elif not _same(here, content_digest(content)):
-            found.append(f"'{path}' is stale")
-    wanted = set(files)
-    found += [f"'{path}' is no longer needed" for path in listed if path not in wanted and (app / path).is_file()]
-    if not found and set(listed) != wanted:
-        found.append(f"'{list_path(name)}' does not name what is there")
-    return tuple(found)
+            sentences.append(f"'{path}' is stale")
+    paths = set(files)
+    sentences += [f"'{path}' is no longer needed" for path in listed if path not in paths and (app / path).is_file()]
+    if not sentences and set(listed) != paths:
+        sentences.append(f"'{list_path(name)}' does not name what is there")
+    return tuple(sentences)
 
 
 def list_path(name: str) -> str:
@@ -164,5 +164,5 @@ def _same(path: Path, sha256: str) -> bool:
 def _write_list(app: Path, name: str, files: Mapping[str, str]) -> None:
     path = app / list_path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    said = "Written by `edgekit assets`, which removes only what is named here. Commit it."
-    write_text(path, dump_json({"about": said, "schema_version": 1, "files": dict(files)}))
+    notice = "Written by `edgekit assets`, which removes only what is named here. Commit it."
+    write_text(path, dump_json({"about": notice, "schema_version": 1, "files": dict(files)}))

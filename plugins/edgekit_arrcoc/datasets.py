@@ -40,12 +40,12 @@ def evaluation_set(folder: Path) -> Evaluation:
         record = load_json((folder / "evaluation.json").read_text(encoding="utf-8"))["images"]
         pictures = _pictures(folder, record)
         truth = np.load(folder / "truth.npy", allow_pickle=False)
-        texts = [one["query"] for one in record]
+        texts = [entry["query"] for entry in record]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"the evaluation set in '{folder}' cannot be read ({error}): reinstall edgekit"
         ) from error
-    return replace(_encoded(pictures, texts, tuple(Path(one["file"]).stem for one in record)), truth=truth)
+    return replace(_encoded(pictures, texts, tuple(Path(entry["file"]).stem for entry in record)), truth=truth)
 
 
 def calibration_set(folder: Path, count: int = CALIBRATION_SIZE) -> Evaluation:
@@ -64,7 +64,7 @@ def calibration_set(folder: Path, count: int = CALIBRATION_SIZE) -> Evaluation:
     try:
         record = load_json((folder / "calibration.json").read_text(encoding="utf-8"))["images"][:count]
         pictures = _pictures(folder, record)
-        texts = [one["query"] for one in record]
+        texts = [entry["query"] for entry in record]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"the calibration set in '{folder}' cannot be read ({error}): reinstall edgekit"
@@ -94,11 +94,11 @@ def coverage(outputs: Mapping[str, Array], truth: Array) -> npt.NDArray[np.float
 
 def covered(indices: Array, truth: Array) -> npt.NDArray[np.float64]:
     """Truth [n, N] in the chosen patches ([n, K] integers) over the most that K patches can hold: [n] in [0, 1]."""
-    known = np.nan_to_num(truth.astype(np.float64), nan=0.0)
-    chosen = np.take_along_axis(known, indices.astype(np.int64), 1).sum(1)
-    best = np.sort(known, 1)[:, ::-1][:, : indices.shape[1]].sum(1)
+    relevance = np.nan_to_num(truth.astype(np.float64), nan=0.0)
+    masses = np.take_along_axis(relevance, indices.astype(np.int64), 1).sum(1)
+    best = np.sort(relevance, 1)[:, ::-1][:, : indices.shape[1]].sum(1)
     # Where nothing answers, or nobody knows what does (NaN), every choice is as good as any other.
-    return np.where(best > 0, chosen / np.where(best > 0, best, 1.0), 1.0)
+    return np.where(best > 0, masses / np.where(best > 0, best, 1.0), 1.0)
 
 
 def read_picture(path: Path) -> Array:
@@ -116,10 +116,10 @@ def digest(pixels: Array) -> str:
 
 def _pictures(folder: Path, record: list[dict[str, str]]) -> Array:
     """The recorded pictures, [n, 3, h, w] uint8."""
-    pictures = [read_picture(folder / one["file"]) for one in record]
-    for one, pixels in zip(record, pictures, strict=True):
-        if digest(pixels) != one["sha256"]:
-            raise ValueError(f"'{one['file']}' holds other pixels than recorded")
+    pictures = [read_picture(folder / entry["file"]) for entry in record]
+    for entry, pixels in zip(record, pictures, strict=True):
+        if digest(pixels) != entry["sha256"]:
+            raise ValueError(f"'{entry['file']}' holds other pixels than recorded")
     return np.stack(pictures).transpose(0, 3, 1, 2)
 
 

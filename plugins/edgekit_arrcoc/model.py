@@ -113,11 +113,11 @@ class ArrCoc(nn.Module):
             Relevance [B, Q, N], the squashed maps [B, Q, 3, N] and the weights [B, Q, 3] of information, salience and
             query-content.
         """
-        asked = self.query_content(features, queries)
-        information = self.information(features).unsqueeze(1).expand_as(asked)
-        salience = self.salience(features, rows, columns).unsqueeze(1).expand_as(asked)
+        query_scores = self.query_content(features, queries)
+        information = self.information(features).unsqueeze(1).expand_as(query_scores)
+        salience = self.salience(features, rows, columns).unsqueeze(1).expand_as(query_scores)
         balanced: tuple[Tensor, Tensor, Tensor] = self.balancing(
-            torch.stack([information, salience, asked], 2), queries
+            torch.stack([information, salience, query_scores], 2), queries
         )
         return balanced
 

@@ -67,9 +67,9 @@ def arr_coc_tiny() -> ModelSpec:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"the embedded weights '{path}' cannot be read ({error}); reinstall edgekit") from error
-    recorded = HOME / "reference"
-    made = replace(from_checkpoint(tensors), trained_on=TRAINED_ON)
-    return replace(made, reference=recorded if recorded.is_dir() else None)
+    reference = HOME / "reference"
+    spec = replace(from_checkpoint(tensors), trained_on=TRAINED_ON)
+    return replace(spec, reference=reference if reference.is_dir() else None)
 
 
 def arr_coc_base() -> ModelSpec:
@@ -167,13 +167,13 @@ def _query_width(tensors: Mapping[str, Tensor]) -> int:
 
 def _fill(module: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
     """Load tensors into a module; names and shapes must be exactly its own."""
-    wanted = module.state_dict()
+    state = module.state_dict()
     fitting = checkpoint.fit_checkpoint(
-        tensors, {key: tuple(own.shape) for key, own in wanted.items()}, origin=f"the checkpoint, read as {name},"
+        tensors, {key: tuple(own.shape) for key, own in state.items()}, origin=f"the checkpoint, read as {name},"
     )
     if whole := [key for key, tensor in fitting.items() if not tensor.is_floating_point()]:
         raise CheckpointError(f"'{whole[0]}' of the checkpoint, read as {name}, has integers: name a float checkpoint")
-    module.load_state_dict({key: tensor.to(wanted[key].dtype) for key, tensor in fitting.items()})
+    module.load_state_dict({key: tensor.to(state[key].dtype) for key, tensor in fitting.items()})
 
 
 def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSpec:
@@ -185,10 +185,10 @@ def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSp
 
     def evaluate() -> Evaluation:
         # Random weights have no task to be good at: the same images, no truth.
-        made = datasets.evaluation_set(HOME / "evaluation")
+        dataset = datasets.evaluation_set(HOME / "evaluation")
         if not trained:
-            return replace(made, truth=None)
-        return replace(made, metric=datasets.coverage, metric_name="coverage@32")
+            return replace(dataset, truth=None)
+        return replace(dataset, metric=datasets.coverage, metric_name="coverage@32")
 
     return ModelSpec(
         name=name,

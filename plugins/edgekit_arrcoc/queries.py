@@ -399,8 +399,8 @@ def concept_table() -> torch.Tensor:
 
     The row of a noun follows from the word alone.
     """
-    drawn = torch.arange(len(DRAWN)) + SEED * len(DRAWN)
-    seeds = torch.cat([drawn, torch.tensor([zlib.crc32(word.encode()) for word in NAMES])])
+    ids = torch.arange(len(DRAWN)) + SEED * len(DRAWN)
+    seeds = torch.cat([ids, torch.tensor([zlib.crc32(word.encode()) for word in NAMES])])
     return (2 * Chance(seeds).below(256, QUERY_WIDTH) - 255).to(torch.float32) / 256.0
 
 
@@ -408,9 +408,9 @@ def save(vocabulary: Vocabulary, folder: Path) -> None:
     """Write `vocabulary.json` and `embeddings.bin` (int8, row-major, each row once)."""
     numbers: dict[bytes, int] = {}
     rows = [numbers.setdefault(row.tobytes(), len(numbers)) for row in vocabulary.table]
-    known = {"dim": QUERY_WIDTH, "scale": SCALE, "offset": OFFSET, "words": vocabulary.words, "rows": rows}
-    known["near"] = vocabulary.near
-    (folder / "vocabulary.json").write_text(json.dumps(known) + "\n", encoding="utf-8")
+    metadata = {"dim": QUERY_WIDTH, "scale": SCALE, "offset": OFFSET, "words": vocabulary.words, "rows": rows}
+    metadata["near"] = vocabulary.near
+    (folder / "vocabulary.json").write_text(json.dumps(metadata) + "\n", encoding="utf-8")
     table = np.stack([np.frombuffer(row, np.float32) for row in numbers])
     (folder / "embeddings.bin").write_bytes(((table - OFFSET) / SCALE).astype(np.int8).tobytes())
 

@@ -102,19 +102,19 @@ class Greedy:
 
     def __call__(self, parts: Mapping[str, Session], text: Text) -> dict[str, Array]:
         """The tokens that are chosen, [prompts, count]; shorter prompts are padded on the right, and masked there."""
-        prompts, told = text.prompts, text.continuation
+        prompts, continuations = text.prompts, text.continuation
         lengths = np.array([len(prompt) for prompt in prompts])
         ids, mask = padded(prompts, max(lengths)).values()
         at, rows = np.broadcast_to(np.arange(ids.shape[1]), ids.shape), np.arange(len(ids))
         past = {c.name: np.zeros((len(ids), c.heads, 0, c.width), np.float32) for c in self.cache}
         tokens: list[Array] = []
         while len(tokens) < self.count:
-            given = {"input_ids": ids, "attention_mask": mask, **({"position_ids": at} if self.positions else {})}
-            answer = parts[PART].run(given | {f"past_key_values.{name}": array for name, array in past.items()})
+            inputs = {"input_ids": ids, "attention_mask": mask, **({"position_ids": at} if self.positions else {})}
+            answer = parts[PART].run(inputs | {f"past_key_values.{name}": array for name, array in past.items()})
             last = lengths - 1 if not tokens else np.zeros_like(lengths)
             tokens.append(answer["logits"][rows, last].argmax(-1))
             past = {c.name: answer[f"present.{c.name}"] for c in self.cache}
-            ids = (tokens[-1] if told is None else told[:, len(tokens) - 1])[:, None]
+            ids = (tokens[-1] if continuations is None else continuations[:, len(tokens) - 1])[:, None]
             at = (lengths + len(tokens) - 1)[:, None]
             mask = np.concatenate([mask, np.ones_like(ids)], 1)
         return {"tokens": np.stack(tokens, 1)}
@@ -221,8 +221,8 @@ def _with_past(inner: Any, names: Sequence[str]) -> torch.nn.Module:
             cache, past = DynamicCache(), tensors[len(first) :]
             for layer, (key, value) in enumerate(zip(past[::2], past[1::2], strict=True)):
                 cache.update(key, value, layer)
-            given = dict(zip(first, tensors, strict=False))
-            answer = self.model(**given, **{called: cache}, use_cache=True)
+            inputs = dict(zip(first, tensors, strict=False))
+            answer = self.model(**inputs, **{called: cache}, use_cache=True)
             return (answer.logits, *(tensor for layer in cache.layers for tensor in (layer.keys, layer.values)))
 
     return WithPast().eval()

@@ -60,14 +60,16 @@ def write_hub(
         for name, path in parts.files.items():
             shutil.copyfile(path, staged / name)
         for target in verified:
-            made = {part: read_artifact(root / part / target) for part in parts.parts}
-            suffix = SUFFIXES.get(next(iter(made.values())).precision, "")
-            paths = {part: staged / "onnx" / f"{part}{suffix}{ONNX}" for part in (*made, *parts.joined)}
-            if not all(one.entry.endswith(ONNX) for one in made.values()) or any(p.exists() for p in paths.values()):
+            manifests = {part: read_artifact(root / part / target) for part in parts.parts}
+            suffix = SUFFIXES.get(next(iter(manifests.values())).precision, "")
+            paths = {part: staged / "onnx" / f"{part}{suffix}{ONNX}" for part in (*manifests, *parts.joined)}
+            if not all(manifest.entry.endswith(ONNX) for manifest in manifests.values()) or any(
+                p.exists() for p in paths.values()
+            ):
                 continue  # of two in one precision the first
             (staged / "onnx").mkdir(exist_ok=True)
-            for part, one in made.items():
-                shutil.copyfile(root / part / target / one.entry, paths[part])
+            for part, manifest in manifests.items():
+                shutil.copyfile(root / part / target / manifest.entry, paths[part])
             for name, (first, further) in parts.joined.items():
                 _write_joined(paths[name], {part: paths[part] for part in (first, further)}, target, holds)
         files = sorted(path for path in staged.rglob("*") if path.is_file())
@@ -133,11 +135,11 @@ def joined(first: onnx.ModelProto, further: onnx.ModelProto) -> onnx.ModelProto:
         _branch(graph, prefix, inputs, [o.name for o in outputs], weights)
         for prefix, graph in (("further/", further), ("first/", first))
     )
-    chosen = helper.make_node(
+    branch_node = helper.make_node(
         "If", [FLAG], [o.name for o in outputs], name="branches", then_branch=then, else_branch=otherwise
     )
     flag = helper.make_tensor_value_info(FLAG, TensorProto.BOOL, [1])
-    graph = helper.make_graph([chosen], "branches", [*inputs.values(), flag], outputs, list(weights.values()))
+    graph = helper.make_graph([branch_node], "branches", [*inputs.values(), flag], outputs, list(weights.values()))
     whole = helper.make_model(
         graph, opset_imports=first.opset_import, ir_version=max(first.ir_version, further.ir_version)
     )
@@ -169,15 +171,15 @@ def _branch(
     types = {value.name: value for value in (*graph.output, *graph.input, *inputs.values())}
     del graph.initializer[:], graph.input[:], graph.value_info[:]
     _rename(graph, prefix, names)
-    there = {output.name for output in graph.output}
+    output_names = {output.name for output in graph.output}
     del graph.output[:]
     for name in outputs:
-        kept = prefix + name
-        source = name if kept in there else name.replace(PRESENT, PAST)
-        if kept not in there:
-            graph.node.append(helper.make_node("Identity", [source], [kept], name=kept))
+        full_name = prefix + name
+        source = name if full_name in output_names else name.replace(PRESENT, PAST)
+        if full_name not in output_names:
+            graph.node.append(helper.make_node("Identity", [source], [full_name], name=full_name))
         value = types[source]
-        graph.output.append(helper.make_value_info(kept, value.type))
+        graph.output.append(helper.make_value_info(full_name, value.type))
     graph.name = prefix.strip("/")
     return graph
 

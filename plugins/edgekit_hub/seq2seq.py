@@ -141,13 +141,13 @@ def parts_of(folder: Path, module: Any) -> Parts:
     }
     greedy = Greedy(count)
     itself = {name: Itself(checked(spec)) for name, spec in specs.items()}
-    asked = [
+    model_inputs = [
         Source(source.inputs, source.beginning, greedy(itself, source)["tokens"])
         for source in _sources(folder, module, inputs)
     ]
     outputs = (Output("tokens", "labels"), Output("first_logits", "logits"))
     name = slug(folder.resolve().name) or "model"
-    return Parts(name, specs, greedy, asked, outputs, files=files_of(folder), joined=JOINED)
+    return Parts(name, specs, greedy, model_inputs, outputs, files=files_of(folder), joined=JOINED)
 
 
 def _sources(folder: Path, module: Any, inputs: Sequence[Input]) -> list[Source]:
@@ -166,25 +166,25 @@ def _sources(folder: Path, module: Any, inputs: Sequence[Input]) -> list[Source]
 def _tones(draw: np.random.Generator, bins: int, frames: int) -> Array:
     """Like log-mel features of speech: some bands that rise and fall over a quiet floor, in [-1, 1.5]."""
     time, bands = np.linspace(0, 1, frames), np.linspace(0, 1, bins)[:, None]
-    found = np.full((bins, frames), -0.8)
+    spectrogram = np.full((bins, frames), -0.8)
     for _ in range(4):
         pitch, sway, speed, phase = draw.random(4)
         centre = 0.1 + 0.8 * pitch + 0.1 * sway * np.sin(2 * np.pi * (10 * speed * time + phase))
         loud = 0.5 + 0.5 * np.sin(2 * np.pi * (20 * draw.random() * time + draw.random()))
-        found += 1.5 * loud * np.exp(-(((bands - centre) / 0.05) ** 2))
-    return (found + 0.05 * draw.standard_normal((bins, frames))).clip(-1, 1.5).astype(np.float32)
+        spectrogram += 1.5 * loud * np.exp(-(((bands - centre) / 0.05) ** 2))
+    return (spectrogram + 0.05 * draw.standard_normal((bins, frames))).clip(-1, 1.5).astype(np.float32)
 
 
 def _spoken_starts(folder: Path) -> list[int]:
     """What a multilingual Whisper is asked for behind its first token: English, transcribed, without times."""
     path = folder / "generation_config.json"
-    told = load_json(path.read_text()) if path.is_file() else {}
-    known = {
-        **(told.get("lang_to_id") or {}),
-        **{f"<|{task}|>": n for task, n in (told.get("task_to_id") or {}).items()},
+    config = load_json(path.read_text()) if path.is_file() else {}
+    token_ids = {
+        **(config.get("lang_to_id") or {}),
+        **{f"<|{task}|>": n for task, n in (config.get("task_to_id") or {}).items()},
     }
-    found = [known.get(name) for name in STARTS] + [told.get("no_timestamps_token_id")]
-    return [int(token) for token in found if token is not None]
+    start_ids = [token_ids.get(name) for name in STARTS] + [config.get("no_timestamps_token_id")]
+    return [int(token) for token in start_ids if token is not None]
 
 
 def _caches(module: Any, inputs: Sequence[Input], frames: int | str) -> list[Input]:
@@ -192,16 +192,16 @@ def _caches(module: Any, inputs: Sequence[Input], frames: int | str) -> list[Inp
     import torch
 
     sizes = [2 if isinstance(size, str) else size for size in inputs[0].shape]
-    given = torch.zeros(sizes, dtype=torch.int64 if inputs[0].dtype == "int64" else torch.float32)
+    zeros = torch.zeros(sizes, dtype=torch.int64 if inputs[0].dtype == "int64" else torch.float32)
     with torch.no_grad():
-        states = module.get_encoder()(given).last_hidden_state
+        states = module.get_encoder()(zeros).last_hidden_state
         cache = _run(module, torch.zeros(2, 1, dtype=torch.int64), states, None, {})[1]
-    found = []
+    caches = []
     for number, tensors in enumerate(_layers(cache)):
         for (side, kind), tensor in tensors.items():
             shape = ("batch", int(tensor.shape[1]), "past" if side == "decoder" else frames, int(tensor.shape[3]))
-            found.append(Input(f"past_key_values.{number}.{side}.{kind}", shape, low=-REACH, high=REACH))
-    return found
+            caches.append(Input(f"past_key_values.{number}.{side}.{kind}", shape, low=-REACH, high=REACH))
+    return caches
 
 
 def _layers(cache: Any) -> list[dict[tuple[str, str], torch.Tensor]]:
@@ -226,13 +226,13 @@ def _run(
 
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     for layer in range(len(past) // 4):
-        for side, one in (("decoder", cache.self_attention_cache), ("encoder", cache.cross_attention_cache)):
+        for side, layer_cache in (("decoder", cache.self_attention_cache), ("encoder", cache.cross_attention_cache)):
             key, value = (past[f"past_key_values.{layer}.{side}.{kind}"] for kind in ("key", "value"))
-            one.update(key, value, layer)
+            layer_cache.update(key, value, layer)
         cache.is_updated[layer] = True
-    given = {"encoder_outputs": BaseModelOutput(last_hidden_state=states), "decoder_input_ids": ids}
-    given |= {} if mask is None else {"attention_mask": mask}
-    answer = module(**given, **{argument(module): cache}, use_cache=True)
+    arguments = {"encoder_outputs": BaseModelOutput(last_hidden_state=states), "decoder_input_ids": ids}
+    arguments |= {} if mask is None else {"attention_mask": mask}
+    answer = module(**arguments, **{argument(module): cache}, use_cache=True)
     return answer.logits, cache
 
 
@@ -264,15 +264,17 @@ def _decoder(inner: Any, inputs: Sequence[Input]) -> torch.nn.Module:
             self.model = _without_encoder(inner)
 
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            given = dict(zip(names, tensors, strict=True))
-            past = {name: tensor for name, tensor in given.items() if name.startswith("past_key_values.")}
-            ids, states = given["input_ids"], given.get(STATES)
+            arguments = dict(zip(names, tensors, strict=True))
+            past = {name: tensor for name, tensor in arguments.items() if name.startswith("past_key_values.")}
+            ids, states = arguments["input_ids"], arguments.get(STATES)
             if states is None:  # its length alone is looked at
                 key = past["past_key_values.0.encoder.key"]
                 states = key.new_zeros(key.shape[0], key.shape[2], inner.config.d_model)
-            logits, cache = _run(self.model, ids, states, given.get(MASK), past)
-            left = [t for layer in _layers(cache) for (side, _), t in layer.items() if side == "decoder" or not past]
-            return logits, *left
+            logits, cache = _run(self.model, ids, states, arguments.get(MASK), past)
+            own_states = [
+                t for layer in _layers(cache) for (side, _), t in layer.items() if side == "decoder" or not past
+            ]
+            return logits, *own_states
 
     return Decoder().eval()
 

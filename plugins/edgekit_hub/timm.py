@@ -67,8 +67,8 @@ def _cached(name: str) -> Path:
     Raises:
         ModelError: If timm has no such model, or the cache does not hold it.
     """
-    timm, known = _timm(), _timm().list_pretrained()
-    repository = next((one for one in known if name in (one, one.partition(".")[0])), None)
+    timm, names = _timm(), _timm().list_pretrained()
+    repository = next((candidate for candidate in names if name in (candidate, candidate.partition(".")[0])), None)
     if repository is None:
         every = timm.list_models()
         if name in every:

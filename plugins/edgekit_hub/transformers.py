@@ -147,7 +147,7 @@ def _loaded(folder: Path) -> tuple[str, Any, dict[str, Path]]:
             f"there is no '{folder / CONFIG}': '{PREFIX}FOLDER' takes a folder that save_pretrained wrote, and nothing "
             f"is downloaded; fetch one with `hf download {folder} --local-dir FOLDER`"
         )
-    files = {kept: folder / name for name, kept in KEPT.items() if (folder / name).is_file()}
+    files = {own_name: folder / name for name, own_name in KEPT.items() if (folder / name).is_file()}
     architecture = _architecture(_read(folder / CONFIG), folder)
     try:
         module = _class(architecture).from_pretrained(folder, local_files_only=True, use_safetensors=True)
@@ -177,7 +177,7 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], 
     outputs = (
         (*PAIRED, *TEXTS * normalised)
         if paired
-        else next(made for end, made in OUTPUTS.items() if architecture.endswith(end))
+        else next(outputs for end, outputs in OUTPUTS.items() if architecture.endswith(end))
     )
     # The names of the classes in their order; none where config.json has no names of its own.
     labels = {int(number): str(name) for number, name in (getattr(config, "id2label", None) or {}).items()}
@@ -288,9 +288,9 @@ def _texts(inner: torch.nn.Module) -> torch.nn.Module:
 def _architecture(config: Mapping[str, Any], folder: Path) -> str:
     architecture = (config.get("architectures") or [""])[0]
     if not any(architecture.endswith(end) for end in OUTPUTS):
-        known = ", ".join(end for end in OUTPUTS)
+        possible = ", ".join(end for end in OUTPUTS)
         raise ModelError(
-            f"the task of '{folder}', '{architecture}', is not known: possible are {known}; for another one write a "
+            f"the task of '{folder}', '{architecture}', is not known: possible are {possible}; for another one write a "
             "function that returns its ModelSpec, and name it as package.module:factory"
         )
     return str(architecture)
@@ -328,7 +328,7 @@ class Once:
         )
         similarity = _directions(pictures) @ _directions(words).T
         both = answer["logits_per_image"], similarity
-        best = [one.argmax(axis) for one in both for axis in (1, 0)]
+        best = [scores.argmax(axis) for scores in both for axis in (1, 0)]
         return {**answer, "similarity": similarity, **dict(zip(BEST, best, strict=True))}
 
 
@@ -361,8 +361,8 @@ def _tower(spec: ModelSpec, inner: Any, part: str) -> ModelSpec:
     import torch
 
     seeing = part == VISION
-    taken = [i for i in spec.inputs if (i.name == PIXEL_VALUES) == seeing]
-    inputs = tuple(replace(i, shape=(BATCH, *i.shape[1:])) for i in taken)
+    tower_inputs = [i for i in spec.inputs if (i.name == PIXEL_VALUES) == seeing]
+    inputs = tuple(replace(i, shape=(BATCH, *i.shape[1:])) for i in tower_inputs)
     alone = copy.copy(inner)  # without the other tower, whose weights would be written too
     others = ("text",) if seeing else ("vision", "visual")
     alone._modules = {name: module for name, module in inner._modules.items() if not name.startswith(others)}
@@ -375,8 +375,8 @@ def _tower(spec: ModelSpec, inner: Any, part: str) -> ModelSpec:
             self.model = alone
 
         def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-            found = features(**dict(zip(names, tensors, strict=True)))
-            embedding: torch.Tensor = getattr(found, "pooler_output", found)
+            answer = features(**dict(zip(names, tensors, strict=True)))
+            embedding: torch.Tensor = getattr(answer, "pooler_output", answer)
             return embedding
 
     projected = hasattr(inner, "text_projection")  # of CLIP; SigLIP's towers end with it
@@ -393,10 +393,10 @@ def _asked(folder: Path, spec: ModelSpec) -> Iterator[dict[str, Array]]:
     longest = min(max((len(text) for pair in texts for text in pair), default=1), most)
     draw = np.random.default_rng(0)
     for number in range(PAIRS):
-        given = padded([text[:longest] for text in texts[number]], longest) if texts else {}
+        tokens = padded([text[:longest] for text in texts[number]], longest) if texts else {}
         if PIXEL_VALUES in inputs:
-            given[PIXEL_VALUES] = np.stack([_drawn(draw, inputs[PIXEL_VALUES]) for _ in range(2)])
-        yield given
+            tokens[PIXEL_VALUES] = np.stack([_drawn(draw, inputs[PIXEL_VALUES]) for _ in range(2)])
+        yield tokens
 
 
 def _drawn(draw: np.random.Generator, pixels: Input) -> Array:

@@ -79,12 +79,12 @@ def profile(
     spec = part_of(spec, module) if module else spec
     request = Request(device, tuple(batches), names_in(modes), rate, seconds, None if module else build, trust_build)
     with shown(progress) as listener:
-        done = measure(spec, request, lambda share, text: listener.progress(PROFILE, share, text))
+        result = measure(spec, request, lambda share, text: listener.progress(PROFILE, share, text))
         listener.done(PROFILE)
     own = build / CACHE if build is not None and not module else None
     folder = Path(output) if output is not None else own
     if folder is not None:
-        write_profile(done, folder)
+        write_profile(result, folder)
     if build is not None and folder == own:
         report.write_report(build)
-    return done
+    return result

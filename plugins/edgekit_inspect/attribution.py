@@ -162,8 +162,8 @@ def write_attribution(attribution: Attribution, folder: Path) -> tuple[Path, Pat
 
     jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     top = max((part.noise_out for part in attribution.parts), default=0.0) or 1.0
-    drawn = jinja.get_template("explain.svg.jinja").render(attribution=attribution, top=top) + "\n"
-    write_text(plot, drawn)
+    svg = jinja.get_template("explain.svg.jinja").render(attribution=attribution, top=top) + "\n"
+    write_text(plot, svg)
     return data, plot
 
 
@@ -211,14 +211,14 @@ def modules_of(graph: onnx.ModelProto) -> tuple[Module, ...]:
 def _owners(graph: onnx.ModelProto) -> dict[int, str]:
     """The module of each node, by the node's place."""
     nodes = graph.graph.node
-    named = {number: node.name.rpartition("/")[0] for number, node in enumerate(nodes)}
-    there, constants = set(named.values()), {i.name for i in graph.graph.initializer}
+    scopes = {number: node.name.rpartition("/")[0] for number, node in enumerate(nodes)}
+    scope_names, constants = set(scopes.values()), {i.name for i in graph.graph.initializer}
     for number, node in enumerate(nodes):
         weight = node.input[1] if node.op_type in LAYERS and len(node.input) > 1 else ""
         path = weight.rpartition(".")[0]
-        if weight in constants and path and path not in there:
-            named[number] = path
-    return named
+        if weight in constants and path and path not in scope_names:
+            scopes[number] = path
+    return scopes
 
 
 @dataclass
@@ -244,19 +244,19 @@ class Noise:
             self.signal[name] += right.size
             self.error[name] += int((right != other).sum())
             return
-        there = np.isfinite(right)
-        x, y = right[there].astype(np.float64), other[there].astype(np.float64)
+        finite = np.isfinite(right)
+        x, y = right[finite].astype(np.float64), other[finite].astype(np.float64)
         y = np.where(np.isfinite(y), y, 0.0)
         self.signal[name] += float((x * x).sum())
         self.error[name] += float(((x - y) ** 2).sum())
 
     def largest(self, names: Iterable[str]) -> float | None:
         """Of the noisiest of some tensors; of the floats, where there are any; None where none was compared."""
-        known = [name for name in names if self.signal.get(name, 0.0) > 0]
-        floats = [name for name in known if self.kinds[name] == "f"]
+        candidates = [name for name in names if self.signal.get(name, 0.0) > 0]
+        floats = [name for name in candidates if self.kinds[name] == "f"]
         if floats:
             return max(math.sqrt(self.error[name] / self.signal[name]) for name in floats)
-        return max((self.error[name] / self.signal[name] for name in known), default=None)
+        return max((self.error[name] / self.signal[name] for name in candidates), default=None)
 
 
 @dataclass(frozen=True)
@@ -286,11 +286,13 @@ class Pair:
     def __init__(self, right: onnx.ModelProto, other: onnx.ModelProto, names: Sequence[str], row: Row) -> None:
         other = layouts_in_float(other)
         self._constants = (_constants(right, names), _constants(other, names))
-        produced, there = ({name for node in graph.graph.node for name in node.output} for graph in (right, other))
+        produced, other_names = (
+            {name for node in graph.graph.node for name in node.output} for graph in (right, other)
+        )
         self.right = ort.tapped(right, [name for name in names if name in produced])
-        named = {c.format(name) for name in names for c in RENAMED}
+        aliases = {c.format(name) for name in names for c in RENAMED}
         expected = {**self._constants[0], **self.right.run(row)}
-        actual = {**self._constants[1], **ort.tapped(other, sorted(named & there)).run(row)}
+        actual = {**self._constants[1], **ort.tapped(other, sorted(aliases & other_names)).run(row)}
         factors = smoothed(right, other)
         self.tensors: list[_Tensor] = []
         for name in names:
@@ -300,7 +302,7 @@ class Pair:
                 self.tensors.append(_Tensor(name, first, factors.get(name)))
         every = {tensor.called: actual[tensor.called] for tensor in self.tensors}
         ranked = {tensor.called: actual[tensor.called] for tensor in self.tensors if tensor.name in rankings(right)}
-        tapped = [called for called in every if called in there]
+        tapped = [called for called in every if called in other_names]
         self.whole, self.apart = cut(other, ranked, tapped), cut(other, every, tapped)
 
     def compare(self, rows: Iterable[Row]) -> tuple[Noise, Noise]:
@@ -311,8 +313,8 @@ class Pair:
             inputs = {tensor.called: tensor.given(expected[tensor.name]) for tensor in self.tensors}
             for noise, graph in ((whole, self.whole), (apart, self.apart)):
                 got = {**self._constants[1], **graph.run(row, inputs)}
-                for one in self.tensors:
-                    noise.add(one.name, expected[one.name], one.read(got[one.called]))
+                for difference in self.tensors:
+                    noise.add(difference.name, expected[difference.name], difference.read(got[difference.called]))
         return whole, apart
 
 
@@ -325,8 +327,8 @@ def _constants(graph: onnx.ModelProto, names: Iterable[str]) -> dict[str, Array]
     """The constants among some tensors."""
     from onnx import numpy_helper
 
-    named = {c.format(name) for name in names for c in RENAMED}
-    return {i.name: numpy_helper.to_array(i) for i in graph.graph.initializer if i.name in named}
+    aliases = {c.format(name) for name in names for c in RENAMED}
+    return {i.name: numpy_helper.to_array(i) for i in graph.graph.initializer if i.name in aliases}
 
 
 def smoothed(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]:
@@ -336,13 +338,13 @@ def smoothed(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]
     weights are rounded: of the quotients of scales and of shifts, the one is taken that explains the weights better. A
     scale that differs while the weights do not is an error of the normalisation.
     """
-    one, two = ({i.name: i for i in graph.graph.initializer} for graph in (right, other))
+    originals, two = ({i.name: i for i in graph.graph.initializer} for graph in (right, other))
     factors: dict[str, Array] = {}
     for node in right.graph.node:
         if node.op_type == "LayerNormalization":
-            constants = [(_values(one, name), _values(two, name)) for name in node.input[1:]]
+            constants = [(_values(originals, name), _values(two, name)) for name in node.input[1:]]
             quotients = [a / b for a, b in constants if a is not None and b is not None and a.all() and b.all()]
-            weights = _weights(right, node.output[0], one, two)
+            weights = _weights(right, node.output[0], originals, two)
             if not quotients or weights is None:
                 continue
             before, after = weights

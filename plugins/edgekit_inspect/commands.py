@@ -36,7 +36,7 @@ def explain(
         return
     from edgekit.cli.console import print_table
 
-    shown = [
+    table = [
         (
             p.module or "(outermost)",
             f"{p.noise_in:.2%}",
@@ -46,7 +46,7 @@ def explain(
         )
         for p in explanation.worst(rows)
     ]
-    print_table(("module", "noise in", "noise out", "introduced here", "carried through"), shown)
+    print_table(("module", "noise in", "noise out", "introduced here", "carried through"), table)
     print(f"{data}\n{plot}")
 
 
@@ -74,22 +74,22 @@ def inspect(
     if provider:
         show_provider(artifact, provider, html is not None, as_json)
         return
-    found = inspection.inspect(artifact)
+    result = inspection.inspect(artifact)
     if html is not None:
-        inspection.write_page(inspection.inspect(artifact.resolve().parent / "onnx"), found, html)
+        inspection.write_page(inspection.inspect(artifact.resolve().parent / "onnx"), result, html)
     if as_json:
-        print_json(found.as_record())
+        print_json(result.as_record())
         return
     from edgekit.cli.console import print_table
 
     def cells(work: int, size: int) -> tuple[str, str, str]:
-        return f"{work:,}", f"{work / max(found.multiplications, 1):.1%}", f"{size:,}"
+        return f"{work:,}", f"{work / max(result.multiplications, 1):.1%}", f"{size:,}"
 
-    at = ", ".join(f"{axis} {size}" for axis, size in found.sizes.items())
-    nodes = ", ".join(f"{count} {name}" for name, count in found.operators.items())
-    print(f"{found.target}: {found.precision}, {found.size:,} bytes, {sum(found.operators.values())} nodes")
-    print(f"{found.multiplications:,} multiplications{f' at {at}' if at else ''}\n")
-    kinds = found.by_arithmetic().items()
+    at = ", ".join(f"{axis} {size}" for axis, size in result.sizes.items())
+    nodes = ", ".join(f"{count} {name}" for name, count in result.operators.items())
+    print(f"{result.target}: {result.precision}, {result.size:,} bytes, {sum(result.operators.values())} nodes")
+    print(f"{result.multiplications:,} multiplications{f' at {at}' if at else ''}\n")
+    kinds = result.by_arithmetic().items()
     print_table(
         ("operator", "arithmetic", "nodes", "multiplications", "share", "weight bytes"),
         [(name, kind, str(count), *cells(work, size)) for (name, kind), (count, work, size) in kinds],
@@ -97,15 +97,18 @@ def inspect(
     print()
     print_table(
         ("layer", "arithmetic", "multiplications", "share", "weight bytes"),
-        [(one.name, one.arithmetic, *cells(one.multiplications, one.weight_bytes)) for one in found.largest(rows)],
+        [
+            (layer.name, layer.arithmetic, *cells(layer.multiplications, layer.weight_bytes))
+            for layer in result.largest(rows)
+        ],
     )
-    if len(found.layers) > rows:
-        print(f"{len(found.layers) - rows} more layers: --rows {len(found.layers)}")
-    if found.passes:
+    if len(result.layers) > rows:
+        print(f"{len(result.layers) - rows} more layers: --rows {len(result.layers)}")
+    if result.passes:
         print()
-        print_table(("pass", "made", "removed"), [pass_.cells() for pass_ in found.passes])
-    if found.uncounted:
-        uncounted = ", ".join(f"{count} {name}" for name, count in found.uncounted.items())
+        print_table(("pass", "made", "removed"), [pass_.cells() for pass_ in result.passes])
+    if result.uncounted:
+        uncounted = ", ".join(f"{count} {name}" for name, count in result.uncounted.items())
         print(f"\nnot among the multiplications: {uncounted}")
     print(f"\nnodes: {nodes}")
     print(f"graph: {artifact / inspection.ENTRY}, which Netron opens")
@@ -173,7 +176,7 @@ def profile(
     """Time a model's modes in turn, and show graph breaks, recompilations, break-even and where the time goes."""
     from edgekit_inspect import api
 
-    done = api.profile(
+    result = api.profile(
         model,
         device=device,
         batches=batch or (1,),
@@ -186,24 +189,24 @@ def profile(
         progress="none" if as_json else "auto",
     )
     if as_json:
-        print_json(done.as_record())
+        print_json(result.as_record())
     else:
-        _print(done)
+        _print(result)
 
 
-def _print(done: Profile) -> None:
+def _print(result: Profile) -> None:
     from edgekit.cli.console import print_table
 
     print(
-        f"{done.model} on {done.device}, which reaches {done.peaks.flops / 1e9:,.0f} GFLOP/s in an fp32 matrix product "
-        f"and {done.peaks.bandwidth / 1e9:,.0f} GB/s in a copy"
+        f"{result.model} on {result.device}, which reaches {result.peaks.flops / 1e9:,.0f} GFLOP/s in an fp32 matrix "
+        f"product and {result.peaks.bandwidth / 1e9:,.0f} GB/s in a copy"
     )
-    for batch in done.batches:
+    for batch in result.batches:
         title = f"batch {batch.batch}" if batch.batch else "one run"
         work = f"{batch.flops / 1e9:.2f} GFLOP in products, {batch.bytes / 1e6:.1f} MB of weights, inputs, outputs"
         print(f"\n{title}: {work}")
         eager = batch.modes[0]
-        rows = [_row(row, eager, batch, done) for row in batch.modes if not row.error]
+        rows = [_row(row, eager, batch, result) for row in batch.modes if not row.error]
         print_table(
             ("mode", "p50 ms", "p10 to p90", "speed", "of the peak", "first answer", "memory", "pays after", "max abs"),
             rows,
@@ -211,11 +214,11 @@ def _print(done: Profile) -> None:
         for row in batch.modes:
             if row.error:
                 print(f"{row.mode}: does not run here: {row.error}")
-    print(_compiling(done))
+    print(_compiling(result))
     for title, shares in (
-        ("modules, eager", done.modules),
-        ("kernels" if done.device == "cuda" else "operators", done.operators),
-        ("the same, compiled", done.kernels),
+        ("modules, eager", result.modules),
+        ("kernels" if result.device == "cuda" else "operators", result.operators),
+        ("the same, compiled", result.kernels),
     ):
         if shares:
             print()
@@ -224,13 +227,13 @@ def _print(done: Profile) -> None:
                 (title, "calls", "ms", "share"),
                 [(s.name[:70], str(s.calls), f"{s.milliseconds:.3f}", f"{s.milliseconds / total:.0%}") for s in shares],
             )
-    for left in done.left_out:
-        print(f"not timed: {left}")
-    print(f"\n{done.advice}")
+    for mode in result.left_out:
+        print(f"not timed: {mode}")
+    print(f"\n{result.advice}")
 
 
-def _row(row: ModeProfile, eager: ModeProfile, batch: BatchProfile, done: Profile) -> tuple[str, ...]:
-    reached = batch.flops / (row.p50 / 1000) / done.peaks.flops
+def _row(row: ModeProfile, eager: ModeProfile, batch: BatchProfile, result: Profile) -> tuple[str, ...]:
+    reached = batch.flops / (row.p50 / 1000) / result.peaks.flops
     pays = "" if row is eager else "never" if row.break_even is None else f"{row.break_even:,} runs"
     return (
         row.mode,
@@ -245,17 +248,19 @@ def _row(row: ModeProfile, eager: ModeProfile, batch: BatchProfile, done: Profil
     )
 
 
-def _compiling(done: Profile) -> str:
+def _compiling(result: Profile) -> str:
     lines = [""]
-    if done.unexplained:
-        lines.append(f"graph breaks: PyTorch cannot compile it: {done.unexplained}")
-    elif not done.breaks:
+    if result.unexplained:
+        lines.append(f"graph breaks: PyTorch cannot compile it: {result.unexplained}")
+    elif not result.breaks:
         lines.append("graph breaks: none")
-    for one in done.breaks:
-        lines.append(f"graph break at {one.file}:{one.line}: `{one.text}`: {one.reason}")
-    if done.sizes and not done.unexplained:
-        lines.append(f"recompilations over {len(done.sizes)} sizes: {len(done.recompilations) or 'none'}")
-    for anew in done.recompilations:
+    for graph_break in result.breaks:
+        lines.append(
+            f"graph break at {graph_break.file}:{graph_break.line}: `{graph_break.text}`: {graph_break.reason}"
+        )
+    if result.sizes and not result.unexplained:
+        lines.append(f"recompilations over {len(result.sizes)} sizes: {len(result.recompilations) or 'none'}")
+    for anew in result.recompilations:
         sizes = ", ".join(f"{axis} {size}" for axis, size in anew.sizes.items())
         lines.append(f"  for {sizes}: {anew.guard}")
     return "\n".join(lines)

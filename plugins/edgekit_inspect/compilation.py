@@ -49,13 +49,13 @@ def graph_breaks(spec: ModelSpec) -> tuple[tuple[GraphBreak, ...], str]:
     with warnings.catch_warnings(action="ignore"):
         torch._dynamo.reset()
         try:
-            found = torch._dynamo.explain(spec.module)(*to_tensors(spec, spec.random(seed=0)))
+            explanation = torch._dynamo.explain(spec.module)(*to_tensors(spec, spec.random(seed=0)))
         except Exception as error:  # whatever the user's module or Dynamo raises
             return (), _first_line(error)
         finally:
             torch._dynamo.reset()
     breaks = []
-    for cause in found.break_reasons:
+    for cause in explanation.break_reasons:
         frame = cause.user_stack[-1] if cause.user_stack else None
         file, line, text = (frame.filename, frame.lineno or 0, frame.line or "") if frame is not None else ("", 0, "")
         why = _first_line(cause.reason)
@@ -67,28 +67,28 @@ def recompilations(spec: ModelSpec, sizes: Sequence[Mapping[str, int]]) -> tuple
     """Which of these sizes, asked one after the other, compile the module anew, and by which guard."""
     import torch
 
-    compiled, said = 0, _Messages()
+    compiled, messages = 0, _Messages()
 
     def backend(graph: torch.fx.GraphModule, example: list[torch.Tensor]) -> Any:
         nonlocal compiled
         compiled += 1
         return graph.forward
 
-    found = []
-    with warnings.catch_warnings(action="ignore"), said.heard(), torch.no_grad():
+    reasons = []
+    with warnings.catch_warnings(action="ignore"), messages.heard(), torch.no_grad():
         torch._dynamo.reset()
         module = torch.compile(spec.module, backend=backend)
         for number, size in enumerate(sizes):
-            before, said.texts = compiled, []
+            before, messages.texts = compiled, []
             try:
                 module(*to_tensors(spec, spec.random(seed=number, sizes=dict(size))))
             except Exception as error:  # whatever the user's module or Dynamo raises
-                found.append(Recompilation(dict(size), f"it fails: {_first_line(error)}"))
+                reasons.append(Recompilation(dict(size), f"it fails: {_first_line(error)}"))
                 break
             if number and compiled > before:
-                found.append(Recompilation(dict(size), said.guard))
+                reasons.append(Recompilation(dict(size), messages.guard))
         torch._dynamo.reset()
-    return tuple(found)
+    return tuple(reasons)
 
 
 def module_times(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[Share, ...]:
@@ -98,7 +98,7 @@ def module_times(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tup
     if isinstance(module, torch.jit.ScriptModule):
         return ()  # its modules take no hooks
     cuda = any(tensor.is_cuda for tensor in inputs)
-    lists = {name for name, one in module.named_modules() if isinstance(one, torch.nn.ModuleList)}
+    lists = {name for name, submodule in module.named_modules() if isinstance(submodule, torch.nn.ModuleList)}
     names = {}
     for name, part in module.named_modules():
         # `*` stands in place of a number in a ModuleList: repeated blocks are one line.
@@ -114,16 +114,16 @@ def module_times(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tup
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def enter(one: torch.nn.Module, given: Any) -> None:
+    def enter(submodule: torch.nn.Module, args: Any) -> None:
         running.append((now(), []))
 
-    def leave(one: torch.nn.Module, given: Any, answer: Any) -> None:
+    def leave(submodule: torch.nn.Module, args: Any, answer: Any) -> None:
         began, children = running.pop()
         took = now() - began
         if running:
             running[-1][1].append(took)
-        whole[names[one]].append(took - sum(children))
-        calls[names[one]] += 1
+        whole[names[submodule]].append(took - sum(children))
+        calls[names[submodule]] += 1
 
     hooks = [
         hook for name in names for hook in (name.register_forward_pre_hook(enter), name.register_forward_hook(leave))
@@ -142,7 +142,7 @@ def module_times(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tup
         for name, values in whole.items()
         if values
     ]
-    return tuple(sorted(times, key=lambda one: -one.milliseconds))
+    return tuple(sorted(times, key=lambda entry: -entry.milliseconds))
 
 
 def operator_times(call: Any, inputs: Sequence[torch.Tensor]) -> tuple[Share, ...]:
@@ -165,7 +165,7 @@ def operator_times(call: Any, inputs: Sequence[torch.Tensor]) -> tuple[Share, ..
         own = event.self_device_time_total if cuda else event.self_cpu_time_total
         on_device = str(event.device_type).endswith("CUDA")
         if own > 0 and on_device == cuda and not event.key.startswith(("cuda", "Activity Buffer")):
-            name = next((said for start, said in SAID_OF.items() if event.key.startswith(start)), event.key)
+            name = next((label for start, label in SAID_OF.items() if event.key.startswith(start)), event.key)
             before = shares.get(name, Share(name, 0.0, 0))
             shares[name] = Share(name, before.milliseconds + own / 1000 / RUNS, before.calls + event.count // RUNS)
     return tuple(sorted(shares.values(), key=lambda share: -share.milliseconds))
@@ -186,10 +186,10 @@ def peaks(device: str) -> Peaks:
     import torch
 
     edge = MATRIX_EDGE[device]
-    left, right = (torch.rand(edge, edge, device=device) for _ in range(2))
+    first, right = (torch.rand(edge, edge, device=device) for _ in range(2))
     source = torch.ones(COPIED[device], dtype=torch.uint8, device=device)
     sink = torch.empty_like(source)
-    product = _best(device, lambda: torch.mm(left, right))
+    product = _best(device, lambda: torch.mm(first, right))
     copied = _best(device, lambda: sink.copy_(source))
     return Peaks(flops=2 * edge**3 / product, bandwidth=2 * COPIED[device] / copied)
 
@@ -220,7 +220,7 @@ class _Messages(logging.Handler):
     @property
     def guard(self) -> str:
         """The guard that failed last, in a line without PyTorch's advice."""
-        guards = [found["guard"] for text in self.texts for found in GUARD.finditer(text)]
+        guards = [match["guard"] for text in self.texts for match in GUARD.finditer(text)]
         if not guards:
             return ""
         condition, _, code = guards[0].partition("  # ")

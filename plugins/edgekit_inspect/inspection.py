@@ -80,11 +80,11 @@ class Pass:
 
     def cells(self) -> tuple[str, str, str]:
         """In words."""
-        made, removed = (
+        counts, removed = (
             ", ".join(f"{count} {name}" for name, count in sorted(of.items(), key=lambda item: -item[1]))
             for of in (self.made, self.removed)
         )
-        return self.name, made or ("" if removed else "weights or names alone"), removed
+        return self.name, counts or ("" if removed else "weights or names alone"), removed
 
 
 @dataclass(frozen=True)
@@ -121,15 +121,15 @@ class Inspection:
 
     def by_arithmetic(self) -> dict[tuple[str, str], tuple[int, int, int]]:
         """By operator and arithmetic: nodes, multiplications, bytes of weights; the most work first."""
-        found: dict[tuple[str, str], tuple[int, int, int]] = {}
+        totals: dict[tuple[str, str], tuple[int, int, int]] = {}
         for layer in self.layers:
-            nodes, work, size = found.get((layer.operator, layer.arithmetic), (0, 0, 0))
-            found[layer.operator, layer.arithmetic] = (
+            nodes, work, size = totals.get((layer.operator, layer.arithmetic), (0, 0, 0))
+            totals[layer.operator, layer.arithmetic] = (
                 nodes + 1,
                 work + layer.multiplications,
                 size + layer.weight_bytes,
             )
-        return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+        return dict(sorted(totals.items(), key=lambda item: -item[1][1]))
 
     def largest(self, count: int) -> tuple[Layer, ...]:
         """The layers with the most multiplications."""
@@ -152,8 +152,8 @@ def inspect(folder: Path) -> Inspection:
     place = folder.resolve()
     answer = process.call(inspected, {"build": str(place.parent), "target": place.name})
     passes = json.loads((folder / PASSES).read_bytes()) if (folder / PASSES).is_file() else ()
-    known = {"target": manifest.target, "precision": manifest.precision, "size": manifest.size, "passes": passes}
-    return TypeAdapter(Inspection).validate_python({**known, **answer})
+    common = {"target": manifest.target, "precision": manifest.precision, "size": manifest.size, "passes": passes}
+    return TypeAdapter(Inspection).validate_python({**common, **answer})
 
 
 def onnx_artifact(folder: Path) -> Manifest:
@@ -215,8 +215,8 @@ def page(before: Inspection, after: Inspection) -> str:
     """Two graphs of one model side by side, as HTML that needs nothing else: layers are matched by module and order."""
     from jinja2 import Environment, FileSystemLoader
 
-    left, right = _by_module(before.layers), _by_module(after.layers)
-    kinds = {one.arithmetic: (0, 0) for one in (*before.layers, *after.layers)}
+    old_layers, right = _by_module(before.layers), _by_module(after.layers)
+    kinds = {layer.arithmetic: (0, 0) for layer in (*before.layers, *after.layers)}
     for kind in kinds:
         work = [sum(layer.multiplications for layer in of.layers if layer.arithmetic == kind) for of in (before, after)]
         kinds[kind] = (work[0], work[1])
@@ -228,19 +228,19 @@ def page(before: Inspection, after: Inspection) -> str:
         at=", ".join(f"{axis} {size}" for axis, size in after.sizes.items()),
         kinds=kinds,
         operators=[(name, before.operators.get(name, 0), after.operators.get(name, 0)) for name in operators],
-        layers=[(name, left.get(name), right.get(name)) for name in dict.fromkeys((*left, *right))],
+        layers=[(name, old_layers.get(name), right.get(name)) for name in dict.fromkeys((*old_layers, *right))],
     )
 
 
 def _by_module(layers: Iterable[Layer]) -> dict[str, Layer]:
     """Layers by their module, with a number where it has several: a pass may rename a node, not its module."""
-    found: dict[str, Layer] = {}
+    by_module: dict[str, Layer] = {}
     count: Counter[str] = Counter()
     for layer in layers:
         module = layer.name.partition("/")[0]
         count[module] += 1
-        found[module if count[module] == 1 else f"{module} ({count[module]})"] = layer
-    return found
+        by_module[module if count[module] == 1 else f"{module} ({count[module]})"] = layer
+    return by_module
 
 
 def write_page(before: Inspection, after: Inspection, path: Path) -> None:
@@ -271,8 +271,8 @@ def recorded_row(build: Path, target: str) -> tuple[onnx.ModelProto, dict[str, A
     row = next(iter(applicable_batches(reference.batches, manifest)[0].rows()))
     sizes = {
         str(axis): int(size)
-        for given in manifest.inputs
-        for axis, size in zip(given.shape, row[given.name].shape, strict=True)
+        for tensor in manifest.inputs
+        for axis, size in zip(tensor.shape, row[tensor.name].shape, strict=True)
         if isinstance(axis, str)
     }
     return graph, row, sizes
@@ -281,11 +281,13 @@ def recorded_row(build: Path, target: str) -> tuple[onnx.ModelProto, dict[str, A
 def layers_of(graph: onnx.ModelProto, row: Mapping[str, Array]) -> tuple[Layer, ...]:
     """The layers of a graph; `row` are inputs by name, at the sizes that multiplications are counted at."""
     makers = {name: node for node in graph.graph.node for name in node.output}
-    stored = {one.name: one for one in graph.graph.initializer}
+    stored = {tensor.name: tensor for tensor in graph.graph.initializer}
     nodes = [node for node in graph.graph.node if node.op_type in PRODUCTS]
-    wanted = dict.fromkeys(name for node in nodes for name in (*node.input[: _arrays(node)], _output(node)))
-    values = {**row, **ort.tapped(graph, [name for name in wanted if name not in stored and name not in row]).run(row)}
-    shapes = {name: tuple(one.dims) for name, one in stored.items()} | {name: v.shape for name, v in values.items()}
+    names = dict.fromkeys(name for node in nodes for name in (*node.input[: _arrays(node)], _output(node)))
+    values = {**row, **ort.tapped(graph, [name for name in names if name not in stored and name not in row]).run(row)}
+    shapes = {name: tuple(tensor.dims) for name, tensor in stored.items()} | {
+        name: v.shape for name, v in values.items()
+    }
     return tuple(_layer(node, values[_output(node)], shapes, stored, makers) for node in nodes)
 
 
@@ -307,18 +309,18 @@ def _layer(
     makers: Mapping[str, onnx.NodeProto],
 ) -> Layer:
     constants = [stored[name] for name in _constants(node, stored, makers)]
-    left, right, *more = (shapes[name] for name in node.input[: _arrays(node)])
-    attributes = {one.name: one.i for one in node.attribute}
+    left_shape, right, *more = (shapes[name] for name in node.input[: _arrays(node)])
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
     if node.op_type in RECURRENT:  # each step of each sequence meets all weights of inputs and of states, once a gate
-        work = prod(left[:-1]) * (prod(right) + prod(more[0]))
+        work = prod(left_shape[:-1]) * (prod(right) + prod(more[0]))
     elif node.op_type == "ConvTranspose":  # each input meets its kernels: weights are [in, out, ...]
-        work = prod(left) * prod(right[1:])
+        work = prod(left_shape) * prod(right[1:])
     elif node.op_type in ("Conv", "ConvInteger"):
         work = out.size * prod(right[1:])
     elif node.op_type == "Gemm" and attributes.get("transA"):
-        work = out.size * left[0]
+        work = out.size * left_shape[0]
     else:
-        work = out.size * left[-1]
+        work = out.size * left_shape[-1]
     name = node.name or _output(node)
     size = sum(len(constant.raw_data) or prod(constant.dims) * 4 for constant in constants)
     return Layer(name, node.op_type, _arithmetic(node, out.dtype.name, makers, attributes), work, size)

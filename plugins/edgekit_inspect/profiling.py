@@ -101,33 +101,33 @@ def part_of(spec: ModelSpec, path: str) -> ModelSpec:
     """
     import torch
 
-    named = dict(spec.module.named_modules())
-    if path not in named or not path:
-        near = ", ".join(name for name in named if name and name.count(".") <= path.count("."))
+    modules = dict(spec.module.named_modules())
+    if path not in modules or not path:
+        near = ", ".join(name for name in modules if name and name.count(".") <= path.count("."))
         raise UsageError(f"'{spec.name}' has no module '{path}': it has {near}")
     caught: list[tuple[Any, ...]] = []
     if isinstance(spec.module, torch.jit.ScriptModule):
         raise UsageError(f"'{spec.name}' is TorchScript, whose modules cannot be watched: profile the whole")
 
-    def catch(one: torch.nn.Module, given: Any, named: Any, answer: Any) -> None:
-        caught.append((() if named else given, answer))
+    def catch(submodule: torch.nn.Module, args: Any, kwargs: Any, answer: Any) -> None:
+        caught.append((() if kwargs else args, answer))
 
-    hook = named[path].register_forward_hook(catch, with_kwargs=True)
+    hook = modules[path].register_forward_hook(catch, with_kwargs=True)
     try:
         with torch.no_grad():
             spec.module(*to_tensors(spec, spec.random(seed=SEED)))
     finally:
         hook.remove()
-    given, answer = caught[0] if caught else ((), ())
+    args, answer = caught[0] if caught else ((), ())
     answers = tuple(answer) if isinstance(answer, tuple | list) else (answer,)
-    if not given or not all(isinstance(one, torch.Tensor) for one in (*given, *answers)):
+    if not args or not all(isinstance(value, torch.Tensor) for value in (*args, *answers)):
         raise UsageError(
             f"'{path}' of '{spec.name}' is not called with tensors by position alone, or answers something else"
         )
-    inputs = {f"input_{number}": one.detach().cpu().numpy() for number, one in enumerate(given)}
+    inputs = {f"input_{number}": tensor.detach().cpu().numpy() for number, tensor in enumerate(args)}
     return ModelSpec(
         name=f"{spec.name}.{path}",
-        module=named[path],
+        module=modules[path],
         inputs=tuple(Input(n, tuple(a.shape), str(a.dtype), **_range(a)) for n, a in inputs.items()),
         outputs=tuple(Output(f"output_{number}") for number in range(len(answers))),
         axes={},
@@ -204,14 +204,14 @@ def _profile(spec: ModelSpec, request: Request, progress: Progress) -> Profile:
     if request.build is not None:
         artifacts, reasons = artifact_modes(request.build, request.device, request.trusted)
         modes, left_out = [*modes, *artifacts], tuple(reasons)
-    known = {mode.name: mode for mode in modes}
-    if wrong := [name for name in request.modes if name not in known]:
-        raise UsageError(f"no mode '{wrong[0]}': possible are {'; '.join(known)}")
-    modes = [mode for name, mode in known.items() if name in {EAGER, *(request.modes or known)}]
+    modes_by_name = {mode.name: mode for mode in modes}
+    if wrong := [name for name in request.modes if name not in modes_by_name]:
+        raise UsageError(f"no mode '{wrong[0]}': possible are {'; '.join(modes_by_name)}")
+    modes = [mode for name, mode in modes_by_name.items() if name in {EAGER, *(request.modes or modes_by_name)}]
     batches = []
     for number, batch in enumerate(request.batches):
-        done = 0.1 + 0.8 * number / len(request.batches)
-        batches.append(_batch(spec, request, batch, modes, lambda text, done=done: progress(done, text)))  # type: ignore[misc]  # bound now
+        share = 0.1 + 0.8 * number / len(request.batches)
+        batches.append(_batch(spec, request, batch, modes, lambda text, share=share: progress(share, text)))  # type: ignore[misc]  # bound now
     progress(0.9, "timing modules and operators")
     module, tensors = placed(spec, request.device, _inputs(spec, request.batches[0]))
     compiled = any(mode.name.startswith(COMPILED) for mode in modes)
@@ -373,10 +373,10 @@ def write_profile(measured: Profile, folder: Path) -> tuple[Path, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     longest = max(row.p90 for batch in measured.batches for row in batch.modes if not row.error)
-    drawn = jinja.get_template("profile.svg.jinja").render(profile=measured, longest=longest) + "\n"
+    svg = jinja.get_template("profile.svg.jinja").render(profile=measured, longest=longest) + "\n"
     data, plot = folder / FILE, folder / "profile.svg"
     write_text(data, json.dumps(measured.as_record(), indent=2) + "\n")
-    write_text(plot, drawn)
+    write_text(plot, svg)
     return data, plot
 
 
@@ -410,7 +410,7 @@ def _opener(
 
 def artifact_modes(build: Path, device: str, trusted: bool) -> tuple[list[Mode], list[str]]:
     """The verified artifacts of a build that can be timed in this process on a device, and why others are left out."""
-    modes, left = [], []
+    modes, skipped = [], []
     for folder in sorted(path for path in build.iterdir() if (path / "manifest.json").is_file()):
         try:
             manifest = read_artifact(folder)
@@ -421,13 +421,13 @@ def artifact_modes(build: Path, device: str, trusted: bool) -> tuple[list[Mode],
                 continue
             statuses = {verdict.place: verdict.status for verdict in manifest.verdicts}
             if (status := statuses.get(_place(target, device).name, "not judged")) != "verified":
-                left.append(f"{manifest.target}: {status}")
+                skipped.append(f"{manifest.target}: {status}")
                 continue
             registry.require_trust(manifest.target, target, trusted)
             modes.append(Mode(*runtime))
         except EdgekitError as error:
-            left.append(f"{folder.name}: {error}")
-    return modes, left
+            skipped.append(f"{folder.name}: {error}")
+    return modes, skipped
 
 
 def _place(target: Target, device: str) -> Place:

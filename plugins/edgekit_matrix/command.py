@@ -66,24 +66,24 @@ def matrix(
         return Cluster(ray, jobs, max(own, 1)) if ray else Local(jobs)
 
     tell = (lambda _: None) if as_json or quiet else partial(print, file=sys.stderr, flush=True)
-    found = run(cells, root, crew, Settings(seconds, own, again, fresh), tell)
+    result = run(cells, root, crew, Settings(seconds, own, again, fresh), tell)
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(result.model_dump(mode="json"))
     else:
-        _show(found, root, quiet)
-    statuses = {cell.status for cell in found.cells}
+        _show(result, root, quiet)
+    statuses = {cell.status for cell in result.cells}
     if statuses & {"rejected", "over budget"}:
         sys.exit(REJECTED)
     if statuses - {"verified", "not verified here"}:
         sys.exit(USER_ERROR)
 
 
-def _show(found: Matrix, root: Path, quiet: bool) -> None:
+def _show(result: Matrix, root: Path, quiet: bool) -> None:
     from edgekit.cli.console import print_table
     from edgekit.report import formats
     from edgekit_matrix.report import PAGE
 
-    cells = [cell for cell in found.cells if not quiet or cell.status != "verified"]
+    cells = [cell for cell in result.cells if not quiet or cell.status != "verified"]
     if quiet and not cells:
         return
     rows = [
@@ -91,5 +91,5 @@ def _show(found: Matrix, root: Path, quiet: bool) -> None:
         for c in cells
     ]
     print_table(("model", "target", "verdict", "size", "times as fast as", "decided by (limit)"), rows)
-    print(found.summary)
+    print(result.summary)
     print(f"report: {root / PAGE}")

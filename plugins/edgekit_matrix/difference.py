@@ -19,10 +19,12 @@ def _are_matrices(before: Path, after: Path) -> bool:
     Raises:
         UsageError: If one of them does.
     """
-    there = [folder for folder in (before, after) if (folder / RECORD).is_file()]
-    if len(there) == 1:
-        raise UsageError(f"'{there[0]}' is a matrix and the other is none: compare two matrices, or two builds")
-    return bool(there)
+    matrix_folders = [folder for folder in (before, after) if (folder / RECORD).is_file()]
+    if len(matrix_folders) == 1:
+        raise UsageError(
+            f"'{matrix_folders[0]}' is a matrix and the other is none: compare two matrices, or two builds"
+        )
+    return bool(matrix_folders)
 
 
 def compare_matrices(before: Path, after: Path, allowed: Allowed) -> Difference | None:
@@ -34,15 +36,15 @@ def compare_matrices(before: Path, after: Path, allowed: Allowed) -> Difference 
     if not _are_matrices(before, after):
         return None
     old, new = ({cell.name: cell for cell in read_matrix(folder).cells} for folder in (before, after))
-    found = [change for name, cell in old.items() for change in _cell_changes(cell, new.get(name), allowed)]
+    changes = [change for name, cell in old.items() for change in _cell_changes(cell, new.get(name), allowed)]
     for name in new.keys() - old.keys():
         good = STATUSES[new[name].status].rank == 0
-        found.append(Change(name, "verdict", good, "", ABSENT, new[name].status))
-    found.sort(key=lambda c: (c.better, c.artifact, SUBJECTS.index(c.subject)))
+        changes.append(Change(name, "verdict", good, "", ABSENT, new[name].status))
+    changes.sort(key=lambda c: (c.better, c.artifact, SUBJECTS.index(c.subject)))
     other = sorted(n for n in old.keys() & new.keys() if old[n].sha256 != new[n].sha256)
     same = len(old.keys() & new.keys()) - len(other)
     notes = [f"{same} cells have the same bytes", *(f"other bytes: {name}" for name in other)]
-    return Difference(before, after, tuple(found), tuple(notes))
+    return Difference(before, after, tuple(changes), tuple(notes))
 
 
 def _cell_changes(old: CellRecord, new: CellRecord | None, allowed: Allowed) -> Iterator[Change]:

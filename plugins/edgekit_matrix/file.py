@@ -149,12 +149,12 @@ def read_file(path: Path) -> MatrixFile:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         tables: dict[str | int, type[BaseModel]] = {"models": ModelEntry, "exclude": Selection, "include": Addition}
-        known = list((MatrixFile if len(first["loc"]) == 1 else tables[first["loc"][0]]).model_fields)
+        possible = list((MatrixFile if len(first["loc"]) == 1 else tables[first["loc"][0]]).model_fields)
         if first["type"] != "extra_forbidden":
             wrong = WRONG.get(first["type"], f"is wrong: {first['msg']}")
             raise UsageError(f"'{path}': {where} {wrong}") from error
-        meant = suggestion(str(first["loc"][-1]), known)
-        raise UsageError(f"'{path}': no key '{where}': {meant}possible are {', '.join(known)}") from error
+        meant = suggestion(str(first["loc"][-1]), possible)
+        raise UsageError(f"'{path}': no key '{where}': {meant}possible are {', '.join(possible)}") from error
 
 
 def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
@@ -175,7 +175,7 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
     for name in file.models:
         for target, options in (*columns, *((a.target, a.options) for a in file.include if a.model == name)):
             added = any(a.model == name and (a.target, a.options) == (target, options) for a in file.include)
-            if added or not any(one.holds(name, target) for one in file.exclude):
+            if added or not any(rule.holds(name, target) for rule in file.exclude):
                 # A cell has the options of all that it makes on its way, which are checked with it.
                 order, _, _ = planned(targets, (target,), {target: options})
                 sources = tuple(source for source in order if source != target)
@@ -194,14 +194,14 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
 
 def _columns(file: MatrixFile, targets: dict[str, Target]) -> Iterator[tuple[str, Options]]:
     """Each target with each of its sets of options; sources before what is made from them."""
-    chosen = registry.select_targets(file.targets, targets)
+    selected = registry.select_targets(file.targets, targets)
     registry.select_targets(file.options, targets)
-    asked = {*chosen, *(addition.target for addition in file.include)}
-    needed = {*registry.ordered(tuple(asked & set(targets)), targets)}
+    names = {*selected, *(addition.target for addition in file.include)}
+    needed = {*registry.ordered(tuple(names & set(targets)), targets)}
     if unused := [name for name in file.options if name not in needed]:
         raise UsageError(f"options for '{unused[0]}', which is no target of the matrix: add it, or remove them")
-    for target in registry.ordered(chosen, targets):
-        if target in chosen:
+    for target in registry.ordered(selected, targets):
+        if target in selected:
             yield from ((target, options) for options in file.options.get(target, ({},)))
 
 
@@ -330,6 +330,6 @@ def _content(path: str) -> str:
         files = sorted(file for file in Path(path).rglob("*") if file.is_file())
         return digest_text("\n".join(f"{file.relative_to(path)} {digest_file(file)}" for file in files))
     if ":" in path:
-        found = util.find_spec(path.partition(":")[0])
-        path = found.origin or "" if found is not None else ""
+        module_spec = util.find_spec(path.partition(":")[0])
+        path = module_spec.origin or "" if module_spec is not None else ""
     return digest_file(Path(path)) if path and Path(path).is_file() else ""

@@ -54,7 +54,7 @@ class Cluster:
             ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **own)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise UsageError(f"no Ray cluster at '{address}' ({reason(error)}): start one with `ray start`") from error
-        largest = max((one["Resources"].get("CPU", 0) for one in ray.nodes() if one["Alive"]), default=0)
+        largest = max((node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0)
         if largest < threads:
             self.close()
             raise UsageError(f"--threads {threads}: the largest node of '{address}' has {largest:g} processors")

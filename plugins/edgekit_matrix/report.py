@@ -134,27 +134,27 @@ def record_of(model: str, target: str, column: str, root: Path, folder: str, why
     if why:
         return record
     try:
-        asked = read_run(build).targets.get(target)
+        target_status = read_run(build).targets.get(target)
         artifact = next((each for each in read_study(build).artifacts if each.target == target), None)
     except EdgekitError as error:
         return record if sentence else record.model_copy(update={"sentence": str(error)})
-    if asked is None or artifact is None:
+    if target_status is None or artifact is None:
         return record
     rows = artifact.rows  # those of further places too: nothing else is imported into a cell's build
     worst = max(rows, key=lambda row: (STATUSES[row.status].rank, _used(row)))
     reasons = [str(reason) for row in rows if row.status != "verified" for reason in row.reasons]
     decided = told(worst.verdict)
-    found = {
-        "status": asked.status,
+    by_place = {
+        "status": target_status.status,
         "qualifier": next((row.verdict.qualifier for row in rows if row.verdict.qualifier), ""),
-        "sentence": "" if asked.status == "verified" else next(iter(reasons), asked.error),
+        "sentence": "" if target_status.status == "verified" else next(iter(reasons), target_status.error),
         "places": {row.place: row.status for row in rows if row.place},
         "size": worst.size,
         "sha256": artifact.manifest.sha256 if artifact.manifest is not None else "",
         "speed": next((formats.beside_baseline(row.verdict) for row in rows if row.timing), ""),
         "decided": f"{worst.place}: {decided}" if decided and len(rows) > 1 else decided,
     }
-    return CellRecord.model_validate(record.model_dump() | found)
+    return CellRecord.model_validate(record.model_dump() | by_place)
 
 
 def _used(row: ReportRow) -> float:
@@ -168,8 +168,8 @@ def _last_said(log: Path) -> str:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         return "it left no log"
-    said = [line for line in lines if line.startswith(SAID)]
-    return said[-1].removeprefix(SAID) if said else next(reversed(lines), "it printed nothing")
+    sentences = [line for line in lines if line.startswith(SAID)]
+    return sentences[-1].removeprefix(SAID) if sentences else next(reversed(lines), "it printed nothing")
 
 
 def write_cell(folder: Path, record: CellRecord) -> None:

@@ -108,9 +108,13 @@ class _State:
         self.follows = {cell.name: cell.follows(self.cells[:number]) for number, cell in enumerate(self.cells)}
         for cell in self.cells:
             folder = self.root / cell.folder
-            kept = None if self.settings.fresh else read_cell(folder)
-            if kept is not None and kept.run.key == cell.key and (kept.status == "verified" or not self.settings.again):
-                self.records[cell.name] = kept
+            earlier = None if self.settings.fresh else read_cell(folder)
+            if (
+                earlier is not None
+                and earlier.run.key == cell.key
+                and (earlier.status == "verified" or not self.settings.again)
+            ):
+                self.records[cell.name] = earlier
             else:
                 self.waiting[cell.name] = cell
 
@@ -141,8 +145,8 @@ class _State:
             self.settings.seconds,
             variables(self.settings.threads),
         )
-        there = earlier if earlier is not None and earlier.is_dir() else None
-        self.running[crew.start(task, self.root / cell.folder, there)] = cell, attempt
+        earlier_build = earlier if earlier is not None and earlier.is_dir() else None
+        self.running[crew.start(task, self.root / cell.folder, earlier_build)] = cell, attempt
 
     def _settle(self, crew: Executor, started: Future[JobResult], cell: Cell, attempt: int) -> None:
         folder = self.root / cell.folder
@@ -163,5 +167,7 @@ class _State:
         record = record.model_copy(update={"run": last})
         write_cell(folder, record)
         self.records[cell.name] = record
-        told = f"{record.told}{f': {record.sentence}' if record.status != 'verified' and record.sentence else ''}"
-        self.tell(f"[{len(self.records)}/{len(self.cells)}] {cell.name}: {told} ({record.run.seconds:g} s)")
+        status_text = (
+            f"{record.told}{f': {record.sentence}' if record.status != 'verified' and record.sentence else ''}"
+        )
+        self.tell(f"[{len(self.records)}/{len(self.cells)}] {cell.name}: {status_text} ({record.run.seconds:g} s)")

@@ -97,23 +97,25 @@ def bill_text(config: Mapping[str, Any], reference_info: ReferenceInfo, manifest
     for batch in reference_info.batches:
         if batch.name in (EVALUATION, PHOTOGRAPHS):
             facts = {"edgekit:samples": str(len(batch.names)), "edgekit:arrays.sha256": batch.inputs_sha256}
-            data.append(_component(f"data:{batch.name}", batch.name, "", "data", told=facts))
+            data.append(_component(f"data:{batch.name}", batch.name, "", "data", properties=facts))
     parts = [_artifact(artifact, str(config["licence"])) for artifact in artifacts]
     bom = Bom(
-        metadata=BomMetaData(component=model, tools=ToolRepository(components=[_tool(*one) for one in tools.items()])),
+        metadata=BomMetaData(
+            component=model, tools=ToolRepository(components=[_tool(*tool) for tool in tools.items()])
+        ),
         components=[*data, *parts],
     )
     bom.register_dependency(model, data)
     for part in parts:
         bom.register_dependency(part, [model])
-    told = json.loads(JsonV1Dot6(bom).output_as_string())
-    del told["metadata"]["timestamp"], told["serialNumber"]
-    return dump_json({**told, "serialNumber": uuid.uuid5(SERIALS, dump_json(told)).urn})
+    record = json.loads(JsonV1Dot6(bom).output_as_string())
+    del record["metadata"]["timestamp"], record["serialNumber"]
+    return dump_json({**record, "serialNumber": uuid.uuid5(SERIALS, dump_json(record)).urn})
 
 
 def _model(config: Mapping[str, Any], reference_info: ReferenceInfo) -> Component:
-    told = {"edgekit:factory": str(config["factory"]) or "none: it was given in memory, or as an ONNX file"}
-    told |= {"edgekit:reference.device": reference_info.device, "edgekit:reference.sha256": reference_info.sha256}
+    properties = {"edgekit:factory": str(config["factory"]) or "none: it was given in memory, or as an ONNX file"}
+    properties |= {"edgekit:reference.device": reference_info.device, "edgekit:reference.sha256": reference_info.sha256}
     return _component(
         "model",
         str(config["name"]),
@@ -121,17 +123,17 @@ def _model(config: Mapping[str, Any], reference_info: ReferenceInfo) -> Componen
         sha256=config["files"].get(WEIGHTS, ""),
         author=str(config["author"]),
         description=str(config["description"]),
-        told=told,
+        properties=properties,
     )
 
 
 def _artifact(manifest: Manifest, licence: str) -> Component:
-    told = {"edgekit:target": manifest.target, "edgekit:precision": manifest.precision}
-    told |= {f"edgekit:verdict.{verdict.place}": verdict.status for verdict in manifest.verdicts}
-    told |= {f"edgekit:tool.{name}": version for name, version in manifest.export.tools.items()}
+    properties = {"edgekit:target": manifest.target, "edgekit:precision": manifest.precision}
+    properties |= {f"edgekit:verdict.{verdict.place}": verdict.status for verdict in manifest.verdicts}
+    properties |= {f"edgekit:tool.{name}": version for name, version in manifest.export.tools.items()}
     name, ref = f"{manifest.name}/{manifest.target}", f"artifact:{manifest.target}"
     entry = manifest.named(manifest.entry)
-    whole = _component(ref, name, licence, sha256=entry.sha256 if entry is not None else "", told=told)
+    whole = _component(ref, name, licence, sha256=entry.sha256 if entry is not None else "", properties=properties)
     files = (file for file in manifest.files if file.path != manifest.entry)
     whole.components = [_component(f"{ref}/{f.path}", f.path, licence, "file", sha256=f.sha256) for f in files]
     return whole
@@ -154,14 +156,14 @@ def _component(
     sha256: str = "",
     author: str = "",
     description: str = "",
-    told: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> Component:
     from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.model.contact import OrganizationalContact
 
-    told = {**(told or {}), **({} if licence else {LICENCE: NOT_STATED})}
+    properties = {**(properties or {}), **({} if licence else {LICENCE: NOT_STATED})}
     return Component(
         type=ComponentType(kind),
         bom_ref=ref,
@@ -170,7 +172,7 @@ def _component(
         authors=[OrganizationalContact(name=author)] if author else [],
         licenses=[LicenseFactory().make_from_string(licence)] if licence else [],
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else [],
-        properties=[Property(name=one, value=value) for one, value in sorted(told.items())],
+        properties=[Property(name=property_name, value=value) for property_name, value in sorted(properties.items())],
     )
 
 

@@ -176,20 +176,22 @@ def _verifier_of(key: Path) -> Verifier:
 
 def _records(root: Path) -> dict[str, str]:
     """The hashes that the records beside the artifacts have of themselves, each checked."""
-    found = {}
+    digests = {}
     for folder, name in RECORDS.items():
         try:
-            found[f"{folder}/{name}"] = str(verified_io.read_record(root / folder, name)[verified_io.SEAL])
+            digests[f"{folder}/{name}"] = str(verified_io.read_record(root / folder, name)[verified_io.SEAL])
         except verified_io.MissingError:
             continue
         except verified_io.RefusedError as error:
             raise ArtifactError(f"'{root / folder / name}' {error}: export again") from error
-    shown = {
+    statuses = {
         n: target for n, target in sorted(read_run(root).targets.items()) if target.status in NOT_MADE or target.over
     }
-    if shown:  # else the manifests say it all
-        found[RUN] = digest_text(dump_json({n: (one.status, one.error, str(one.over)) for n, one in shown.items()}))
-    return found
+    if statuses:  # else the manifests say it all
+        digests[RUN] = digest_text(
+            dump_json({n: (status.status, status.error, str(status.over)) for n, status in statuses.items()})
+        )
+    return digests
 
 
 def _imported(root: Path) -> dict[str, str]:

@@ -314,7 +314,7 @@ async def _answered(state: _State, request: Request, name: str, target: str, ans
     return response
 
 
-def _record(call: _Call, served: Served | None, named: tuple[str, str], response: Response, spent: float) -> None:
+def _record(call: _Call, served: Served | None, names: tuple[str, str], response: Response, spent: float) -> None:
     """Measure and log a request."""
     labels = (served.name, served.target) if served else ("", "")
     REQUESTS.labels(*labels, str(response.status_code)).inc()
@@ -323,7 +323,7 @@ def _record(call: _Call, served: Served | None, named: tuple[str, str], response
             STAGES.labels(*labels, stage).observe(max(seconds, 0.0))
         ROWS.labels(*labels).observe(call.rows)
     error_text = json.loads(bytes(response.body))["error"] if response.status_code != 200 else None
-    model, target = (served.name, served.target) if served else (named[0][:80], named[1][:80])
+    model, target = (served.name, served.target) if served else (names[0][:80], names[1][:80])
     log(
         "request",
         id=call.id,

@@ -43,12 +43,12 @@ def inputs_of(
     """
     inputs: dict[str, Array] = {}
     size = (0, 0)
-    left = set(form)
+    unused = set(form)
     for tensor in manifest.inputs:
         name = next((n for n in (tensor.name, FIELDS.get(tensor.kind, "")) if n in form), None)
         if name is None:
             raise RefusedError(f"the field '{FIELDS.get(tensor.kind, tensor.name)}' is missing: {_wanted(tensor)}")
-        left.discard(name)
+        unused.discard(name)
         if tensor.kind == "image":
             picture = _picture(form[name], name, pixels)
             size = picture.shape[0], picture.shape[1]
@@ -60,9 +60,9 @@ def inputs_of(
                 inputs[tensor.name] = np.asarray(json.loads(form[name]), np.dtype(tensor.dtype))
             except (ValueError, TypeError, OverflowError, RecursionError) as error:
                 raise RefusedError(f"the field '{name}' must be {_wanted(tensor)}") from error
-    if left:
-        known = ", ".join(FIELDS.get(tensor.kind, tensor.name) for tensor in manifest.inputs)
-        raise RefusedError(f"there is no field '{min(left)[:80]}': '{manifest.name}' takes {known}")
+    if unused:
+        possible = ", ".join(FIELDS.get(tensor.kind, tensor.name) for tensor in manifest.inputs)
+        raise RefusedError(f"there is no field '{min(unused)[:80]}': '{manifest.name}' takes {possible}")
     return inputs, size
 
 
@@ -92,8 +92,8 @@ def _patches(
     columns = scores.size // rows
     if rows * columns != scores.size:
         return []
-    top, left, high, wide = seen_part(picture, height, width, image.fit)
-    across = [round(min(max(left + edge * wide / columns, 0.0), picture[1]), 2) for edge in range(columns + 1)]
+    top, left_edge, high, wide = seen_part(picture, height, width, image.fit)
+    across = [round(min(max(left_edge + edge * wide / columns, 0.0), picture[1]), 2) for edge in range(columns + 1)]
     down = [round(min(max(top + edge * high / rows, 0.0), picture[0]), 2) for edge in range(rows + 1)]
     patches = []
     for index in ranking.tolist():

@@ -142,12 +142,13 @@ class Batcher:
                 return
             first = self._waiting[0]
             if first.form is not None:
-                left = first.came + self.batching.wait - time.monotonic()
+                seconds_left = first.came + self.batching.wait - time.monotonic()
                 self._changed.wait_for(
-                    lambda: sum(r.rows for r in self._waiting if r.form == first.form) >= self.most, max(left, 0.0)
+                    lambda: sum(r.rows for r in self._waiting if r.form == first.form) >= self.most,
+                    max(seconds_left, 0.0),
                 )
             batch = self._taken()
-        batch = [one for one in batch if one.future.set_running_or_notify_cancel()]
+        batch = [request for request in batch if request.future.set_running_or_notify_cancel()]
         if len(batch) > 1:
             self._answer_joined(batch)
         elif batch:
@@ -156,13 +157,13 @@ class Batcher:
     def _taken(self) -> list[_Request]:
         """The first request, and those behind it that fit into its run, out of the queue."""
         first = self._waiting.popleft()
-        taken, rows = [first], first.rows
-        for one in [*self._waiting] if first.form is not None else ():
-            if one.form == first.form and rows + one.rows <= self.most:
-                self._waiting.remove(one)
-                taken.append(one)
-                rows += one.rows
-        return taken
+        batch, rows = [first], first.rows
+        for request in [*self._waiting] if first.form is not None else ():
+            if request.form == first.form and rows + request.rows <= self.most:
+                self._waiting.remove(request)
+                batch.append(request)
+                rows += request.rows
+        return batch
 
     def _answer(self, request: _Request) -> None:
         try:
@@ -173,21 +174,21 @@ class Batcher:
     def _answer_joined(self, batch: list[_Request]) -> None:
         """One run for all; where it is refused each is asked alone, so that one request does not spoil the others."""
         places = {tensor.name: _at(tensor) for tensor in (*self.manifest.inputs, *self.manifest.outputs)}
-        inputs = {n: np.concatenate([one.inputs[n] for one in batch], places[n]) for n in batch[0].inputs}
+        inputs = {n: np.concatenate([request.inputs[n] for request in batch], places[n]) for n in batch[0].inputs}
         try:
             answers, seconds = self._timed(inputs)
         except EdgekitError:
-            for one in batch:
-                self._answer(one)
+            for request in batch:
+                self._answer(request)
             return
         except BaseException as error:
-            for one in batch:
-                one.future.set_exception(error)
+            for request in batch:
+                request.future.set_exception(error)
             return
-        ends = np.cumsum([one.rows for one in batch])[:-1]
+        ends = np.cumsum([request.rows for request in batch])[:-1]
         parts = {name: np.split(array, ends, places[name]) for name, array in answers.items()}
-        for i, one in enumerate(batch):
-            one.future.set_result(({name: part[i] for name, part in parts.items()}, seconds))
+        for i, request in enumerate(batch):
+            request.future.set_result(({name: part[i] for name, part in parts.items()}, seconds))
 
     def _timed(self, inputs: Arrays) -> Timed:
         self.started = start = time.monotonic()
@@ -357,7 +358,11 @@ def servable(build: Path, device: str) -> list[str]:
             if any(verdict.place == place and verdict.status == VERIFIED for verdict in manifest.verdicts):
                 registry.require(manifest.target, registry.find(manifest.target))
                 names.append(folder.name)
-    best = [one.best.row.target for one in recommend(read_study(build)) if one.audience == SERVER and one.best]
+    best = [
+        recommendation.best.row.target
+        for recommendation in recommend(read_study(build))
+        if recommendation.audience == SERVER and recommendation.best
+    ]
     return sorted(names, key=lambda name: name not in best)
 
 

@@ -106,11 +106,11 @@ def render(question: Question, manifest: Manifest, answers: Mapping[str, Array])
     Raises:
         RefusedError: If an output is asked for that there is not, or one without bytes holds what JSON cannot.
     """
-    wanted = question.outputs or dict.fromkeys(answers, question.binary)
-    if unknown := [name for name in wanted if name not in answers]:
+    outputs = question.outputs or dict.fromkeys(answers, question.binary)
+    if unknown := [name for name in outputs if name not in answers]:
         raise RefusedError(f"'{manifest.name}' has no output '{unknown[0]}': it gives {', '.join(answers)}")
     listed, parts = [], []
-    for name, binary in wanted.items():
+    for name, binary in outputs.items():
         array = np.ascontiguousarray(answers[name])
         tensor: dict[str, Any] = {"name": name, "shape": [*array.shape], "datatype": DATATYPES[array.dtype.name]}
         if binary:
@@ -143,13 +143,17 @@ def metadata(manifest: Manifest, versions: list[str]) -> dict[str, Any]:
 
 
 def _described(manifest: Manifest, tensor: TensorInfo, output: bool = False) -> dict[str, Any]:
-    def size(one: int | str, at: int) -> int:
-        if isinstance(one, str):
-            return -1 if one not in manifest.axes or manifest.axes[one].dynamic else manifest.axes[one].default
+    def size(dimension: int | str, at: int) -> int:
+        if isinstance(dimension, str):
+            return (
+                -1
+                if dimension not in manifest.axes or manifest.axes[dimension].dynamic
+                else manifest.axes[dimension].default
+            )
         # An output's sizes are those of the default inputs: behind its batch they may follow from open axes.
-        return -1 if output and at and any(a.dynamic for n, a in manifest.axes.items() if n != "batch") else one
+        return -1 if output and at and any(a.dynamic for n, a in manifest.axes.items() if n != "batch") else dimension
 
-    shape = [size(one, at) for at, one in enumerate(tensor.shape)]
+    shape = [size(dimension, at) for at, dimension in enumerate(tensor.shape)]
     return {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": shape}
 
 

@@ -66,11 +66,11 @@ def fetch_build(url: str, *, writable: bool = False, progress: Style = "auto") -
     """
     address = _address(url)
     with _told("pull", progress) as tell:
-        found = remote.local(address, tell)
-        folder = remote.working_copy(found, tell) if writable else found.path
+        build = remote.local(address, tell)
+        folder = remote.working_copy(build, tell) if writable else build.path
     if not (folder / address.inside).exists():
-        there = ", ".join(found.index.verdicts)
-        raise UsageError(f"'{address}' has no '{address.inside}': its artifacts are {there}")
+        possible = ", ".join(build.index.verdicts)
+        raise UsageError(f"'{address}' has no '{address.inside}': its artifacts are {possible}")
     return folder / address.inside
 
 

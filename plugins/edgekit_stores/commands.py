@@ -37,15 +37,15 @@ def push(
     """Upload a build to an object store. Only changed files are sent; an interrupted push is resumed, never visible."""
     from edgekit_stores import api as stores
 
-    done = stores.push(build, url, progress=progress_style(as_json or quiet))
+    result = stores.push(build, url, progress=progress_style(as_json or quiet))
     if as_json:
-        print_json(done.as_record())
+        print_json(result.as_record())
         return
     if not quiet:
-        for path in done.left_out:
+        for path in result.left_out:
             print(f"left out: {path} (edgekit did not write it)")
-        print(_said(done, "sent"))
-        print(f"{done.address}")
+        print(_said(result, "sent"))
+        print(f"{result.address}")
 
 
 @epilog(
@@ -66,12 +66,12 @@ def pull(
     from edgekit_stores.remote import SHORT
 
     public = required(key, require_signature)
-    done = stores.pull(url, into=into, key=public, progress=progress_style(as_json or quiet))
+    result = stores.pull(url, into=into, key=public, progress=progress_style(as_json or quiet))
     if as_json:
-        print_json(done.as_record())
+        print_json(result.as_record())
     elif not quiet:
-        print(_said(done, "fetched"))
-        print(f"{done.path}: version {done.address.version[:SHORT]}")
+        print(_said(result, "fetched"))
+        print(f"{result.path}: version {result.address.version[:SHORT]}")
 
 
 @epilog("Examples:\n\n`edgekit builds s3://bucket/arr-coc-tiny`\n\n`edgekit builds s3://bucket/arr-coc-tiny --json`")
@@ -92,9 +92,9 @@ def builds(url: Place, as_json: Json = False) -> None:
     rows = []
     for version, index in indexes.items():
         verified = [name for name, state in index.verdicts.items() if state == "verified"]
-        told = f"{len(verified)} of {len(index.verdicts)} artifacts verified"
+        status_text = f"{len(verified)} of {len(index.verdicts)} artifacts verified"
         size = f"{index.size / 1e6:.1f} MB"
-        rows.append((version[:SHORT], index.began, size, told))
+        rows.append((version[:SHORT], index.began, size, status_text))
     print_table(("version", "last run", "size", "verdicts"), rows)
 
 

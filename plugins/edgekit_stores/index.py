@@ -164,7 +164,7 @@ def _of_whole(build: Path, record: PartsRecord) -> tuple[Index, tuple[str, ...]]
     left_out += [path for path in _there(build) if path not in paths and path.partition("/")[0] not in folders]
     index = Index(
         name=record.name,
-        began=max(one.began for one in each.values()),
+        began=max(record.began for record in each.values()),
         verdicts=_of_targets(record),
         files=tuple(sorted(files, key=lambda file: file.path)),
     )

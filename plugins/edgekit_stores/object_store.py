@@ -73,10 +73,12 @@ class Store:
         """The names and sizes in bytes of the objects in a folder; none where there is no such folder."""
         try:
             with self._sentences(folder):
-                found = self.files.ls(f"{self.root}/{folder}", detail=True)
+                entries = self.files.ls(f"{self.root}/{folder}", detail=True)
         except MissingError:
             return {}
-        return {str(one["name"]).rpartition("/")[2]: int(one["size"]) for one in found if one["type"] == "file"}
+        return {
+            str(entry["name"]).rpartition("/")[2]: int(entry["size"]) for entry in entries if entry["type"] == "file"
+        }
 
     @property
     def commits(self) -> bool:
@@ -112,11 +114,11 @@ class Store:
             place = self.files.resolve_path(self.root)
             folder = f"{place.path_in_repo}/" if place.path_in_repo else ""
             adds = [CommitOperationAdd(f"{folder}{name}", content) for name, content in objects.items()]
-            said = (
+            reason = (
                 f"{len(adds)} objects of a build, by edgekit" if len(adds) > 1 else f"{next(iter(objects))}, by edgekit"
             )
             where = {"repo_type": place.repo_type, "revision": place.revision}
-            HfApi().create_commit(place.repo_id, adds, commit_message=said, **where)
+            HfApi().create_commit(place.repo_id, adds, commit_message=reason, **where)
             self.files.invalidate_cache()
 
     def fetch(self, name: str, path: Path, size: int) -> None:
@@ -192,7 +194,7 @@ def open_store(url: str) -> Store:
         meant = did_you_mean(scheme, LIBRARIES)
         raise UsageError(
             f"'{url}' is no URL of a store: {meant + ' ' if meant else ''}possible are "
-            f"{', '.join(f'{known}://' for known in LIBRARIES if known != 'memory')}"
+            f"{', '.join(f'{scheme}://' for scheme in LIBRARIES if scheme != 'memory')}"
         )
     if "" in place.strip("/").split("/") or "/" not in place.rstrip("/"):
         raise UsageError(

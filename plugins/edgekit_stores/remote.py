@@ -180,8 +180,10 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
         if latest is not None and (name := _read_version(store, latest)[1].name) != index.name:
             raise UsageError(f"'{address.url}' holds builds of '{name}': push '{index.name}' to another place")
         store.tidy(BLOBS, VERSIONS, "")
-        there = store.sizes(BLOBS)
-        fresh = tuple({file.sha256: file for file in index.files if there.get(file.sha256) != file.size}.values())
+        stored_sizes = store.sizes(BLOBS)
+        fresh = tuple(
+            {file.sha256: file for file in index.files if stored_sizes.get(file.sha256) != file.size}.values()
+        )
         moved = _Moved(fresh, tell)
         if store.commits and fresh:
             store.commit({f"{BLOBS}/{file.sha256}": _content(build, file) for file in fresh})
@@ -239,10 +241,10 @@ def pull(build: Transfer, into: Path, tell: Tell) -> Transfer:
     own: set[str] = set()
     with _held(tell), locked(final, lambda: tell(0.0, f"waiting for a run in '{final}'")):
         if final.is_dir():
-            there = _stored(final, build.address)
-            if there.version == build.index.version:
+            stored = _stored(final, build.address)
+            if stored.version == build.index.version:
                 return replace(build, path=final)
-            own = {file.path for file in there.files}
+            own = {file.path for file in stored.files}
         with staging(
             final, lambda folder: own | {path for path in every_path(folder) if CACHE in path.split("/")[:2]}
         ) as staged:
@@ -345,17 +347,17 @@ def _receive(store: Store, file: File, parts: Path) -> None:
 
 def _here(index: Index, parts: Path) -> dict[str, Path]:
     """Files of an index that are on this host, by hash: fetched before, or in another build of the cache."""
-    wanted = {file.sha256: file for file in index.files}
+    files = {file.sha256: file for file in index.files}
     paths: dict[str, Path] = {}
-    places = [(parts, sha256, sha256) for sha256 in wanted]
+    places = [(parts, sha256, sha256) for sha256 in files]
     for path in cache().glob(f"*/{INDEX}"):
         with contextlib.suppress(verified_io.RefusedError):
             other = read_index(path.read_bytes())
             places += [(path.parent / "build" / other.name, file.path, file.sha256) for file in other.files]
     for folder, name, sha256 in places:
-        if sha256 in wanted and sha256 not in paths:
+        if sha256 in files and sha256 not in paths:
             with contextlib.suppress(verified_io.RefusedError):
-                paths[sha256] = verified_io.check_file(folder, name, wanted[sha256].size, sha256)
+                paths[sha256] = verified_io.check_file(folder, name, files[sha256].size, sha256)
     return paths
 
 

@@ -138,5 +138,5 @@ def factory_of(function: Callable[[], object], words: SpecOverrides = NOTHING) -
     """
     name = f"{function.__module__}:{function.__qualname__}"
     importable = function.__module__ != "__main__" and "<locals>" not in name and "<lambda>" not in name
-    found = factory.made(function, name, words=words)
-    return found if isinstance(found, Parts) else replace(found, factory=name if importable else "", words=words)
+    spec = factory.made(function, name, words=words)
+    return spec if isinstance(spec, Parts) else replace(spec, factory=name if importable else "", words=words)

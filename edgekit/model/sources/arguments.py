@@ -57,8 +57,8 @@ class Arguments:
                 self.edgekit_arguments = arguments
 
             def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-                named = dict(zip(names, tensors, strict=True))
-                return tuple(tensor for _, tensor in arguments.answered(self.inner, named))
+                outputs = dict(zip(names, tensors, strict=True))
+                return tuple(tensor for _, tensor in arguments.answered(self.inner, outputs))
 
             forward.__signature__ = signature(names)  # type: ignore[attr-defined]  # torch.export takes names from here
 
@@ -86,9 +86,9 @@ def arguments_of(module: torch.nn.Module, example: Any) -> Arguments:
         )
     kwargs = {n: kwargs[n] for n in (*known, *unknown) if n in kwargs}
     places = [*names, *(f"input_{number}" for number in range(len(names), len(args)))][: len(args)]
-    held = _held({**dict(zip(places, args, strict=True)), **kwargs})
-    tensors = {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
-    constants = {name: value for name, value in held.items() if name not in tensors}
+    by_name = _held({**dict(zip(places, args, strict=True)), **kwargs})
+    tensors = {name: value for name, value in by_name.items() if isinstance(value, torch.Tensor)}
+    constants = {name: value for name, value in by_name.items() if name not in tensors}
     _check(tensors, constants)
     single = all(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values()))
     in_order = single and [*places, *kwargs] == [*known, *places][: len(tensors)]
@@ -128,10 +128,10 @@ def _held(values: Mapping[str, Any]) -> dict[str, Any]:
 
     parts = {name: list(leaves(value, plain=name)) for name, value in values.items()}
     holding = [name for name, pairs in parts.items() if any(isinstance(leaf, torch.Tensor) for _, leaf in pairs)]
-    found = [
+    tensors = [
         pair for name, value in values.items() for pair in (parts[name] if holding == [name] else leaves(value, name))
     ]
-    return dict(zip(unique([name for name, _ in found]), (leaf for _, leaf in found), strict=True))
+    return dict(zip(unique([name for name, _ in tensors]), (leaf for _, leaf in tensors), strict=True))
 
 
 def _check(tensors: Named, constants: Mapping[str, object]) -> None:

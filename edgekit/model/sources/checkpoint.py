@@ -255,15 +255,15 @@ def _step(opcode: pickletools.OpcodeInfo, argument: Any, depths: list[int | None
     if opcode.name.endswith("GET"):
         depths.append(memo[argument])
         return
-    taken: list[int | None] = []
+    shape: list[int | None] = []
     for kind in reversed(opcode.stack_before):
         if kind is pickletools.stackslice:
             while (value := depths.pop()) is not None:
-                taken.append(value)
+                shape.append(value)
         elif kind is not pickletools.markobject:  # which went with the slice above it
-            taken.append(depths.pop())
+            shape.append(depths.pop())
     for kind in opcode.stack_after:
-        depth = 1 + max((value or 0 for value in taken), default=0)
+        depth = 1 + max((value or 0 for value in shape), default=0)
         if depth > DEEPEST_TUPLE:
             _refuse(f"has tuples nested deeper than {DEEPEST_TUPLE}: {_ADVICE}")
         depths.append(None if kind is pickletools.markobject else depth)
@@ -325,17 +325,17 @@ def _plain(content: object, size: int) -> dict[str, torch.Tensor]:
         if tensor.dim() > MOST_DIMENSIONS or tensor._backward_hooks or tensor.is_neg() or tensor.is_conj():
             _refuse(f"describes a tensor in a way that plain weights do not need ({name!r}): {_ADVICE}")
         _finite(name, tensor)
-    taken: set[int] = set()
-    return {name: _own(tensor.detach(), taken) for name, tensor in state.items()}
+    seen: set[int] = set()
+    return {name: _own(tensor.detach(), seen) for name, tensor in state.items()}
 
 
-def _own(tensor: torch.Tensor, taken: set[int]) -> torch.Tensor:
+def _own(tensor: torch.Tensor, seen: set[int]) -> torch.Tensor:
     """The tensor itself where it is contiguous and alone fills memory that none took before, else a copy."""
     memory = tensor.untyped_storage()
-    alone = memory.nbytes() == tensor.numel() * tensor.element_size() and memory.data_ptr() not in taken
+    alone = memory.nbytes() == tensor.numel() * tensor.element_size() and memory.data_ptr() not in seen
     if not alone or not tensor.is_contiguous():
         return tensor.contiguous().clone()
-    taken.add(memory.data_ptr())
+    seen.add(memory.data_ptr())
     return tensor
 
 
@@ -413,9 +413,9 @@ def _renamed(tensors: Mapping[str, torch.Tensor], names: Sequence[str]) -> dict[
         return dict(tensors)
     parts = names[0].split(".") if names else []
     for start in range(len(parts)):
-        rest, ours = ".".join(parts[start:]), "".join(f"{part}." for part in parts[:start])
-        for theirs in (name.removesuffix(rest) for name in tensors if name.endswith(rest)):
-            renamed = {f"{ours}{name.removeprefix(theirs)}": tensor for name, tensor in tensors.items()}
+        rest, prefix = ".".join(parts[start:]), "".join(f"{part}." for part in parts[:start])
+        for old_prefix in (name.removesuffix(rest) for name in tensors if name.endswith(rest)):
+            renamed = {f"{prefix}{name.removeprefix(old_prefix)}": tensor for name, tensor in tensors.items()}
             if set(renamed) == set(names):
                 return renamed
     return dict(tensors)

@@ -45,8 +45,8 @@ def named(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec | Parts:
         UsageError: If something is said of what it has not.
     """
     search_working_directory()
-    found = made(imported(factory), factory, words=words)
-    return found if isinstance(found, Parts) else replace(found, factory=factory, words=words)
+    model = made(imported(factory), factory, words=words)
+    return model if isinstance(model, Parts) else replace(model, factory=factory, words=words)
 
 
 def search_working_directory() -> None:
@@ -100,18 +100,18 @@ def called(factory: Callable[..., object], name: str, *arguments: object, words:
     return single(made(factory, name, *arguments, words=words))
 
 
-def single(found: ModelSpec | Parts) -> ModelSpec:
+def single(model: ModelSpec | Parts) -> ModelSpec:
     """The model, where it is one graph.
 
     Raises:
         UsageError: If it is made of parts.
     """
-    if isinstance(found, Parts):
+    if isinstance(model, Parts):
         raise UsageError(
-            f"'{found.name}' is a model of parts, which `edgekit export` takes alone: after it each part is a build of "
-            f"its own, as build/{found.name}/{next(iter(found.parts))}"
+            f"'{model.name}' is a model of parts, which `edgekit export` takes alone: after it each part is a build of "
+            f"its own, as build/{model.name}/{next(iter(model.parts))}"
         )
-    return found
+    return model
 
 
 def made(
@@ -149,7 +149,7 @@ def _example(module: torch.nn.Module, name: str, words: SpecOverrides) -> dict[s
 
     takes = parameter_names(module)
     require_known(takes, words.inputs, "inputs name the input")
-    shapes = {n: said["shape"] for n, said in words.inputs.items() if "shape" in said}
+    shapes = {n: input_facts["shape"] for n, input_facts in words.inputs.items() if "shape" in input_facts}
     if not shapes or (lacking := [n for n in words.inputs if n not in shapes]):
         missing = lacking[0] if shapes else next(iter(takes), "x")
         raise UsageError(
@@ -160,12 +160,12 @@ def _example(module: torch.nn.Module, name: str, words: SpecOverrides) -> dict[s
     for each in takes:
         if each not in shapes:
             continue
-        said, dtype = words.inputs[each], words.inputs[each].get("dtype", "float32")
-        i = Input(each, shapes[each], dtype=dtype, low=said.get("low", 0.0), high=said.get("high", 1.0))
+        input_facts, dtype = words.inputs[each], words.inputs[each].get("dtype", "float32")
+        i = Input(each, shapes[each], dtype=dtype, low=input_facts.get("low", 0.0), high=input_facts.get("high", 1.0))
         spec = ModelSpec(type(module).__name__, module, (i,), ())
         check_size(spec, i)
-        drawn = spec.random(0)[each]
-        example[each] = torch.from_numpy(np.atleast_1d(drawn).reshape(shapes[each]))
+        array = spec.random(0)[each]
+        example[each] = torch.from_numpy(np.atleast_1d(array).reshape(shapes[each]))
     return example
 
 
@@ -196,6 +196,6 @@ def imported(factory: str) -> Callable[..., object]:
 
 def _where(error: Exception) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
-    told = isinstance(error, SyntaxError) or not frames  # a syntax error names its file itself
-    last = "" if told else f" at {frames[-1].filename}:{frames[-1].lineno}"
+    names_its_file = isinstance(error, SyntaxError) or not frames  # a syntax error names its file itself
+    last = "" if names_its_file else f" at {frames[-1].filename}:{frames[-1].lineno}"
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}{last}"

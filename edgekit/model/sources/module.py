@@ -93,15 +93,15 @@ def _axes(
     shapes: dict[str, tuple[int | str, ...]] = {}
     for name, tensor in tensors.items():
         shape: list[int | str] = list(tensor.shape)
-        for dimension, (axis, said) in axes.get(name, {}).items():
+        for dimension, (axis, override) in axes.get(name, {}).items():
             size = int(tensor.shape[require_dimension(name, dimension, tensor.dim())])
             if SUM in axis:
                 shape[dimension] = axis
                 continue
-            found = declared[axis] = range_of(axis, said, size, declared.get(axis))
-            if not found.minimum <= size <= found.maximum:
+            axis_range = declared[axis] = range_of(axis, override, size, declared.get(axis))
+            if not axis_range.minimum <= size <= axis_range.maximum:
                 raise ModelError(
-                    f"axis '{axis}' goes from {found.minimum} to {found.maximum}, and the example's "
+                    f"axis '{axis}' goes from {axis_range.minimum} to {axis_range.maximum}, and the example's "
                     f"'{name}' has {size} there: let the range include the example"
                 )
             shape[dimension] = axis

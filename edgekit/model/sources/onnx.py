@@ -62,15 +62,15 @@ def spec_of_onnx(path: Path, words: SpecOverrides = NOTHING) -> ModelSpec:
     constants = {i.name for i in graph.graph.initializer}
     values = [value for value in graph.graph.input if value.name not in constants]
     ranges: dict[str, Axis] = {}
-    said = words.axes or {}
-    require_known((tensor_name(value.name) for value in values), said, "axes name the input")
+    axes = words.axes or {}
+    require_known((tensor_name(value.name) for value in values), axes, "axes name the input")
     words.require_own_shapes()
-    described = [_input(value, said.get(tensor_name(value.name), {}), ranges) for value in values]
+    described = [_input(value, axes.get(tensor_name(value.name), {}), ranges) for value in values]
     inputs = words.of_inputs(_with_range(i, graph.graph, v.name) for v, i in zip(values, described, strict=True))
     outputs = words.of_outputs(Output(tensor_name(v.name), dtype=_dtype(v)) for v in graph.graph.output)
     name = slug(path.stem) or "model"
-    named = [(v.name, i) for v, i in zip(values, inputs, strict=True)]
-    module = _with_plain_inputs(path, graph, named, name, rewritten)
+    named_inputs = [(v.name, i) for v, i in zip(values, inputs, strict=True)]
+    module = _with_plain_inputs(path, graph, named_inputs, name, rewritten)
     inputs = tuple(map(plain, inputs))
     return checked(ModelSpec(name=name, module=module, inputs=inputs, outputs=outputs, axes=ranges, words=words))
 
@@ -81,10 +81,10 @@ def require_ranges(spec: ModelSpec) -> None:
     Raises:
         UsageError: If neither the graph nor the user tells it: asked with 0 and 1, a model is proved for these alone.
     """
-    file, said = file_of(spec.module), (spec.words or NOTHING).inputs
+    file, input_facts = file_of(spec.module), (spec.words or NOTHING).inputs
     integers = [i for i in spec.inputs if np.dtype(i.dtype).kind in "iu" and "mask" not in i.name.lower()]
     declared = Input.low, Input.high  # what is said in a factory shows in its inputs alone
-    unsaid = [i.name for i in integers if "low" not in said.get(i.name, {}) and (i.low, i.high) == declared]
+    unsaid = [i.name for i in integers if "low" not in input_facts.get(i.name, {}) and (i.low, i.high) == declared]
     if file is None or not unsaid:
         return
     graph = read_graph(file).graph
@@ -118,15 +118,15 @@ def refuse_random(spec: ModelSpec) -> None:
 
 
 def _with_plain_inputs(
-    path: Path, graph: onnx.ModelProto, named: list[tuple[str, Input]], model: str, rewritten: bool
+    path: Path, graph: onnx.ModelProto, named_inputs: list[tuple[str, Input]], model: str, rewritten: bool
 ) -> torch.nn.Module:
     """The file as a module; a graph that was rewritten, or whose pictures want a mean, is written while it is used."""
-    for _, i in named:
+    for _, i in named_inputs:
         check_image(i, model)
-    if not (rewritten or any(declares_preprocessing(i) for _, i in named)):
+    if not (rewritten or any(declares_preprocessing(i) for _, i in named_inputs)):
         return module_of(path)
     place = _Place()
-    write_with_preprocessing(graph, named, place.folder / FILE)
+    write_with_preprocessing(graph, named_inputs, place.folder / FILE)
     return module_of(place.folder / FILE, place)
 
 
@@ -210,25 +210,25 @@ def module_of(path: Path, place: _Place | None = None) -> torch.nn.Module:
 
 
 def _input(
-    value: onnx.ValueInfoProto, said: Mapping[int, tuple[str, Axis | Span | None]], ranges: dict[str, Axis]
+    value: onnx.ValueInfoProto, overrides: Mapping[int, tuple[str, Axis | Span | None]], ranges: dict[str, Axis]
 ) -> Input:
     name, shape = tensor_name(value.name), list[int | str]()
     sizes = value.type.tensor_type.shape.dim
-    for place in said:
+    for place in overrides:
         if (size := sizes[require_dimension(name, place, len(sizes))].dim_value) > 0:
             raise UsageError(f"axes name dimension {place} of '{name}', which the file fixes at {size}: leave it out")
     for place, size in enumerate(sizes):
         if size.dim_value > 0:  # some write -1 or 0 for an open one
             shape.append(int(size.dim_value))
             continue
-        if place not in said and place:
+        if place not in overrides and place:
             axis = size.dim_param if size.dim_param.isidentifier() else usual_axis(place, len(sizes))
             raise UsageError(
                 f"dimension {place} of the input '{name}' is open ('{size.dim_param or size.dim_value}') and its range "
                 f"is not given: write --axes {name}:{place}={axis}:MIN..MAX, in Python "
                 f'axes={{"{name}": {{{place}: "{axis}:MIN..MAX"}}}}'
             )
-        axis, span = said.get(place, (BATCH, None))
+        axis, span = overrides.get(place, (BATCH, None))
         ranges[axis] = range_of(axis, span, 0, ranges.get(axis))
         shape.append(axis)
     dtype = _dtype(value)
@@ -241,10 +241,10 @@ def usual_axis(place: int, rank: int) -> str:
     return {2: "height", 3: "width"}.get(place, f"size_{place}") if rank == 4 else f"size_{place}"
 
 
-def _with_range(one: Input, graph: onnx.GraphProto, name: str) -> Input:
+def _with_range(tensor_input: Input, graph: onnx.GraphProto, name: str) -> Input:
     """An input of integers with the range that its readers tell."""
-    span = range_of_integers(graph, name) if np.dtype(one.dtype).kind in "iu" else None
-    return one if span is None else replace(one, low=float(span[0]), high=float(span[1]))
+    span = range_of_integers(graph, name) if np.dtype(tensor_input.dtype).kind in "iu" else None
+    return tensor_input if span is None else replace(tensor_input, low=float(span[0]), high=float(span[1]))
 
 
 def _dtype(value: onnx.ValueInfoProto) -> str:
@@ -291,18 +291,18 @@ class _Work:
     counted: dict[tuple[str, str], float] = field(default_factory=dict)
     depth: int = 0
 
-    def of(self, nodes: Sequence[onnx.NodeProto], known: Known) -> float:
+    def of(self, nodes: Sequence[onnx.NodeProto], constants: Known) -> float:
         """Of a graph's or a function's nodes, with the constants that they see."""
         if self.depth >= DEEPEST:
             raise ModelError(f"the ONNX file has graphs or functions in each other, more than {DEEPEST}: flatten it")
         self.depth += 1
         count = 0.0
         for node in nodes:
-            count += 1 + self._inside(node, known)
+            count += 1 + self._inside(node, constants)
         self.depth -= 1
         return count
 
-    def _inside(self, node: onnx.NodeProto, known: Known) -> float:
+    def _inside(self, node: onnx.NodeProto, constants: Known) -> float:
         name = (node.domain, node.op_type)
         if name in self.functions and name not in self.counted:
             body = self.functions[name]
@@ -310,8 +310,10 @@ class _Work:
         count = self.counted.get(name, 0)
         for graph in bodies(node):
             loop = node.op_type == "Loop" and len(graph.input) > 1 and bool(graph.output)
-            inside = _seen(graph, known, graph.input[1].name if loop else "")
-            count += self.of(graph.node, inside) * (_times(node, graph.output[0].name, known, inside) if loop else 1)
+            inside = _seen(graph, constants, graph.input[1].name if loop else "")
+            count += self.of(graph.node, inside) * (
+                _times(node, graph.output[0].name, constants, inside) if loop else 1
+            )
         return count
 
 
@@ -334,18 +336,18 @@ def _seen(graph: onnx.GraphProto, outer: Known, holds: str = "") -> Known:
     return _with_values(graph.node, outer.new_child(own | ({holds: True} if holds else {})))
 
 
-def _with_values(nodes: Iterable[onnx.NodeProto], known: Known) -> Known:
+def _with_values(nodes: Iterable[onnx.NodeProto], constants: Known) -> Known:
     """The same, with what constants and copies of them give."""
     for node in nodes:
-        known.update(dict.fromkeys(node.output))
+        constants.update(dict.fromkeys(node.output))
         if node.op_type == "Identity" and node.input and node.output:
-            known[node.output[0]] = known.get(node.input[0])
+            constants[node.output[0]] = constants.get(node.input[0])
         for attribute in node.attribute if node.op_type == "Constant" and node.output else ():
             if attribute.name == "value":
-                known[node.output[0]] = _single(attribute.t)
+                constants[node.output[0]] = _single(attribute.t)
             elif attribute.name == "value_int":
-                known[node.output[0]] = attribute.i
-    return known
+                constants[node.output[0]] = attribute.i
+    return constants
 
 
 def _single(tensor: onnx.TensorProto) -> int | bool | None:
@@ -418,12 +420,12 @@ MOVES = frozenset(("Cast", "Flatten", "Identity", "Reshape", "Slice", "Squeeze",
 def range_of_integers(graph: onnx.GraphProto, name: str) -> tuple[int, int] | None:
     """The least and the largest integer that all readers of an input take; None where none of them tells it."""
     nodes = [*every_node(graph)]
-    constants = {one.name: [*one.dims] for one in graph.initializer}
-    values: dict[str, Any] = {one.name: one for one in graph.initializer if len(one.raw_data) <= 8}
+    constants = {tensor.name: [*tensor.dims] for tensor in graph.initializer}
+    values: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer if len(tensor.raw_data) <= 8}
     for node in nodes:
         for value in (attribute.t for attribute in node.attribute if node.op_type == "Constant"):
             constants[node.output[0]], values[node.output[0]] = [*value.dims], value
-    found = []
+    ranges = []
     waiting, seen = [name], {name}
     while waiting:
         value = waiting.pop()
@@ -434,8 +436,8 @@ def range_of_integers(graph: onnx.GraphProto, name: str) -> tuple[int, int] | No
                 seen.add(node.output[0])
                 waiting.append(node.output[0])
             elif (rows := _rows(node, value, constants, values)) is not None:
-                found.append(rows - 1)
-    return (0, min(found)) if found else None
+                ranges.append(rows - 1)
+    return (0, min(ranges)) if ranges else None
 
 
 def _rows(node: onnx.NodeProto, value: str, shapes: dict[str, list[int]], values: dict[str, Any]) -> int | None:
@@ -452,15 +454,15 @@ def _rows(node: onnx.NodeProto, value: str, shapes: dict[str, list[int]], values
     return None
 
 
-def write_with_preprocessing(graph: onnx.ModelProto, named: Iterable[tuple[str, Input]], path: Path) -> None:
+def write_with_preprocessing(graph: onnx.ModelProto, named_inputs: Iterable[tuple[str, Input]], path: Path) -> None:
     """Write the graph with the preprocessing of its pictures in front.
 
     Args:
         graph: The file's; it is changed.
-        named: The graph's inputs, by their names there, as they are declared.
+        named_inputs: The graph's inputs, by their names there, as they are declared.
         path: Where to write.
     """
-    for name, i in named:
+    for name, i in named_inputs:
         if declares_preprocessing(i):
             _prepend(graph.graph, name, i)
     path.write_bytes(graph.SerializeToString(deterministic=True))
@@ -504,6 +506,6 @@ def _nodes(graph: onnx.GraphProto, name: str, inside: str, i: Input) -> Iterator
     if i.layout == "NHWC":
         steps.append(("Transpose", [], {"perm": (0, 2, 3, 1)}))
     for number, (operator, constants, attributes) in enumerate(steps):
-        given = name if number == 0 else f"{inside}_{number}"
-        made = inside if number == len(steps) - 1 else f"{inside}_{number + 1}"
-        yield helper.make_node(operator, [given, *constants], [made], **attributes)
+        input_name = name if number == 0 else f"{inside}_{number}"
+        output_name = inside if number == len(steps) - 1 else f"{inside}_{number + 1}"
+        yield helper.make_node(operator, [input_name, *constants], [output_name], **attributes)

@@ -146,16 +146,18 @@ def _sizes(exported: torch.export.ExportedProgram) -> list[tuple[Any, ...]]:
     return [tuple(size if isinstance(size, int) else size.node.expr for size in shape) for shape in shapes]
 
 
-def _axes(path: Path, exported: torch.export.ExportedProgram, dimensions: Dimensions, said: Axes | None) -> Axes:
+def _axes(path: Path, exported: torch.export.ExportedProgram, dimensions: Dimensions, overrides: Axes | None) -> Axes:
     """Name each dimension that varies, with its range: as the user says, else by the program.
 
     Raises:
         UsageError: If the batch is fixed and the user names no axes, a range has no end, or sizes depend on each other.
     """
-    require_known(dimensions, said or {}, "axes name the input")
+    require_known(dimensions, overrides or {}, "axes name the input")
     names: dict[Any, str] = {}
-    spans = {axis: span for entries in (said or {}).values() for axis, span in entries.values() if span is not None}
-    for name, entries in (said or {}).items():
+    spans = {
+        axis: span for entries in (overrides or {}).values() for axis, span in entries.values() if span is not None
+    }
+    for name, entries in (overrides or {}).items():
         for dimension, (axis, _) in entries.items():
             size = dimensions[name][require_dimension(name, dimension, len(dimensions[name]))]
             if isinstance(size, int):
@@ -164,14 +166,14 @@ def _axes(path: Path, exported: torch.export.ExportedProgram, dimensions: Dimens
                     "it out, or name the dimension in dynamic_shapes of torch.export.export"
                 )
             names.setdefault(size, axis)
-    if said is None:
+    if overrides is None:
         _check_batch(path, dimensions)
     axes: dict[str, dict[int, tuple[str, Axis | Span | None]]] = {}
     for name, shape in dimensions.items():
         for dimension, size in enumerate(shape):
             if isinstance(size, int):
                 continue
-            axis, _ = (said or {}).get(name, {}).get(dimension, ("", None))
+            axis, _ = (overrides or {}).get(name, {}).get(dimension, ("", None))
             axis = axis or names.get(size) or _new_name(name, dimension, len(shape), names.values())
             names.setdefault(size, axis)
             span = spans.get(axis)
@@ -191,10 +193,10 @@ def _check_batch(path: Path, dimensions: Dimensions) -> None:
         )
 
 
-def _new_name(name: str, dimension: int, rank: int, taken: Collection[str]) -> str:
+def _new_name(name: str, dimension: int, rank: int, reserved: Collection[str]) -> str:
     """A name for an axis: torch.export keeps none. The first dimension of the first input is the batch."""
     usual = BATCH if dimension == 0 else usual_axis(dimension, rank)
-    return f"{name}_{dimension}" if usual in taken else usual
+    return f"{name}_{dimension}" if usual in reserved else usual
 
 
 def _span(path: Path, exported: torch.export.ExportedProgram, size: Any, axis: str, place: str) -> Span | None:

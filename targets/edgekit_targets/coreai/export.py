@@ -127,8 +127,10 @@ def open_axes(captured: Program, sizes: Sequence[Mapping[str, int]]) -> tuple[st
 
 def told(sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
     """The note of enumerated sizes."""
-    named = ", ".join(map(size_text, sizes))
-    return (f"a function for each of the sizes {named} ({', '.join(sizes[0])}); the batch is fixed",) if sizes else ()
+    sizes_text = ", ".join(map(size_text, sizes))
+    return (
+        (f"a function for each of the sizes {sizes_text} ({', '.join(sizes[0])}); the batch is fixed",) if sizes else ()
+    )
 
 
 def program_of(source: Path, spec: ModelSpec, job: Job) -> Program:
@@ -179,11 +181,11 @@ def _write_out_pools(graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is not aten.avg_pool2d.default or len(node.args) <= CEIL:
             continue
-        given, kernel, _, padding = node.args[:CEIL]
-        sizes = given.meta["val"].shape[2:]
-        one = all(isinstance(size, int) and size <= side for size, side in zip(sizes, kernel, strict=True))
-        if one and node.args[CEIL] and not any(padding) and node.args[CEIL + 2 :] in ((), (None,)):
-            node.target, node.args = aten.mean.dim, (given, [2, 3], True)
+        x, kernel, _, padding = node.args[:CEIL]
+        sizes = x.meta["val"].shape[2:]
+        is_single_window = all(isinstance(size, int) and size <= side for size, side in zip(sizes, kernel, strict=True))
+        if is_single_window and node.args[CEIL] and not any(padding) and node.args[CEIL + 2 :] in ((), (None,)):
+            node.target, node.args = aten.mean.dim, (x, [2, 3], True)
         elif len(node.args) == CEIL + 1:
             node.args = (*node.args, True)
 
@@ -206,14 +208,14 @@ def halved(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgr
             node.replace_all_uses_with(cast, delete_user_cb=lambda user, cast=cast: user is not cast)
             cast.meta["val"], node.meta["val"] = half, half.to(torch.float32)
     answer = graph.output_node()
-    given = list(answer.args[0])
-    for number, (declared, node) in enumerate(zip(exported_program.graph_signature.output_specs, given, strict=True)):
+    outputs = list(answer.args[0])
+    for number, (declared, node) in enumerate(zip(exported_program.graph_signature.output_specs, outputs, strict=True)):
         if node.meta["val"].dtype == torch.float16:
             with graph.inserting_before(answer):
-                given[number] = graph.call_function(copy, (node,), {"dtype": torch.float32})
-            given[number].meta["val"] = node.meta["val"].to(torch.float32)
-            declared.arg = torch.export.graph_signature.TensorArgument(name=given[number].name)
-    answer.args = (tuple(given),)
+                outputs[number] = graph.call_function(copy, (node,), {"dtype": torch.float32})
+            outputs[number].meta["val"] = node.meta["val"].to(torch.float32)
+            declared.arg = torch.export.graph_signature.TensorArgument(name=outputs[number].name)
+    answer.args = (tuple(outputs),)
     exported_program.graph_module.recompile()
     return exported_program
 
@@ -224,18 +226,18 @@ def fp16_products(exported: torch.export.ExportedProgram) -> float:
 
     aten = torch.ops.aten
     kinds = {aten.mm.default, aten.bmm.default, aten.addmm.default, aten.linear.default, aten.matmul.default}
-    found = 0.0
+    total = 0.0
     for node in exported.graph.nodes:
         value = node.meta.get("val")
         if getattr(value, "dtype", None) != torch.float16:
             continue
         if node.target in kinds:
-            left = node.args[1 if node.target is aten.addmm.default else 0].meta["val"]
-            found += math.prod(_sizes(value)) * _sizes(left)[-1]
+            first = node.args[1 if node.target is aten.addmm.default else 0].meta["val"]
+            total += math.prod(_sizes(value)) * _sizes(first)[-1]
         elif node.target is aten.scaled_dot_product_attention.default:
             keys = _sizes(node.args[1].meta["val"])
-            found += 2 * math.prod(_sizes(value)) * keys[-2]
-    return found / 1e6
+            total += 2 * math.prod(_sizes(value)) * keys[-2]
+    return total / 1e6
 
 
 def _sizes(value: Any) -> list[int]:
@@ -280,15 +282,15 @@ def _name_weights(program: Any) -> None:
     from coreai._compiler._mlir_libs._coreaiIR._bindings.compiler import copy_constant_value_to_array
     from coreai._compiler.ir import DenseResourceElementsAttr, WalkResult
 
-    found: list[Any] = []
+    weights: list[Any] = []
 
     def gather(operation: Any) -> Any:
         if operation.name == "coreai.constant" and DenseResourceElementsAttr.isinstance(operation.attributes["value"]):
-            found.append(operation)
+            weights.append(operation)
         return WalkResult.ADVANCE
 
     program._module._mlir_module.operation.walk(gather)
-    for operation in found:
+    for operation in weights:
         kind = operation.result.type
         data = np.zeros(math.ceil(math.prod(kind.shape) * kind.element_type.width / 8), np.uint8)
         copy_constant_value_to_array(constant_op=operation, destination=data)

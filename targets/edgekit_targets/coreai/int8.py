@@ -160,9 +160,9 @@ def _looked_up(module: torch.fx.GraphModule, name: str, weight: torch.Tensor, bi
     channels = weight.shape[0]
     groups = np.split(weight.numpy(), channels // GROUP if channels % GROUP == 0 else 1)
     tables = [table(group, 2**bits) for group in groups]
-    found = np.concatenate([indices(g, values) for g, values in zip(groups, tables, strict=True)])
+    bounds = np.concatenate([indices(g, values) for g, values in zip(groups, tables, strict=True)])
     shape = (len(tables), *(1 for _ in weight.shape[1:]), 2**bits, 1)
-    module.register_buffer(f"{name}_indices", torch.from_numpy(found))
+    module.register_buffer(f"{name}_indices", torch.from_numpy(bounds))
     module.register_buffer(f"{name}_lut", torch.from_numpy(np.stack(tables)).reshape(shape))
     parts = (module.graph.get_attr(f"{name}_indices"), module.graph.get_attr(f"{name}_lut"))
     return module.graph.call_function(torch.ops.coreai.lut_to_dense.default, (*parts, 0))
@@ -193,8 +193,8 @@ def table(weights: np.ndarray, size: int) -> np.ndarray:
     sums = np.concatenate([[0.0], np.cumsum(ordered)])
     for _ in range(PASSES):
         bounds = np.concatenate([[0], np.searchsorted(ordered, _halfway(values)), [len(ordered)]])
-        held = np.diff(bounds)
-        means = np.where(held > 0, np.diff(sums[bounds]) / np.maximum(held, 1), values)
+        widths = np.diff(bounds)
+        means = np.where(widths > 0, np.diff(sums[bounds]) / np.maximum(widths, 1), values)
         if np.array_equal(means, values):
             break
         values = np.sort(means)

@@ -109,12 +109,12 @@ class CoreaiRuntime:
             )
         try:
             model = await self._opened.enter_async_context(asset.executable())
-            held = set(model.function_names)
+            available = set(model.function_names)
         except Exception as error:
             raise ArtifactError(f"Core AI refuses '{path.name}': {reason(error)}") from error
         declared = [i.shape for i in self._manifest.inputs]
-        wanted = [function_of(declared, size) for size in self._manifest.sizes] or [FUNCTION]
-        if lost := [name for name in wanted if name not in held]:
+        functions = [function_of(declared, size) for size in self._manifest.sizes] or [FUNCTION]
+        if lost := [name for name in functions if name not in available]:
             raise ArtifactError(f"'{path.name}' lacks the function '{lost[0]}': export it again")
         return model
 

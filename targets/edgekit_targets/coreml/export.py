@@ -96,8 +96,8 @@ def _scores_only(spec: ModelSpec) -> tuple[ModelSpec, tuple[Derived, ...]]:
     """The model with its scores as the only outputs, and what an app derives from them."""
     import torch
 
-    kept = [n for n, o in enumerate(spec.outputs) if o.role == "scores"]
-    if not kept:
+    indices = [n for n, o in enumerate(spec.outputs) if o.role == "scores"]
+    if not indices:
         raise UsageError(f"'{spec.name}' has no output of the role 'scores': use -O coreml.topk=inside")
 
     class ScoresOnly(torch.nn.Module):
@@ -107,7 +107,7 @@ def _scores_only(spec: ModelSpec) -> tuple[ModelSpec, tuple[Derived, ...]]:
 
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             answers = self.whole(*inputs)
-            return tuple(answers[n] for n in kept)
+            return tuple(answers[n] for n in indices)
 
         # torch.export takes the inputs' names and number from here
         forward.__signature__ = inspect.signature(type(spec.module).forward)  # type: ignore[attr-defined]
@@ -119,7 +119,7 @@ def _scores_only(spec: ModelSpec) -> tuple[ModelSpec, tuple[Derived, ...]]:
         for o in spec.outputs
         if o.role in ("counts", "ranking")
     )
-    outputs = tuple(spec.outputs[n] for n in kept)
+    outputs = tuple(spec.outputs[n] for n in indices)
     return replace(spec, module=ScoresOnly(spec.module).eval(), outputs=outputs), derived
 
 
@@ -242,14 +242,14 @@ def _features(spec: ModelSpec) -> Callable[[Any], bool]:
     """
     deciding = [n for n, o in enumerate(spec.outputs) if o.role in ORDERED]
     head: set[Any] = set()
-    found: list[bool] = []
+    flags: list[bool] = []
 
     def in_features(operation: Any) -> bool:
         block = operation.enclosing_block
         while getattr(block, "outer_op", None) is not None:
             block = block.outer_op.enclosing_block
-        if not found:  # the pass asks before it changes anything
-            found.append(True)
+        if not flags:  # the pass asks before it changes anything
+            flags.append(True)
             ends = [block.outputs[n] for n in deciding]
             if ends:
                 _walk_back(ends, WIDTH_OF_HEAD * min(_elements(v) for v in ends), head)
@@ -266,8 +266,8 @@ def _walk_back(values: list[Any], widest: int, head: set[Any]) -> None:
             continue
         if all(_elements(v) <= widest for v in operation.outputs):
             head.add(operation)
-            for given in operation.inputs.values():
-                waiting += [v.op for v in (given if isinstance(given, (list, tuple)) else [given])]
+            for operands in operation.inputs.values():
+                waiting += [v.op for v in (operands if isinstance(operands, (list, tuple)) else [operands])]
 
 
 def _elements(value: Any) -> int:
@@ -334,7 +334,7 @@ def _takes(spec: ModelSpec, wishes: Wishes) -> list[Any]:
         raise UsageError("-O coreml.image_input=image needs a model with an image input and -O coreml.batch=fixed")
     axis = spec.axes.get(BATCH, Axis(1))
     symbol = ct.RangeDim(axis.minimum, axis.maximum, axis.default) if wishes.batch == "dynamic" else None
-    made: list[Any] = []
+    arrays: list[Any] = []
     for i in spec.inputs:
         shape = spec.shape(i.name)
         if not shape:
@@ -346,13 +346,13 @@ def _takes(spec: ModelSpec, wishes: Wishes) -> list[Any]:
             sizes = ct.EnumeratedShapes([spec.shape(i.name, {BATCH: b}) for b in batches(axis)], default=shape)
         kind = np.float32 if np.dtype(i.dtype).kind == "f" else np.int32
         if i.name not in images:
-            made.append(ct.TensorType(i.name, sizes, kind))
+            arrays.append(ct.TensorType(i.name, sizes, kind))
             continue
         if len(shape) != 4 or shape[:2] != (1, 3):
             raise UsageError(f"the input '{i.name}' of the shape {shape} is not an image: it must be [1, 3, H, W]")
         layout, scale = ct.colorlayout.RGB, (i.high - i.low) / BYTE
-        made.append(ct.ImageType(i.name, shape, scale=scale, bias=[i.low] * 3, color_layout=layout))
-    return made
+        arrays.append(ct.ImageType(i.name, shape, scale=scale, bias=[i.low] * 3, color_layout=layout))
+    return arrays
 
 
 def load(artifact: Path, place: Place) -> Runtime:

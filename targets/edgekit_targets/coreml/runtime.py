@@ -238,9 +238,11 @@ def declared(package: Package) -> Contract:
         spans = {str(e["name"]): (float(e["low"]), float(e["high"])) for e in takes if e["kind"] == "image"}
         derived = zip(outputs.validate_python(follows), follows, strict=True)
         contract = Contract(
-            spans, tuple(outputs.validate_python(gives)), tuple(Derived(one, int(e["count"])) for one, e in derived)
+            spans,
+            tuple(outputs.validate_python(gives)),
+            tuple(Derived(output, int(e["count"])) for output, e in derived),
         )
-        for output in (*contract.outputs, *(one.output for one in contract.derived)):
+        for output in (*contract.outputs, *(item.output for item in contract.derived)):
             np.dtype(output.dtype)
         if not all(low < high for low, high in spans.values()):
             raise ValueError(f"no values between the ends of {spans}")

@@ -76,9 +76,9 @@ def write_out_prelu(module: torch.fx.GraphModule) -> None:
             continue
         slopes = node.args[1]
         if slopes.meta["val"].numel() > 1:
-            given = (slopes, along_channels(axes))
+            arguments = (slopes, along_channels(axes))
             with module.graph.inserting_before(node):
-                slopes = module.graph.call_function(torch.ops.aten.reshape.default, given)
+                slopes = module.graph.call_function(torch.ops.aten.reshape.default, arguments)
         node.target, node.args = sloped, (node.args[0], slopes)
 
 
@@ -134,13 +134,13 @@ def keep_float(module: torch.fx.GraphModule) -> None:
     for node in list(module.graph.nodes):
         if not str(node.target).startswith("quantized_decomposed.quantize_per_tensor"):
             continue
-        found, scale, zero, low, high = node.args[:5]
-        if found.target in means() or (found.target is aten.mul.Tensor and not _fits(found, scale)):
-            given = (found, scale * (low - zero), scale * (high - zero))
+        x, scale, zero, low, high = node.args[:5]
+        if x.target in means() or (x.target is aten.mul.Tensor and not _fits(x, scale)):
+            arguments = (x, scale * (low - zero), scale * (high - zero))
             with module.graph.inserting_before(node):
-                held = module.graph.call_function(aten.clamp.default, given)
-            held.meta = dict(found.meta)
-            node.replace_input_with(found, held)
+                clamp = module.graph.call_function(aten.clamp.default, arguments)
+            clamp.meta = dict(x.meta)
+            node.replace_input_with(x, clamp)
 
 
 def means() -> tuple[torch._ops.OpOverload, ...]:
@@ -203,12 +203,12 @@ def fold_constants(module: torch.fx.GraphModule) -> None:
             value = attrgetter(str(node.target))(module) if node.op == "get_attr" else None
             if isinstance(value, torch.Tensor):
                 tensors[node] = value
-            elif given := _constant(node, tensors):
-                made = node.target(*given[0], **given[1])
-                if not isinstance(made, torch.Tensor):
+            elif constants := _constant(node, tensors):
+                result = node.target(*constants[0], **constants[1])
+                if not isinstance(result, torch.Tensor):
                     continue
                 name = f"_constant_{node.name}"
-                module.register_buffer(name, made.detach().clone(memory_format=torch.contiguous_format))
+                module.register_buffer(name, result.detach().clone(memory_format=torch.contiguous_format))
                 with module.graph.inserting_before(node):
                     constant = module.graph.get_attr(name)
                 constant.meta = dict(node.meta)
@@ -228,12 +228,12 @@ def name_parts(exported: torch.export.ExportedProgram) -> None:
     for declared in exported.graph_signature.input_specs:
         if declared.target and declared.target[0].isdigit():
             old, declared.target = declared.target, PART + declared.target
-            for kept in (exported.state_dict, exported.constants):
-                if old in kept:
-                    kept[declared.target] = kept[old]
-    for kept in (exported.state_dict, exported.constants):
-        for name in [name for name in kept if name[0].isdigit()]:
-            del kept[name]
+            for tensors in (exported.state_dict, exported.constants):
+                if old in tensors:
+                    tensors[declared.target] = tensors[old]
+    for tensors in (exported.state_dict, exported.constants):
+        for name in [name for name in tensors if name[0].isdigit()]:
+            del tensors[name]
 
 
 def _constant(node: torch.fx.Node, tensors: dict[torch.fx.Node, torch.Tensor]) -> tuple[Any, Any] | None:
@@ -247,7 +247,7 @@ def _constant(node: torch.fx.Node, tensors: dict[torch.fx.Node, torch.Tensor]) -
         return None
     if target._schema.name.removeprefix("aten::") in GROWING or torch.Tag.nondeterministic_seeded in target.tags:
         return None
-    return torch.fx.node.map_arg((node.args, node.kwargs), lambda given: tensors[given])
+    return torch.fx.node.map_arg((node.args, node.kwargs), lambda x: tensors[x])
 
 
 def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None = None) -> torch.Tensor:
@@ -305,10 +305,10 @@ def _frames(
     sizes = (tuple(value) if isinstance(value, (tuple, list)) else (value,) for value in (stride, padding, dilation))
     steps, around, apart = (value * 3 if len(value) == 1 else value for value in sizes)
     x = torch.nn.functional.pad(x, (0, 0, 0, 0, around[0], around[0])) if around[0] else x
-    made = (x.shape[2] - apart[0] * (depth - 1) - 1) // steps[0] + 1
-    seen = (made - 1) * steps[0] + 1
+    count = (x.shape[2] - apart[0] * (depth - 1) - 1) // steps[0] + 1
+    seen = (count - 1) * steps[0] + 1
     frames = torch.stack([x[:, :, n * apart[0] : n * apart[0] + seen : steps[0]] for n in range(depth)], 2)
     batch, channels, _, _, height, width = frames.shape
-    flat = frames.permute(0, 3, 1, 2, 4, 5).reshape(batch * made, channels * depth, height, width)
+    flat = frames.permute(0, 3, 1, 2, 4, 5).reshape(batch * count, channels * depth, height, width)
     answer = torch.nn.functional.conv2d(flat, weight, bias, steps[1:], around[1:], apart[1:], groups)
-    return answer.reshape(batch, made, *answer.shape[1:]).transpose(1, 2)
+    return answer.reshape(batch, count, *answer.shape[1:]).transpose(1, 2)

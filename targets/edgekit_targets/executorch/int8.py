@@ -55,8 +55,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     partitioners = [partition.XnnpackPartitioner()]
     lowered = lower.lowered(spec, quantized, partitioners)
     (out / lower.ENTRY).write_bytes(lowered.data)
-    kept = f"; kept in fp32: {', '.join(dict.fromkeys((*float_parts, *ends)))}" if float_parts or ends else ""
-    notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{kept}", *lowered.notes())
+    float_note = f"; kept in fp32: {', '.join(dict.fromkeys((*float_parts, *ends)))}" if float_parts or ends else ""
+    notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{float_note}", *lowered.notes())
     notes = (*notes, calibration.OF_SHIPPED) if calibration.unknown(spec) else notes
     return Exported(precision="int8", entry=lower.ENTRY, dynamic=axes, notes=notes)
 
@@ -69,15 +69,15 @@ def _first_convolutions(graph: torch.fx.GraphModule) -> set[str]:
     INT8, 14 % without; on the mean of 24 photographs 4.8 and 1.3 %.
     """
     behind: set[torch.fx.Node] = set()  # what some layer has made
-    found: set[str] = set()
+    names: set[str] = set()
     for node in graph.graph.nodes:
         if _layer(node):
             if str(node.target) == CONVOLUTION and node.all_input_nodes[0] not in behind:
-                found.add(_layer(node))
+                names.add(_layer(node))
             behind.add(node)
         elif any(all_input_node in behind for all_input_node in node.all_input_nodes):
             behind.add(node)
-    return found
+    return names
 
 
 def _last_layers(spec: ModelSpec, graph: torch.fx.GraphModule) -> tuple[str, ...]:
@@ -89,20 +89,20 @@ def _last_layers(spec: ModelSpec, graph: torch.fx.GraphModule) -> tuple[str, ...
 
     arg = graph.graph.output_node().args[0]
     results = arg if isinstance(arg, (tuple, list)) else (arg,)
-    named = zip(results, spec.outputs, strict=True)
-    waiting = [node for node, o in named if o.role in ORDERED and isinstance(node, torch.fx.Node)]
+    outputs = zip(results, spec.outputs, strict=True)
+    waiting = [node for node, o in outputs if o.role in ORDERED and isinstance(node, torch.fx.Node)]
     seen: set[torch.fx.Node] = set()
-    found: set[str] = set()
+    names: set[str] = set()
     while waiting:
         node = waiting.pop()
         if node in seen:
             continue
         seen.add(node)
         if layer := _layer(node):
-            found.add(layer)
+            names.add(layer)
         else:
             waiting += node.all_input_nodes
-    return tuple(sorted(found))
+    return tuple(sorted(names))
 
 
 def _layer(node: torch.fx.Node) -> str:
@@ -126,12 +126,12 @@ def _quantized(
     import torch
 
     samples = calibration.samples(spec, count=SAMPLES, least=1).batches(1)
-    chosen: set[str] = set()
+    selected: set[str] = set()
     with silent(), torch.no_grad():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
         try:
-            prepared = prepare_pt2e(graph, _quantizer(_filter(float_parts, chosen)))
+            prepared = prepare_pt2e(graph, _quantizer(_filter(float_parts, selected)))
             for sample in samples:
                 prepared(*to_tensors(spec, sample))
             converted = convert_pt2e(prepared)
@@ -139,12 +139,12 @@ def _quantized(
             converted.recompile()
         except Exception as error:
             raise ExportError(f"PT2E cannot quantize '{spec.name}': {reason(error)}") from error
-    if not chosen:
+    if not selected:
         raise ExportError(f"'{spec.name}' has no linear or convolution layer that could be quantized")
-    return lower.captured(spec, converted, axes), len(chosen)
+    return lower.captured(spec, converted, axes), len(selected)
 
 
-def _quantizer(wanted: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:
+def _quantizer(is_selected: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:
     import torch
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
     from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationAnnotation
@@ -166,22 +166,22 @@ def _quantizer(wanted: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:
     quantizer = Quantizer()
     quantizer.set_operator_type(torch.ops.aten.linear.default, moving)
     quantizer.set_operator_type(torch.ops.aten.conv2d.default, fixed)
-    quantizer.set_filter_function(wanted)
+    quantizer.set_filter_function(is_selected)
     return quantizer
 
 
-def _filter(float_parts: tuple[str, ...], chosen: set[str]) -> Callable[[torch.fx.Node], bool]:
+def _filter(float_parts: tuple[str, ...], selected: set[str]) -> Callable[[torch.fx.Node], bool]:
     """Whether a node may be quantized; notes the weights of the layers that are."""
 
-    def wanted(node: torch.fx.Node) -> bool:
+    def is_wanted(node: torch.fx.Node) -> bool:
         name = _weight(node)
         if str(node.target) in LAYERS and (not name or any(name.startswith(f"{part}.") for part in float_parts)):
             return False
         if name:
-            chosen.add(name)
+            selected.add(name)
         return True
 
-    return wanted
+    return is_wanted
 
 
 TARGET = Target(

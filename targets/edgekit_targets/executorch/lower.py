@@ -205,11 +205,11 @@ def _require_kernels(written: ExecutorchProgramManager) -> None:
     """
     from executorch.extension.pybindings import portable_lib
 
-    there = set(portable_lib._get_operator_names())
+    operator_names = set(portable_lib._get_operator_names())
     for plan in written.executorch_program.execution_plan:
         for operator in plan.operators:
             name = f"{operator.name}.{operator.overload}" if operator.overload else operator.name
-            if name not in there:
+            if name not in operator_names:
                 plain = name.removesuffix("_out").removesuffix(".out").replace("::", ".")
                 raise RuntimeError(f"Missing out variants: {{'{plain}'}}")
 
@@ -246,12 +246,14 @@ def _shapes(spec: ModelSpec, axes: tuple[str, ...]) -> tuple[dict[int, object], 
         steps = torch.export.Dim(name, min=axis.minimum // axis.multiple_of, max=axis.maximum // axis.multiple_of)
         return steps if axis.multiple_of == 1 else axis.multiple_of * steps
 
-    made = {name: dim(name) for name in axes}
+    dimensions = {name: dim(name) for name in axes}
     for total in _sums(spec):
         if set(axes_in(total)) & set(axes):
             least, most = ({n: _end(spec, n, axes, last) for n in axes_in(total)} for last in (False, True))
-            made[total] = torch.export.Dim.DYNAMIC(min=size_of(total, least), max=size_of(total, most))
-    return tuple({d: made[s] for d, s in enumerate(i.shape) if isinstance(s, str) and s in made} for i in spec.inputs)
+            dimensions[total] = torch.export.Dim.DYNAMIC(min=size_of(total, least), max=size_of(total, most))
+    return tuple(
+        {d: dimensions[s] for d, s in enumerate(i.shape) if isinstance(s, str) and s in dimensions} for i in spec.inputs
+    )
 
 
 def _sums(spec: ModelSpec) -> set[str]:
@@ -304,18 +306,18 @@ def identified(data: bytes) -> bytes:
         name: str(uuid.uuid5(uuid.NAMESPACE_OID, f"{digest}{n}"))
         for n, name in enumerate(list(dict.fromkeys(DRAWN.findall(settled))))
     }
-    return DRAWN.sub(lambda found: own[found[0]].encode(), settled)
+    return DRAWN.sub(lambda match: own[match[0]].encode(), settled)
 
 
-def _by_path(found: re.Match[bytes]) -> bytes:
+def _by_path(match: re.Match[bytes]) -> bytes:
     """The table of contents with items named by their paths."""
-    package = json.loads(found[0])
+    package = json.loads(match[0])
     entries = package["itemInfoEntries"]
     own = {name: str(uuid.uuid5(uuid.NAMESPACE_OID, entry["path"])) for name, entry in entries.items()}
     package["itemInfoEntries"] = {own[name]: entry for name, entry in entries.items()}
     package["rootModelIdentifier"] = own[package["rootModelIdentifier"]]
     text = json.dumps(package, indent=4, sort_keys=True).encode() + b"\n"
-    if len(text) != len(found[0]):
+    if len(text) != len(match[0]):
         raise ExportError("the Core ML package in the program is not written as coremltools 9.0 does")
     return text
 

@@ -64,24 +64,24 @@ class ExecutorchRuntime:
         try:
             values = self._method.execute(feed)
         except RuntimeError as error:
-            said = logs.caught(lambda: self._method.execute(feed))
-            raise ArtifactError(f"ExecuTorch failed{_reason(said, error)}") from error
-        named = zip(self._manifest.outputs, values, strict=True)  # type: ignore[call-overload]  # a list of tensors
-        return {output.name: value.numpy().copy() for output, value in named}
+            log = logs.caught(lambda: self._method.execute(feed))
+            raise ArtifactError(f"ExecuTorch failed{_reason(log, error)}") from error
+        outputs = zip(self._manifest.outputs, values, strict=True)  # type: ignore[call-overload]  # a list of tensors
+        return {output.name: value.numpy().copy() for output, value in outputs}
 
     def close(self) -> None:
         """Free the program and its memory."""
         del self._method
 
 
-def _reason(said: str, error: Exception) -> str:
+def _reason(log: str, error: Exception) -> str:
     """The operator and the first of the runtime's own lines, which its error leaves out; with the way out.
 
     Args:
-        said: What the runtime wrote to standard error: `[file.cpp:line] text`, one fact a line.
+        log: What the runtime wrote to standard error: `[file.cpp:line] text`, one fact a line.
         error: What it raised.
     """
-    lines = _LINE.findall(said)
+    lines = _LINE.findall(log)
     operator = next((m[1] for line in lines if (m := _OPERATOR.search(line))), "")
     delegated = any("CALL_DELEGATE" in line for line in lines)
     where = f" in the operator '{operator}'" if operator else " in XNNPACK" if delegated else ""
@@ -107,8 +107,8 @@ def _load(path: Path, backend: str) -> _Method:
     runtime = Runtime.get()
     registry = runtime.backend_registry
     if not registry.is_available(backend):
-        there = ", ".join(sorted(registry.registered_backend_names)) or "none"
-        raise NotVerifiedHere(f"this build of ExecuTorch has no {backend}, and has these: {there}")
+        available = ", ".join(sorted(registry.registered_backend_names)) or "none"
+        raise NotVerifiedHere(f"this build of ExecuTorch has no {backend}, and has these: {available}")
     logs.caught(lambda: portable_lib._unsafe_reset_threadpool(threads()))  # it tells of each file that it looks for
     try:
         program = runtime.load_program(path, verification=Verification.InternalConsistency)

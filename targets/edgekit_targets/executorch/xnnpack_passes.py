@@ -79,9 +79,9 @@ def split_linears(module: torch.fx.GraphModule) -> None:
         shape = node.meta["val"].shape
         whole = _Layout((*range(len(shape) - 1), -1), (int(shape[-1]),))
         selections = list(_selections(node, whole))
-        known = [selection for selection in selections if selection is not None]
-        if known and len(known) == len(selections) and sum(len(s.rows) for s in known) <= shape[-1]:
-            for number, selection in enumerate(known):
+        shared = [selection for selection in selections if selection is not None]
+        if shared and len(shared) == len(selections) and sum(len(s.rows) for s in shared) <= shape[-1]:
+            for number, selection in enumerate(shared):
                 _replace(module, node, selection, number)
     module.graph.eliminate_dead_code()
 
@@ -109,12 +109,12 @@ def _selection(node: torch.fx.Node, layout: _Layout) -> _Selection | None:
         return None
     feature = -name - 1
     rows = torch.arange(math.prod(layout.features)).reshape(layout.features)
-    taken = node.target(rows, feature, *node.args[2:])  # type: ignore[operator]
+    slices = node.target(rows, feature, *node.args[2:])  # type: ignore[operator]
     if node.target is torch.ops.aten.slice.Tensor:
-        return _Selection(node, _Layout(layout.axes, tuple(taken.shape)), taken.flatten())
-    kept = (a for place, a in enumerate(layout.axes) if place != axis)
-    axes = tuple(a + 1 if a is not None and a < name else a for a in kept)
-    return _Selection(node, _Layout(axes, tuple(taken.shape)), taken.flatten())
+        return _Selection(node, _Layout(layout.axes, tuple(slices.shape)), slices.flatten())
+    dimensions = (a for place, a in enumerate(layout.axes) if place != axis)
+    axes = tuple(a + 1 if a is not None and a < name else a for a in dimensions)
+    return _Selection(node, _Layout(axes, tuple(slices.shape)), slices.flatten())
 
 
 def _moved(node: torch.fx.Node, layout: _Layout) -> _Layout | None:
@@ -127,8 +127,8 @@ def _moved(node: torch.fx.Node, layout: _Layout) -> _Layout | None:
     if node.target is aten.permute.default:
         return _Layout(tuple(axes[d] for d in place), layout.features)
     if node.target is aten.transpose.int:
-        one, other = place, argument(node, 2)
-        axes[one], axes[other] = axes[other], axes[one]
+        source, other = place, argument(node, 2)
+        axes[source], axes[other] = axes[other], axes[source]
         return _Layout(tuple(axes), layout.features)
     if node.target is aten.unsqueeze.default:
         axes.insert(place % (len(axes) + 1), None)
@@ -157,10 +157,10 @@ def _replace(module: torch.fx.GraphModule, layer: torch.fx.Node, selection: _Sel
     owner = name.rpartition(".")[0]
     home = f"{owner}.part_{number}" if owner else f"{name}_part_{number}"  # a weight of the model's own is no module
     with graph.inserting_before(selection.node):
-        given = [value(module, constant) for constant in layer.args[1:3]]
+        constants = [value(module, constant) for constant in layer.args[1:3]]
         parts = [
             add(module, f"{home}.{kind}", tensor[selection.rows])
-            for kind, tensor in zip(("weight", "bias"), given, strict=False)
+            for kind, tensor in zip(("weight", "bias"), constants, strict=False)
             if tensor is not None
         ]
         node = graph.call_function(aten.linear.default, (layer.args[0], *parts))
@@ -369,11 +369,11 @@ def _slice(node: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination])
     if not isinstance(size, int) or not is_dynamic(x) or len(node.all_input_nodes) > 1:
         return None
     rows = torch.ops.aten.slice.Tensor(torch.arange(size), 0, *node.args[2:])
-    known = combinations.get(x)
-    if known and known.axis == axis:
-        return _Combination(known.base, axis, known.matrix[rows], known.slices + 1)
-    if known and len(rows) == size:
-        return known
+    combination = combinations.get(x)
+    if combination and combination.axis == axis:
+        return _Combination(combination.base, axis, combination.matrix[rows], combination.slices + 1)
+    if combination and len(rows) == size:
+        return combination
     return _Combination(x, axis, torch.eye(size)[rows], 1)
 
 
@@ -402,31 +402,31 @@ def _seen_from(
 
     if part is first.base:
         return _Combination(part, first.axis, torch.eye(first.matrix.shape[1]), 0)
-    known = combinations.get(part)
-    return known if known and known.extends(first) else None
+    combination = combinations.get(part)
+    return combination if combination and combination.extends(first) else None
 
 
 def _calculated(node: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination]) -> _Combination | None:
     import torch
 
     aten = torch.ops.aten
-    one, other = node.args[:2]
-    first = next((combinations[a] for a in (one, other) if isinstance(a, torch.fx.Node) and a in combinations), None)
+    x, other = node.args[:2]
+    first = next((combinations[a] for a in (x, other) if isinstance(a, torch.fx.Node) and a in combinations), None)
     if first is None:
         return None
     if node.target in (aten.mul.Tensor, aten.div.Tensor):
         factor = other if isinstance(other, (int, float)) else None
-        if factor is None or one not in combinations:
+        if factor is None or x not in combinations:
             return None
         scale = float(factor) if node.target is aten.mul.Tensor else 1.0 / float(factor)
         return _Combination(first.base, first.axis, first.matrix * scale, first.slices)
-    pair = [_seen_from(first, a, combinations) for a in (one, other) if isinstance(a, torch.fx.Node)]
-    known = [a for a in pair if a is not None]
-    if len(known) < 2 or known[0].matrix.shape != known[1].matrix.shape:
+    pair = [_seen_from(first, a, combinations) for a in (x, other) if isinstance(a, torch.fx.Node)]
+    combinations_known = [a for a in pair if a is not None]
+    if len(combinations_known) < 2 or combinations_known[0].matrix.shape != combinations_known[1].matrix.shape:
         return None
     sign = 1.0 if node.target is aten.add.Tensor else -1.0
-    matrix = known[0].matrix + sign * known[1].matrix
-    return _Combination(first.base, first.axis, matrix, known[0].slices + known[1].slices)
+    matrix = combinations_known[0].matrix + sign * combinations_known[1].matrix
+    return _Combination(first.base, first.axis, matrix, combinations_known[0].slices + combinations_known[1].slices)
 
 
 def write_out_reductions(module: torch.fx.GraphModule) -> None:
@@ -464,8 +464,8 @@ def _write_out_sum(module: torch.fx.GraphModule, node: torch.fx.Node, read: torc
     import torch
 
     mean = node.target is torch.ops.aten.mean.dim
-    given = argument(node, 1, None) or range(read.dim())
-    axes = sorted(int(axis) % read.dim() for axis in given)
+    dimensions = argument(node, 1, None) or range(read.dim())
+    axes = sorted(int(axis) % read.dim() for axis in dimensions)
     sizes = [read.shape[axis] for axis in axes]
     if "dtype" in node.kwargs or len(node.args) > 3 or any(not isinstance(size, int) for size in sizes):
         return
@@ -518,9 +518,9 @@ def weighted_sum(x: torch.Tensor, row: torch.Tensor, axes: Sequence[int], keep: 
     """Sum of the values along some axes times those of `row`: [1, n], n values along them."""
     import torch
 
-    kept = [axis for axis in range(x.dim()) if axis not in axes]
-    last = x if list(axes) == list(range(len(kept), x.dim())) else x.permute(*kept, *axes)
-    total = torch.nn.functional.linear(last.flatten(len(kept)), row)
+    remaining = [axis for axis in range(x.dim()) if axis not in axes]
+    last = x if list(axes) == list(range(len(remaining), x.dim())) else x.permute(*remaining, *axes)
+    total = torch.nn.functional.linear(last.flatten(len(remaining)), row)
     shape = [1 if axis in axes else size for axis, size in enumerate(x.shape) if keep or axis not in axes]
     return total.reshape(shape)
 
@@ -550,8 +550,8 @@ def _row(module: torch.fx.GraphModule, sizes: Sequence[int], *, mean: bool) -> t
 
 
 def _is_last(axes: object, read: torch.Tensor) -> bool:
-    given = list(axes) if isinstance(axes, (list, tuple)) else [axes]
-    return given in ([-1], [read.dim() - 1]) and isinstance(read.shape[-1], int)
+    dimensions = list(axes) if isinstance(axes, (list, tuple)) else [axes]
+    return dimensions in ([-1], [read.dim() - 1]) and isinstance(read.shape[-1], int)
 
 
 def value(module: torch.nn.Module, node: object) -> torch.Tensor | None:

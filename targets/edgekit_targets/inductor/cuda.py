@@ -71,7 +71,9 @@ def strip(exported: torch.export.ExportedProgram) -> None:
 
 def declared(spec: ModelSpec) -> dict[str, Any]:
     """What the file says of a model's inputs and outputs; shapes are those that are compiled first."""
-    inputs = [{"name": one.name, "dtype": one.dtype, "shape": list(spec.shape(one.name))} for one in spec.inputs]
+    inputs = [
+        {"name": tensor.name, "dtype": tensor.dtype, "shape": list(spec.shape(tensor.name))} for tensor in spec.inputs
+    ]
     return {"inputs": inputs, "outputs": [output.name for output in spec.outputs]}
 
 

@@ -97,9 +97,11 @@ class TorchCudaRuntime:
         """
         import torch
 
-        if missing := [one["name"] for one in self._inputs if one["name"] not in inputs]:
+        if missing := [tensor["name"] for tensor in self._inputs if tensor["name"] not in inputs]:
             raise UsageError(f"the input '{missing[0]}' is missing")
-        feed = [torch.from_numpy(np.array(inputs[one["name"]], one["dtype"], order="C")) for one in self._inputs]
+        feed = [
+            torch.from_numpy(np.array(inputs[tensor["name"]], tensor["dtype"], order="C")) for tensor in self._inputs
+        ]
         with torch.inference_mode():
             try:
                 if self._device == CPU:
@@ -135,7 +137,7 @@ class TorchCudaRuntime:
         """Compile for the declared sizes and capture them; where the host cannot compile, the program runs as it is."""
         import torch
 
-        example = [torch.zeros(one["shape"], dtype=getattr(torch, one["dtype"])) for one in self._inputs]
+        example = [torch.zeros(tensor["shape"], dtype=getattr(torch, tensor["dtype"])) for tensor in self._inputs]
         with torch.inference_mode(), warnings.catch_warnings(action="ignore"):  # advice to turn TF32 on
             self._compiled = torch.compile(self._module)
             try:
@@ -272,15 +274,15 @@ def join_gelu(module: torch.fx.GraphModule) -> None:
     off by as much at 1.
     """
     graph = module.graph
-    found = [node for node in graph.nodes if _joins(node)]
-    for gelu in found:
+    joins = [node for node in graph.nodes if _joins(node)]
+    for gelu in joins:
         linear = gelu.args[0].args[0]
         with graph.inserting_before(gelu):
             joined = graph.call_function(_linear_gelu(), linear.args)
         joined.meta = linear.meta
         for halved in list(gelu.users):
             halved.replace_all_uses_with(joined)
-    if found:
+    if joins:
         graph.eliminate_dead_code()
         module.recompile()
 

@@ -117,7 +117,7 @@ class _Halves:
         if node not in self._twins:
             inputs = node.all_input_nodes
             if operator_name(node) in MOVES and inputs and self._known(inputs[0]):
-                twin = self._graph.node_copy(node, lambda one: self._twin(one) if one is inputs[0] else one)
+                twin = self._graph.node_copy(node, lambda value: self._twin(value) if value is inputs[0] else value)
             else:
                 twin = self._graph.call_function(torch.ops.aten.to.dtype, (node, self._dtype))
             _copy_meta(twin, node, self._dtype)
@@ -166,7 +166,7 @@ def _recast(node: Node, dtype: torch.dtype) -> None:
     import torch
     from torch.utils._pytree import tree_map_only
 
-    node.meta["val"] = tree_map_only(torch.Tensor, lambda one: one.to(dtype), node.meta["val"])
+    node.meta["val"] = tree_map_only(torch.Tensor, lambda tensor: tensor.to(dtype), node.meta["val"])
     if node.op != "placeholder":
         for user in _values(node):
             if user is not node:
@@ -205,16 +205,21 @@ def to_int8(exported: torch.export.ExportedProgram) -> int:
     signature = exported.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     layers = 0
-    for held in [node for node in exported.graph.nodes if node.op == "placeholder" and node.name in names]:
-        weight = exported.state_dict.get(names[held.name])
-        users = list(held.users)
+    for placeholder in [node for node in exported.graph.nodes if node.op == "placeholder" and node.name in names]:
+        weight = exported.state_dict.get(names[placeholder.name])
+        users = list(placeholder.users)
         if weight is None or weight.dtype != torch.float32 or weight.dim() != 2 or weight.numel() < SMALLEST:
             continue
-        if not users or not all(_is_layer(user, held) for user in users):
+        if not users or not all(_is_layer(user, placeholder) for user in users):
             continue
-        scale = _declared(exported, held, f"{names[held.name]}_scale", _round(exported, held, names[held.name]))
+        scale = _declared(
+            exported,
+            placeholder,
+            f"{names[placeholder.name]}_scale",
+            _round(exported, placeholder, names[placeholder.name]),
+        )
         for user in users:
-            _multiply(exported.graph, user, held, scale)
+            _multiply(exported.graph, user, placeholder, scale)
         layers += len(users)
     exported.graph.lint()
     exported.graph_module.recompile()

@@ -81,9 +81,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     except Exception as error:
         raise ExportError(f"'{spec.name}' cannot be fixed at its default sizes: {error}") from error
     job.progress(0.3, f"compiling with IREE for {device}")
-    said = compiled(graph, out / ENTRY, device)
+    log = compiled(graph, out / ENTRY, device)
     if not (out / ENTRY).is_file():
-        raise ExportError(f"IREE cannot compile '{spec.name}': {reason(said)}")
+        raise ExportError(f"IREE cannot compile '{spec.name}': {reason(log)}")
     sizes = {name: axis.default for name, axis in spec.axes.items()}
     notes = [f"machine code for {device}, for processors with all of {PROCESSORS[device][0]}"]
     notes += [f"all axes are fixed: {size_text(sizes)}"] if sizes else []
@@ -101,7 +101,7 @@ def compiled(graph: onnx.ModelProto, file: Path, device: str) -> list[str]:
     facts = {"inputs": _dtypes(graph.graph.input), "outputs": _dtypes(graph.graph.output)}
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         save_graph(graph, Path(scratch) / "model.onnx")
-        made = Path(scratch) / ENTRY
+        module_path = Path(scratch) / ENTRY
         command = [sys.executable, "-P", convert.__file__, "model.onnx", ENTRY, json.dumps(facts)]
         ended = subprocess.run(
             [*command, *OPTIONS, *PROCESSORS[device][1]],
@@ -112,26 +112,26 @@ def compiled(graph: onnx.ModelProto, file: Path, device: str) -> list[str]:
             check=False,
         )
         if ended.returncode == 0:
-            file.write_bytes(made.read_bytes())
+            file.write_bytes(module_path.read_bytes())
     return [line.strip() for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
 
 
-def reason(said: Sequence[str]) -> str:
+def reason(lines: Sequence[str]) -> str:
     """Which operator it lacks, or its first error, or the last words of the process that called it."""
-    errors = [match[1] for line in said if (match := ERROR.search(line))]
-    for line in said:
+    errors = [match[1] for line in lines if (match := ERROR.search(line))]
+    for line in lines:
         if ERROR.search(line) and (operator := OPERATOR.search(line)):
             return f"it cannot lower the operator {operator[1]}"
-    if not errors and any(CRASH in line for line in said):
+    if not errors and any(CRASH in line for line in lines):
         return "its compiler crashed"
-    last = errors[0] if errors else said[-1] if said else "its process died"
+    last = errors[0] if errors else lines[-1] if lines else "its process died"
     return last[:LONGEST]
 
 
 def _dtypes(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
     from onnx import helper
 
-    return {one.name: helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type).name for one in values}
+    return {value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name for value in values}
 
 
 class IreeRuntime(IreeSession):

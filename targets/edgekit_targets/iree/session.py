@@ -105,9 +105,9 @@ class IreeSession:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch; the answer is copied, since IREE maps its own memory."""
-        given = [np.asarray(inputs[name], dtype=dtype, order="C") for name, dtype in self.inputs.items()]
+        arrays = [np.asarray(inputs[name], dtype=dtype, order="C") for name, dtype in self.inputs.items()]
         try:
-            values = self._function(*given)
+            values = self._function(*arrays)
             several = values if isinstance(values, tuple) else (values,)
             own = zip(self.outputs.items(), several, strict=True)
             return {name: np.array(value.to_host(), dtype=dtype) for (name, dtype), value in own}

@@ -31,7 +31,7 @@ def main() -> None:
     model, threads, handle = sys.argv[1:]
     connection = Connection(int(handle))
 
-    def told(**facts: object) -> bytes:
+    def encode(**facts: object) -> bytes:
         return TEXT + json.dumps(facts).encode()
 
     try:
@@ -46,7 +46,7 @@ def main() -> None:
     except Exception as error:
         connection.send_bytes(REFUSED + _reason(error).encode())
         return
-    connection.send_bytes(told(**facts, **names))
+    connection.send_bytes(encode(**facts, **names))
     while True:
         try:
             message = connection.recv_bytes()
@@ -55,7 +55,7 @@ def main() -> None:
         try:
             arrays = unpacked(message[1:])
             if message[:1] == CLOCK:
-                connection.send_bytes(told(milliseconds=_timed(runner, arrays)))
+                connection.send_bytes(encode(milliseconds=_timed(runner, arrays)))
             else:
                 connection.send_bytes(ANSWER + packed(runner(**arrays)))
         except Exception as error:
@@ -67,13 +67,13 @@ def _timed(runner: Any, arrays: dict[str, Any]) -> list[float]:
     seconds, warm_ups, least = (arrays.pop(name).item() for name in (" seconds", " warm_ups", " least"))
     for _ in range(int(warm_ups)):
         runner(**arrays)
-    taken: list[float] = []
+    seconds_taken: list[float] = []
     began = time.perf_counter()
-    while len(taken) < least or time.perf_counter() - began < seconds:
+    while len(seconds_taken) < least or time.perf_counter() - began < seconds:
         start = time.perf_counter()
         runner(**arrays)
-        taken.append(1e3 * (time.perf_counter() - start))
-    return taken
+        seconds_taken.append(1e3 * (time.perf_counter() - start))
+    return seconds_taken
 
 
 def _reason(error: Exception) -> str:
@@ -83,15 +83,15 @@ def _reason(error: Exception) -> str:
 
 def packed(arrays: Mapping[str, Any]) -> bytes:
     """Arrays by name as bytes."""
-    held = io.BytesIO()
-    np.savez(held, **{f"_{name}": array for name, array in arrays.items()})  # a leading letter: "file" is an argument
-    return held.getvalue()
+    buffer = io.BytesIO()
+    np.savez(buffer, **{f"_{name}": array for name, array in arrays.items()})  # a leading letter: "file" is an argument
+    return buffer.getvalue()
 
 
 def unpacked(content: bytes) -> dict[str, Any]:
     """Bytes as arrays by name."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as held:
-        return {name[1:]: held[name] for name in held.files}
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        return {name[1:]: archive[name] for name in archive.files}
 
 
 if __name__ == "__main__":

@@ -76,11 +76,11 @@ class LitertJsRuntime:
         self._browser.close()
         self._driver.stop()
 
-    def _evaluated(self, script: str, what: str, given: object = None) -> dict[str, Any]:
+    def _evaluated(self, script: str, what: str, argument: object = None) -> dict[str, Any]:
         from playwright.sync_api import Error
 
         try:
-            answer: dict[str, Any] = self._page.evaluate(script, given)
+            answer: dict[str, Any] = self._page.evaluate(script, argument)
         except Error as error:  # the page died of it
             raise ArtifactError(f"{what}: {error.message.splitlines()[0]}") from error
         if "error" in answer:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 
-def answer(asked: dict[str, Any]) -> dict[str, object]:
+def answer(request: dict[str, Any]) -> dict[str, object]:
     """Convert.
 
     Args:
-        asked: The paths of the program and of the file to write ("out"), and the names of inputs and outputs.
+        request: The paths of the program and of the file to write ("out"), and the names of inputs and outputs.
     """
     import litert_torch
     import torch
@@ -23,13 +23,13 @@ def answer(asked: dict[str, Any]) -> dict[str, object]:
             self.training = program.training = False
 
         def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-            found = self.program(*(inputs[name] for name in asked["inputs"]))
-            values = found if isinstance(found, (tuple, list)) else (found,)
-            return dict(zip(asked["outputs"], values, strict=True))
+            outputs = self.program(*(inputs[name] for name in request["inputs"]))
+            values = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+            return dict(zip(request["outputs"], values, strict=True))
 
-    exported = torch.export.load(asked["program"])
+    exported = torch.export.load(request["program"])
     placed = {node.name: node.meta["val"] for node in exported.graph.nodes if node.op == "placeholder"}
     example = [placed[name] for name in exported.graph_signature.user_inputs]
-    given = {n: torch.zeros(e.shape, dtype=e.dtype) for n, e in zip(asked["inputs"], example, strict=True)}
-    litert_torch.convert(Named(exported.module()), sample_kwargs=given).export(asked["out"])
+    zeros = {n: torch.zeros(e.shape, dtype=e.dtype) for n, e in zip(request["inputs"], example, strict=True)}
+    litert_torch.convert(Named(exported.module()), sample_kwargs=zeros).export(request["out"])
     return {}

@@ -39,8 +39,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     if not answer["weights"]:
         raise ExportError(f"'{spec.name}' has no layer whose weights the AI Edge Quantizer takes: use litert")
     runtime.describe(out / runtime.ENTRY, spec)
-    told = f"INT8 weights in {answer['weights']} layers, {SAID[recipe]}"
-    return Exported(precision="int8", entry=runtime.ENTRY, notes=(told, *runtime.fixed_at(spec)))
+    note = f"INT8 weights in {answer['weights']} layers, {SAID[recipe]}"
+    return Exported(precision="int8", entry=runtime.ENTRY, notes=(note, *runtime.fixed_at(spec)))
 
 
 TARGET = Target(

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 
-def answer(asked: dict[str, Any]) -> dict[str, object]:
+def answer(request: dict[str, Any]) -> dict[str, object]:
     """Quantize, and say how many weights are in INT8.
 
     Args:
-        asked: The paths of the file to read ("model") and of the file to write ("out"), and the recipe.
+        request: The paths of the file to read ("model") and of the file to write ("out"), and the recipe.
     """
     from ai_edge_quantizer import quantizer, recipe
 
@@ -18,9 +18,9 @@ def answer(asked: dict[str, Any]) -> dict[str, object]:
         "dynamic": recipe.dynamic_wi8_afp32,
         "weights": recipe.weight_only_wi8_afp32,
     }
-    made = quantizer.Quantizer(asked["model"], recipes[asked["recipe"]]())
-    Path(asked["out"]).write_bytes(bytes(made.quantize().quantized_model))
-    return {"weights": _weights(asked["out"])}
+    model_quantizer = quantizer.Quantizer(request["model"], recipes[request["recipe"]]())
+    Path(request["out"]).write_bytes(bytes(model_quantizer.quantize().quantized_model))
+    return {"weights": _weights(request["out"])}
 
 
 def _weights(path: str) -> int:
@@ -29,7 +29,7 @@ def _weights(path: str) -> int:
     from ai_edge_quantizer import qtyping
 
     model = flatbuffer_utils.read_model(path)
-    held = [len(buffer.data) if buffer.data is not None else 0 for buffer in model.buffers]
+    sizes = [len(buffer.data) if buffer.data is not None else 0 for buffer in model.buffers]
     tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
-    constant = [t for t in tensors if held[t.buffer] and t.type == qtyping.TensorType.INT8]
+    constant = [t for t in tensors if sizes[t.buffer] and t.type == qtyping.TensorType.INT8]
     return sum(len(tensor.shape) > 1 for tensor in constant)

@@ -75,9 +75,9 @@ class LitertRuntime:
 
     def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time one batch in the process that answers."""
-        asked = {" seconds": seconds, " warm_ups": WARM_UPS, " least": RUNS}
+        settings = {" seconds": seconds, " warm_ups": WARM_UPS, " least": RUNS}
         arrays = arguments(self._manifest, inputs, answering.NARROW) | {
-            name: np.asarray(value) for name, value in asked.items()
+            name: np.asarray(value) for name, value in settings.items()
         }
         return Timings(tuple(json.loads(self._process.ask(answering.CLOCK, arrays))["milliseconds"]))
 
@@ -112,14 +112,14 @@ class Process:
                 raise ArtifactError(f"'{path}' is not a LiteRT model: export again")
         command = [str(environment.python(environment.LITERT)), "-I", str(ANSWERING), str(path), str(threads())]
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - `close` closes it
-        self._connection, theirs = Pipe()
-        with theirs:
+        self._connection, child_connection = Pipe()
+        with child_connection:
             self._process = subprocess.Popen(
-                [*command, str(theirs.fileno())],
+                [*command, str(child_connection.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_connection.fileno()],
             )
         try:
             self.facts: dict[str, Any] = json.loads(self._answer(f"LiteRT refuses '{path.name}'"))

@@ -14,13 +14,13 @@ from pathlib import Path
 
 def main() -> None:
     """Answer."""
-    file, asked, told = sys.argv[1:]
+    file, request, response = sys.argv[1:]
     try:
-        ended = {"answer": runpy.run_path(file)["answer"](json.loads(asked))}
+        ended = {"answer": runpy.run_path(file)["answer"](json.loads(request))}
     except Exception as error:  # whatever its library met: the parent says it in a sentence
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         ended = {"error": lines[0] if lines else type(error).__name__}
-    Path(told).write_text(json.dumps(ended))
+    Path(response).write_text(json.dumps(ended))
 
 
 if __name__ == "__main__":

@@ -74,18 +74,18 @@ def write(out: Path, job: Job, options: Sequence[str]) -> tuple[str, ...]:
         # softmax of a row of -inf is zeros: the guards of masked attention are left out. It converts an LSTM only with
         # all of its outputs.
         save_graph(patterns.add_lstm_states(patterns.drop_softmax_guards(patterns.gelu_by_sigmoid(source))), graph)
-        said = convert(graph, out / ENTRY, options)
+        lines = convert(graph, out / ENTRY, options)
     if not (out / ENTRY).is_file():
-        raise ExportError(f"MNN cannot convert '{load_model(job.model).name}': {reason(said)}")
+        raise ExportError(f"MNN cannot convert '{load_model(job.model).name}': {reason(lines)}")
     job.progress(0.9, "naming it by its content")
     file = out / ENTRY
-    drawn = said[-1]
+    chart = lines[-1]
     content = file.read_bytes()
-    if not IDENTIFIER.fullmatch(drawn) or content.count(drawn.encode()) != 1:
-        raise ExportError(f"MNN's converter drew the identifier '{drawn}', which '{file.name}' does not hold once")
-    rest = content.replace(drawn.encode(), b"")
+    if not IDENTIFIER.fullmatch(chart) or content.count(chart.encode()) != 1:
+        raise ExportError(f"MNN's converter drew the identifier '{chart}', which '{file.name}' does not hold once")
+    rest = content.replace(chart.encode(), b"")
     own = uuid.uuid5(uuid.NAMESPACE_OID, hashlib.sha256(rest).hexdigest())
-    file.write_bytes(content.replace(drawn.encode(), str(own).encode()))
+    file.write_bytes(content.replace(chart.encode(), str(own).encode()))
     if not alone:
         return ()
     return (f"it has {', '.join(alone)}: MNN's modules run it, and its sessions, as in its Java classes, do not",)
@@ -111,17 +111,17 @@ def convert(graph: Path, file: Path, options: Sequence[str] = ()) -> list[str]:
         check=False,
         cwd=graph.parent,
     )
-    said = [line.strip() for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
-    return [*said, "its converter crashed"] if ended.returncode < 0 else said
+    lines = [line.strip() for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
+    return [*lines, "its converter crashed"] if ended.returncode < 0 else lines
 
 
-def reason(said: list[str]) -> str:
+def reason(lines: list[str]) -> str:
     """Which operators it lacks, or the last that it said."""
-    for line in said:
+    for line in lines:
         if lacking := LACKING.search(line):
             names = sorted(set(re.findall(r"\w+::(\w+)", lacking[1])))
             return f"it has no operator {', '.join(names)}"
-    return said[-1] if said else "its process died"
+    return lines[-1] if lines else "its process died"
 
 
 TARGET = Target(

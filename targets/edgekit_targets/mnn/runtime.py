@@ -55,7 +55,7 @@ class MnnRuntime:
         self._module = self._opened(folder / entry)
         facts = self._module.get_info()
         self._outputs: list[str] = facts["outputNames"]
-        self._inputs = dict(zip(facts["inputNames"], (one.dtype for one in facts["inputs"]), strict=True))
+        self._inputs = dict(zip(facts["inputNames"], (value.dtype for value in facts["inputs"]), strict=True))
         require_names(self._manifest, entry, self._inputs, self._outputs, unread=True)
 
     @property
@@ -68,13 +68,13 @@ class MnnRuntime:
         arrays = arguments(self._manifest, inputs)
         expr = self._mnn.expr
         kinds = {expr.float: np.float32, expr.int: np.int32, expr.uint8: np.uint8}
-        given = []
+        variables = []
         for name, dtype in self._inputs.items():
             variable = expr.placeholder(list(arrays[name].shape), expr.NCHW, dtype)
             variable.write(np.asarray(arrays[name], dtype=kinds.get(dtype, np.float32), order="C"))
-            given.append(variable)
+            variables.append(variable)
         try:
-            answers = dict(zip(self._outputs, map(self._array, self._module.forward(given)), strict=True))
+            answers = dict(zip(self._outputs, map(self._array, self._module.forward(variables)), strict=True))
         except Exception as error:  # of a shape that it cannot compute, it returns no variables
             raise ArtifactError(f"MNN failed: {reason(error)}") from error
         return {output.name: np.array(answers[output.name], dtype=output.dtype) for output in self._manifest.outputs}
@@ -85,7 +85,7 @@ class MnnRuntime:
 
     def _opened(self, path: Path) -> Any:
         nn = self._mnn.nn
-        with printed() as said:
+        with printed() as log:
             try:
                 config = {"backend": 0, "precision": PRECISION, "numThread": self._threads}
                 manager = nn.create_runtime_manager((config,))
@@ -95,7 +95,7 @@ class MnnRuntime:
                 )
             except Exception as error:  # MNN's own is a SystemError without a reason
                 failed = error
-        why = next((line for line in reversed(said) if not line.startswith(CHATTER)), type(failed).__name__)
+        why = next((line for line in reversed(log) if not line.startswith(CHATTER)), type(failed).__name__)
         raise ArtifactError(f"MNN refuses '{path.name}': {why}") from failed
 
     def _array(self, variable: Any) -> Array:
@@ -112,19 +112,19 @@ def printed() -> Iterator[list[str]]:
     Other threads' lines are caught with them.
     """
     lines: list[str] = []
-    with _REDIRECTED, tempfile.TemporaryFile("w+", errors="replace") as said:
+    with _REDIRECTED, tempfile.TemporaryFile("w+", errors="replace") as log:
         sys.stdout.flush()
         _flush()
         before = os.dup(1)
-        os.dup2(said.fileno(), 1)
+        os.dup2(log.fileno(), 1)
         try:
             yield lines
         finally:
             _flush()
             os.dup2(before, 1)
             os.close(before)
-            said.seek(0)
-            lines += [line.strip() for line in said if line.strip()]
+            log.seek(0)
+            lines += [line.strip() for line in log if line.strip()]
 
 
 def _flush() -> None:

@@ -71,31 +71,33 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         raise UsageError(f"with onnx-buckets.rule=pad the largest size must be a bucket: add {size_text(largest)}")
     folder, graph, weights = out / ENTRY, onnx.load(job.entry), SharedWeights(WEIGHTS)
     folder.mkdir()
-    made = []
+    buckets = []
     for number, size in enumerate(sizes):
         job.progress(0.1 + 0.8 * number / len(sizes), f"fixing the graph at {size_text(size)}")
-        made.append(Bucket(file=f"{size_text(size)}.onnx", sizes=dict(size)))
+        buckets.append(Bucket(file=f"{size_text(size)}.onnx", sizes=dict(size)))
         try:
             at_size = fixed(graph, {i.name: spec.shape(i.name, size) for i in spec.inputs})  # the batch at its default
         except Exception as error:
             raise ExportError(f"'{spec.name}' cannot be fixed at {size_text(size)}: {reason(error)}") from error
-        path = folder / made[-1].file
+        path = folder / buckets[-1].file
         save_graph(at_size, path)  # checked as a whole before its weights are taken out
         weights.move(at_size)
         path.write_bytes(at_size.SerializeToString(deterministic=True))
     (folder / WEIGHTS).write_bytes(weights.data)
     inputs = {i.name: tuple(d if isinstance(d, str) and d in axes else None for d in i.shape) for i in spec.inputs}
-    whole = {"rule": rule, "weights": WEIGHTS, "inputs": inputs, "outputs": outputs, "buckets": made}
+    whole = {"rule": rule, "weights": WEIGHTS, "inputs": inputs, "outputs": outputs, "buckets": buckets}
     index = Buckets.model_validate(whole)
     (folder / INDEX).write_text(dump_json(index.model_dump(mode="json")), encoding="utf-8")
-    named = ", ".join(map(size_text, sizes))
-    told = "others are padded, and their answers cut" if rule == "pad" else "others are brought to one of these first"
+    sizes_text = ", ".join(map(size_text, sizes))
+    rule_text = (
+        "others are padded, and their answers cut" if rule == "pad" else "others are brought to one of these first"
+    )
     return Exported(
         precision="fp32",
         entry=ENTRY,
         dynamic=tuple(axes),
         sizes=() if rule == "pad" else sizes,
-        notes=(f"{len(sizes)} files with the same weights, of the sizes {named}: {told}",),
+        notes=(f"{len(sizes)} files with the same weights, of the sizes {sizes_text}: {rule_text}",),
     )
 
 
@@ -105,16 +107,16 @@ def load(artifact: Path, place: Place) -> Runtime:
     return BucketRuntime(artifact / ENTRY, OrtSession)
 
 
-def _wanted(spec: ModelSpec, named: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
-    known = named_sizes(spec.axes)
-    if len(known) < 2:
+def _wanted(spec: ModelSpec, names: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
+    by_name = named_sizes(spec.axes)
+    if len(by_name) < 2:
         raise UsageError(f"'{spec.name}' takes one size: use onnx with -O onnx.shapes=static")
-    if wrong := [name for name in named if name not in known]:
+    if wrong := [name for name in names if name not in by_name]:
         raise UsageError(
-            f"option 'onnx-buckets.sizes' cannot hold '{wrong[0]}': possible are {', '.join(known)}, since "
+            f"option 'onnx-buckets.sizes' cannot hold '{wrong[0]}': possible are {', '.join(by_name)}, since "
             f"'{spec.name}' is asked there"
         )
-    return tuple(known[name] for name in dict.fromkeys(named or known))
+    return tuple(by_name[name] for name in dict.fromkeys(names or by_name))
 
 
 def _parts(spec: ModelSpec, entry: Path, axes: Mapping[str, Axis]) -> dict[str, tuple[Part | None, ...]]:
@@ -138,11 +140,11 @@ def _parts(spec: ModelSpec, entry: Path, axes: Mapping[str, Axis]) -> dict[str, 
         seen = [runtime.run(spec.random(number, sizes)) for number, sizes in enumerate(probes)]
     finally:
         runtime.close()
-    found: dict[str, tuple[Part | None, ...]] = {}
+    parts: dict[str, tuple[Part | None, ...]] = {}
     for o in spec.outputs:
         shapes = [answer[o.name].shape for answer in seen]
-        found[o.name] = tuple(_part(spec, o.name, axes, probes, sizes) for sizes in zip(*shapes, strict=True))
-    return found
+        parts[o.name] = tuple(_part(spec, o.name, axes, probes, sizes) for sizes in zip(*shapes, strict=True))
+    return parts
 
 
 def _part(
@@ -235,18 +237,20 @@ def chosen(possible: Sequence[Sizes], sizes: Mapping[str, int]) -> Sizes:
     Of equals the first. The smallest: the least product of all axes.
     """
 
-    def scale(one: Sizes) -> float:
-        return max((size / one[axis] for axis, size in sizes.items() if axis in one), default=1.0)
+    def scale(sizes_of_bucket: Sizes) -> float:
+        return max(
+            (size / sizes_of_bucket[axis] for axis, size in sizes.items() if axis in sizes_of_bucket), default=1.0
+        )
 
-    holding = [one for one in possible if scale(one) <= 1]
+    holding = [candidate for candidate in possible if scale(candidate) <= 1]
     if holding:
-        return min(holding, key=lambda one: math.prod(one.values()))
+        return min(holding, key=lambda candidate: math.prod(candidate.values()))
     return min(possible, key=scale)
 
 
-def clamped(array: Array, wanted: Sequence[int]) -> Array:
+def clamped(array: Array, shape: Sequence[int]) -> Array:
     """An array of another size: cut at the end of each axis, or with its last values repeated."""
-    for axis, (size, new) in enumerate(zip(array.shape, wanted, strict=True)):
+    for axis, (size, new) in enumerate(zip(array.shape, shape, strict=True)):
         if new != size:
             array = np.take(array, np.minimum(np.arange(new), size - 1), axis)
     return array
@@ -300,14 +304,20 @@ class BucketRuntime:
 
     def facts(self) -> dict[str, str]:
         """What the runtimes of the files say of themselves, each fact once where it is the same in all."""
-        told: dict[str, dict[str, list[str]]] = {}
+        by_fact: dict[str, dict[str, list[str]]] = {}
         for bucket in self._index.buckets:
             runtime = self._opened.get(bucket.file)
             facts: dict[str, str] = runtime.facts() if isinstance(runtime, WithFacts) else {}
             for name, text in facts.items():
-                told.setdefault(name, {}).setdefault(text, []).append(size_text(bucket.sizes))
-        each = {name: [f"{text} at {', '.join(sizes)}" for text, sizes in said.items()] for name, said in told.items()}
-        return {name: next(iter(told[name])) if len(said) == 1 else "; ".join(said) for name, said in each.items()}
+                by_fact.setdefault(name, {}).setdefault(text, []).append(size_text(bucket.sizes))
+        each = {
+            name: [f"{text} at {', '.join(sizes)}" for text, sizes in sizes_by_text.items()]
+            for name, sizes_by_text in by_fact.items()
+        }
+        return {
+            name: next(iter(by_fact[name])) if len(sizes_by_text) == 1 else "; ".join(sizes_by_text)
+            for name, sizes_by_text in each.items()
+        }
 
     def close(self) -> None:
         """Free all sessions."""
@@ -319,8 +329,8 @@ class BucketRuntime:
         best = chosen([bucket.sizes for bucket in self._index.buckets], sizes)
         fits = sizes == best or (self._index.rule == "pad" and all(size <= best[n] for n, size in sizes.items()))
         if not fits:
-            known = ", ".join(size_text(bucket.sizes) for bucket in self._index.buckets)
-            raise UsageError(f"no bucket takes inputs of the size {size_text(sizes)}: there are {known}")
+            possible = ", ".join(size_text(bucket.sizes) for bucket in self._index.buckets)
+            raise UsageError(f"no bucket takes inputs of the size {size_text(sizes)}: there are {possible}")
         return next(bucket for bucket in self._index.buckets if bucket.sizes == best)
 
     def _open(self, bucket: Bucket) -> Runtime:

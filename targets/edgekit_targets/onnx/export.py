@@ -77,9 +77,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         raise UsageError(f"'{spec.name}' is an ONNX file, which keeps its shapes and its opset: leave out -O onnx.*")
     else:
         names = ([i.name for i in spec.inputs], [o.name for o in spec.outputs])
-        theirs = onnx_file.read_graph(file)
-        del theirs.metadata_props[:]  # a history of passes in it would be none of ours
-        graph = patterns.normalize_foreign(theirs, *names)
+        model_file = onnx_file.read_graph(file)
+        del model_file.metadata_props[:]  # a history of passes in it would be none of ours
+        graph = patterns.normalize_foreign(model_file, *names)
     job.progress(0.8, "checking the graph")
     if job.get(SIGMOID) == "exponentials":
         graph = patterns.sigmoid_by_exponentials(graph)
@@ -101,21 +101,21 @@ def load(artifact: Path, place: Place) -> Runtime:
     return OrtRuntime(artifact / ENTRY)
 
 
-def size_of(spec: ModelSpec, wanted: str) -> Mapping[str, int]:
+def size_of(spec: ModelSpec, name: str) -> Mapping[str, int]:
     """The sizes that the option names, by axis; none where it names the defaults or leaves them open.
 
     Raises:
         UsageError: If the reference holds no answers at them.
     """
-    if wanted in ("dynamic", "static"):
+    if name in ("dynamic", "static"):
         return {}
-    known = named_sizes(spec.axes)
-    if wanted not in known:
-        possible = ", ".join(("dynamic", "static", *known))
+    by_name = named_sizes(spec.axes)
+    if name not in by_name:
+        possible = ", ".join(("dynamic", "static", *by_name))
         raise UsageError(
-            f"option 'onnx.shapes' cannot be '{wanted}': possible are {possible}, since '{spec.name}' is asked there"
+            f"option 'onnx.shapes' cannot be '{name}': possible are {possible}, since '{spec.name}' is asked there"
         )
-    return known[wanted] if wanted != next(iter(known)) else {}
+    return by_name[name] if name != next(iter(by_name)) else {}
 
 
 @exact()

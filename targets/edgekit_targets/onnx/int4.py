@@ -51,7 +51,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     every, block = nodes_of(parts, ()), int(job.get(BLOCK))
 
-    def made(eight: tuple[str, ...]) -> onnx.ModelProto:
+    def quantize(eight: tuple[str, ...]) -> onnx.ModelProto:
         finer = [node for group in eight for node in parts[group]]
         return weight_only.quantize_weights(quantize_blocks(graph, every, finer, block))
 
@@ -60,17 +60,17 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         extra = extra_inputs(spec, samples, job.dynamic)
         evaluator = Evaluator(spec, graph, samples, Path(place), extra, tolerance=strictest(INT8))
 
-        def judged(eight: tuple[str, ...]) -> Quality:
-            return evaluator.judge(made(eight))
+        def judge(eight: tuple[str, ...]) -> Quality:
+            return evaluator.judge(quantize(eight))
 
         def snr(eight: tuple[str, ...]) -> float:
-            return evaluator.snr(evaluator.opened(made(eight), "candidate"))
+            return evaluator.snr(evaluator.opened(quantize(eight), "candidate"))
 
-        chosen = fallback(parts, judged, snr, lambda done, text: job.progress(0.1 + 0.8 * done, text))
-    save_graph(made(chosen.groups), out / ENTRY)
-    kept = (f"in 8 bits: {', '.join(chosen.groups)}",) if chosen.groups else ()
+        result = fallback(parts, judge, snr, lambda share, text: job.progress(0.1 + 0.8 * share, text))
+    save_graph(quantize(result.groups), out / ENTRY)
+    notes = (f"in 8 bits: {', '.join(result.groups)}",) if result.groups else ()
     return Exported(
-        precision="int4", entry=ENTRY, dynamic=job.dynamic, notes=(*kept, *chosen.notes), failures=chosen.failures
+        precision="int4", entry=ENTRY, dynamic=job.dynamic, notes=(*notes, *result.notes), failures=result.failures
     )
 
 

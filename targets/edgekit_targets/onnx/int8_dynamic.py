@@ -55,23 +55,23 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     if unknown := [name for name in floats if name not in parts]:
         raise ExportError(f"there is no group '{unknown[0]}' to leave in float: possible are {', '.join(parts)}")
     job.progress(0.1, "rounding the weights")
-    made = _quantized(spec, graph, floats, job)
-    stored = weight_only.stored(made.graph)
+    result = _quantized(spec, graph, floats, job)
+    stored = weight_only.stored(result.graph)
     if not parts and not stored:
-        raise ExportError(_without_int8(spec, graph, made))
-    save_graph(made.graph, out / ENTRY)
+        raise ExportError(_without_int8(spec, graph, result))
+    save_graph(result.graph, out / ENTRY)
     job.progress(0.6, "emulating processors without VNNI")
     only = () if parts else (f"{stored} weights are stored in INT8; all arithmetic is in float",)
-    kept = (f"in float arithmetic: {', '.join(made.floats)}",) if made.floats else ()
-    half = (f"{COARSE} and are stored in fp16: {made.lost}",) if made.lost else ()
+    float_notes = (f"in float arithmetic: {', '.join(result.floats)}",) if result.floats else ()
+    half = (f"{COARSE} and are stored in fp16: {result.lost}",) if result.lost else ()
     # What the file answers on processors without VNNI, on the first evaluation images, where there are any.
     elsewhere: tuple[str, ...] = ()
     evaluation = evaluation_of(spec)
     if evaluation is not None:
         every = Samples(evaluation.inputs, evaluation.names, unusual_shapes(spec.inputs))
-        comparison = compare_processors(spec, graph, made.graph, every.part(0, COMPARED_IMAGES))
+        comparison = compare_processors(spec, graph, result.graph, every.part(0, COMPARED_IMAGES))
         elsewhere = (comparison.sentence("for such processors export with `-O onnx-int8-dynamic.reduce_range=yes`"),)
-    notes = (*only, *kept, *half, *elsewhere)
+    notes = (*only, *float_notes, *half, *elsewhere)
     return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes)
 
 
@@ -87,14 +87,14 @@ class _Made:
     lost: str = ""
 
 
-def _without_int8(spec: ModelSpec, graph: onnx.ModelProto, made: _Made) -> str:
+def _without_int8(spec: ModelSpec, graph: onnx.ModelProto, result: _Made) -> str:
     """Why nothing of a graph would be in INT8."""
     inside = any(every_node(body) for node in graph.graph.node for body in bodies(node))
     where = " outside of its branches and loops, which stay as they are" if inside else ""
     text = f"'{spec.name}' has no linear or recurrent layer whose weights dynamic INT8 could hold{where}"
     others = "use onnx" if inside else "use onnx-int8-static, onnx or onnx-fp16"
-    if made.lost:
-        return f"{text}, and {COARSE} ({made.lost}): {others}"
+    if result.lost:
+        return f"{text}, and {COARSE} ({result.lost}): {others}"
     return f"{text}, and no convolution of {weight_only.LEAST} or more that it could store: {others}"
 
 
@@ -107,16 +107,16 @@ def _quantized(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...],
     if spec.calibration is None:
         return _by_what_is_stored(spec, graph, floats, job)
     samples = calibration.samples(spec, count=conditioning.SAMPLES + HELD_BACK, least=1)
-    held = min(HELD_BACK, len(samples.names) // 3)
-    shown = samples.part(0, len(samples.names) - held)
-    candidates = _candidates(graph, shown, floats, job.get(REDUCE_RANGE))
-    if not held:
+    held_back = min(HELD_BACK, len(samples.names) // 3)
+    calibration_samples = samples.part(0, len(samples.names) - held_back)
+    candidates = _candidates(graph, calibration_samples, floats, job.get(REDUCE_RANGE))
+    if not held_back:
         return next(candidates)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
-        asked = samples.part(len(shown.names), None)
+        held_back_samples = samples.part(len(calibration_samples.names), None)
         further = at_shapes(spec, samples, job.dynamic, between(spec.axes), BETWEEN_ROWS)
         extra = (*extra_inputs(spec, samples, job.dynamic), *further)
-        evaluator = Evaluator(spec, graph, asked, Path(place), extra)
+        evaluator = Evaluator(spec, graph, held_back_samples, Path(place), extra)
         noise: list[tuple[float, _Made]] = []
         for candidate in candidates:
             quality = evaluator.judge(candidate.graph)
@@ -132,17 +132,17 @@ def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[st
     Photographs that ship with edgekit are asked, or random inputs, and what the judge asks of its own.
     """
     reduce_range = job.get(REDUCE_RANGE)
-    made = dynamic.quantize_dynamic(graph, floats, reduce_range)
-    if not (stored := weight_only.stored(made)):
-        return _Made(made, floats)
-    drawn = calibration.available(spec, HELD_BACK)
-    extra = extra_inputs(spec, drawn, job.dynamic)
+    result = dynamic.quantize_dynamic(graph, floats, reduce_range)
+    if not (stored := weight_only.stored(result)):
+        return _Made(result, floats)
+    samples = calibration.available(spec, HELD_BACK)
+    extra = extra_inputs(spec, samples, job.dynamic)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
-        quality = Evaluator(spec, graph, drawn, Path(place), extra, tolerance=without_task(INT8)).judge(made)
+        quality = Evaluator(spec, graph, samples, Path(place), extra, tolerance=without_task(INT8)).judge(result)
     if quality.passed or not quality.reasons:
-        return _Made(made, floats)
+        return _Made(result, floats)
     half = dynamic.quantize_dynamic(graph, floats, reduce_range, convolutions=False)
-    return _Made(half, floats, quality.reasons[0]) if weight_only.stored(half) < stored else _Made(made, floats)
+    return _Made(half, floats, quality.reasons[0]) if weight_only.stored(half) < stored else _Made(result, floats)
 
 
 def _candidates(

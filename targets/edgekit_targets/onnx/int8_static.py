@@ -54,15 +54,15 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED.get(job.get(SEARCH), calibration.COUNT))
     methods = tuple(m for m in METHODS if job.get(METHOD) in ("auto", m))
     if job.get(SEARCH) == "none":
-        made, notes, failures = _unsearched(_conditioned(graph, samples, job, True), samples, methods[0], job)
+        result, notes, failures = _unsearched(_conditioned(graph, samples, job, True), samples, methods[0], job)
     else:
-        made, notes, failures = _searched(spec, graph, samples, methods, job)
-    save_graph(made, out / ENTRY)
+        result, notes, failures = _searched(spec, graph, samples, methods, job)
+    save_graph(result, out / ENTRY)
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
     if calibration.unknown(spec, job.get(calibration.FOLDER)):
         notes = (*notes, f"{calibration.OF_SHIPPED} (-O onnx-int8-static.calibration=FOLDER)")
-    notes = (*notes, compare_processors(spec, graph, made, samples).sentence(advice))
+    notes = (*notes, compare_processors(spec, graph, result, samples).sentence(advice))
     return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=failures)
 
 
@@ -78,8 +78,8 @@ def _unsearched(
 
     (job.cache / TABLE).unlink(missing_ok=True)  # of an earlier search: it did not make this artifact
 
-    def tell(done: float) -> None:
-        job.progress(0.1 + 0.7 * done, "looking at activations")
+    def tell(share: float) -> None:
+        job.progress(0.1 + 0.7 * share, "looking at activations")
 
     observed = observe(graph, qdq.activations(graph), samples, (method,), tell)
     return qdq.quantize_static(graph, recipe, observed), (f"recipe: {recipe.name}; none was searched for",), ()
@@ -94,8 +94,8 @@ def _searched(
 ) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
     """Search without scales of channels, and with them where nothing passes then without more groups in float."""
 
-    def tell(done: float, text: str) -> None:
-        job.progress(0.1 + 0.85 * done, text)
+    def tell(share: float, text: str) -> None:
+        job.progress(0.1 + 0.85 * share, text)
 
     depth: Depth = "full" if job.get(SEARCH) == "full" else "quick"
     reduced = job.get(REDUCE_RANGE)
@@ -113,11 +113,11 @@ def _searched(
     if recipe.floats:
         notes.append(f"in float arithmetic: {', '.join(recipe.floats)}")
     if rank:
-        best, one = match.best, match.chosen
+        best, trial = match.best, match.chosen
         notes.append(
-            f"rank {rank} of the recipes that passed; work in float {best.work:.1%} -> {one.work:.1%}, "
-            f"size {best.size} -> {one.size} bytes, signal to noise {best.quality.snr_db:.1f} -> "
-            f"{one.quality.snr_db:.1f} dB"
+            f"rank {rank} of the recipes that passed; work in float {best.work:.1%} -> {trial.work:.1%}, "
+            f"size {best.size} -> {trial.size} bytes, signal to noise {best.quality.snr_db:.1f} -> "
+            f"{trial.quality.snr_db:.1f} dB"
         )
     quality = match.chosen.quality
     failures: tuple[str, ...] = ()

@@ -56,7 +56,7 @@ class QnnRuntime:
             plain = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         except Exception as error:
             raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {reason(error)}") from error
-        self._inputs: dict[str, list[int | str]] = {one.name: one.shape for one in plain.get_inputs()}
+        self._inputs: dict[str, list[int | str]] = {value.name: value.shape for value in plain.get_inputs()}
         self._names: list[str] = [output.name for output in plain.get_outputs()]
         self._compiled: tuple[dict[str, tuple[int, ...]], Any] | None = None
 
@@ -85,11 +85,12 @@ class QnnRuntime:
         if self._compiled is None:
             return {}
         parts = self._compiled[1].get_provider_graph_assignment_info()
-        there = [len(part.get_nodes()) for part in parts if part.ep_name == PROVIDER]
-        left = Counter(node.op_type for part in parts if part.ep_name != PROVIDER for node in part.get_nodes())
-        by_operator = ", ".join(f"{count} {name}" for name, count in left.most_common())
+        node_counts = [len(part.get_nodes()) for part in parts if part.ep_name == PROVIDER]
+        fallbacks = Counter(node.op_type for part in parts if part.ep_name != PROVIDER for node in part.get_nodes())
+        by_operator = ", ".join(f"{count} {name}" for name, count in fallbacks.most_common())
         return {
-            "nodes in the emulator": f"{sum(there)}, in {len(there)} partition{'s' * (len(there) > 1)}",
+            "nodes in the emulator": f"{sum(node_counts)}, in {len(node_counts)} partition"
+            + "s" * (len(node_counts) > 1),
             "nodes on the CPU, in fp32": by_operator or "none",
         }
 

@@ -62,10 +62,10 @@ def _why(path: Path, error: Exception) -> str:
     first = next((node.op_type for node in nodes if node.op_type in refused), "")
     if not first:
         return runtime.reason(error)
-    said = failed.get(first, "").strip().rpartition("\n")[2].rstrip(".")
+    reason = failed.get(first, "").strip().rpartition("\n")[2].rstrip(".")
     why = (
-        f"does not take the ONNX operator '{first}' as it stands there ({said})"
-        if said
+        f"does not take the ONNX operator '{first}' as it stands there ({reason})"
+        if reason
         else f"has no rule for the ONNX operator '{first}'"
     )
     return f"it {why}; write what becomes '{first}' with other operators"

@@ -48,7 +48,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     spec, graph = load_model(job.model), folded(onnx.load(job.entry))
     job.progress(0.0, "making the calibration samples")
     samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED["quick"])
-    shown, held_back = split(samples, "quick")
+    calibration_samples, held_back = split(samples, "quick")
     reduced = job.get(REDUCE_RANGE)
     job.progress(0.1, "rounding the weights")
     ready = conditioning.condition(graph, samples, reduce_range=reduced)
@@ -72,32 +72,34 @@ def export(source: Path, out: Path, job: Job) -> Exported:
                 f"'{spec.name}' has no linear layer and no convolution with constant weights, which are what INT8 "
                 "makes faster: use openvino"
             )
-        job.progress(0.2, f"looking at activations on {len(shown.names)} samples")
-        quantized = _quantized(model, shown, {name for names in parts.values() for name in names}, reduced, spec.name)
-        asked = extra_inputs(spec, samples, job.dynamic, between(spec.axes))
-        evaluator = Evaluator(spec, graph, held_back, place, asked, tolerance=strictest(INT8))
+        job.progress(0.2, f"looking at activations on {len(calibration_samples.names)} samples")
+        quantized = _quantized(
+            model, calibration_samples, {name for names in parts.values() for name in names}, reduced, spec.name
+        )
+        inputs = extra_inputs(spec, samples, job.dynamic, between(spec.axes))
+        evaluator = Evaluator(spec, graph, held_back, place, inputs, tolerance=strictest(INT8))
 
         def opened(floats: tuple[str, ...]) -> Runtime:
             save_model(_without(quantized, parts, floats), place / ENTRY, spec.facts)
             return runtime.OpenvinoRuntime(place / ENTRY)
 
-        def judged(floats: tuple[str, ...]) -> Quality:
+        def judge(floats: tuple[str, ...]) -> Quality:
             return evaluator.judge_runtime(opened(floats))
 
         def snr(floats: tuple[str, ...]) -> float:
             return evaluator.snr(opened(floats))
 
-        chosen = fallback(parts, judged, snr, lambda done, text: job.progress(0.3 + 0.6 * done, text))
-    kept = [f"in fp32, weights too: {', '.join(ready.floats)}"] if ready.floats else []
-    kept += [f"in float arithmetic: {', '.join(chosen.groups)}"] if chosen.groups else []
+        result = fallback(parts, judge, snr, lambda share, text: job.progress(0.3 + 0.6 * share, text))
+    notes = [f"in fp32, weights too: {', '.join(ready.floats)}"] if ready.floats else []
+    notes += [f"in float arithmetic: {', '.join(result.groups)}"] if result.groups else []
     job.progress(0.95, "writing the files")
-    save_model(_without(quantized, parts, chosen.groups), out / ENTRY, spec.facts)
+    save_model(_without(quantized, parts, result.groups), out / ENTRY, spec.facts)
     return Exported(
         precision="int8",
         entry=ENTRY,
         dynamic=job.dynamic,
-        notes=(*kept, *chosen.notes),
-        failures=chosen.failures,
+        notes=(*notes, *result.notes),
+        failures=result.failures,
     )
 
 
@@ -132,9 +134,9 @@ def _without(quantized: Any, parts: Mapping[str, list[str]], floats: tuple[str, 
     layers = {name for group in floats for name in parts[group]}
     for operation in model.get_ordered_ops():
         if operation.get_friendly_name() in layers:
-            given = operation.input_value(0).get_node()
-            if given.get_type_name() == ROUNDING:
-                operation.input(0).replace_source_output(given.input_value(0))
+            node = operation.input_value(0).get_node()
+            if node.get_type_name() == ROUNDING:
+                operation.input(0).replace_source_output(node.input_value(0))
     return model
 
 

@@ -178,8 +178,8 @@ def _traced(spec: ModelSpec, finish: Finish, proof: Proof, why: str) -> Compiled
 def _refuse_own_operators(spec: ModelSpec, module: torch.jit.ScriptModule) -> None:
     import torch
 
-    named = torch.jit.export_opnames(module)  # type: ignore[no-untyped-call]  # untyped
-    if own := sorted(name for name in named if name.partition("::")[0] not in OPERATORS):
+    operator_names = torch.jit.export_opnames(module)  # type: ignore[no-untyped-call]  # untyped
+    if own := sorted(name for name in operator_names if name.partition("::")[0] not in OPERATORS):
         rounds = own[0].startswith(causes.ROUNDS)
         way_out = causes.ROUNDED if rounds else "name what stands for it in `ModelSpec.decompositions`"
         raise ExportError(
@@ -252,17 +252,17 @@ def values_read(spec: ModelSpec) -> str:
     environment = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=True)
     fakes = FakeTensorMode(allow_non_fake_inputs=True, shape_env=environment)
     arguments = [fakes.from_tensor(t, static_shapes=True) for t in to_tensors(spec, spec.random(0))]
-    found: list[str] = []
+    names: list[str] = []
 
     def note(operator: object, frames: Sequence[traceback.FrameSummary]) -> None:
-        found.append(f"{operator}{at(frames)}")
+        names.append(f"{operator}{at(frames)}")
 
     try:
         with warnings.catch_warnings(action="ignore"), fakes, watched(note):
             module(*arguments)
     except Exception as error:
-        found.append(f"{said(error)}")
-    return found[0] if found else ""
+        names.append(f"{said(error)}")
+    return names[0] if names else ""
 
 
 def sizes_decided(spec: ModelSpec, axes: tuple[str, ...]) -> str:
@@ -328,10 +328,10 @@ def _turns(condition: sympy.Basic, axis_of: Mapping[sympy.Basic, str], axes: Map
     """Whether a condition is false at some declared sizes."""
     import sympy
 
-    named = sorted({axis_of[s] for s in condition.free_symbols if s in axis_of})
+    axis_names = sorted({axis_of[s] for s in condition.free_symbols if s in axis_of})
     numbers = {int(n) for n in condition.atoms(sympy.Integer)}
-    for sizes in itertools.product(*(_tried(axes[name], numbers) for name in named)):
-        at = dict(zip(named, sizes, strict=True))
+    for sizes in itertools.product(*(_tried(axes[name], numbers) for name in axis_names)):
+        at = dict(zip(axis_names, sizes, strict=True))
         holds = condition.xreplace({s: sympy.Integer(at[axis_of[s]]) for s in condition.free_symbols if s in axis_of})
         if holds == sympy.false:
             return True
@@ -506,8 +506,8 @@ def innermost(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummar
     """The innermost frame that is neither PyTorch's nor ours; None if there is none."""
     import torch
 
-    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
-    return next((f for f in reversed(frames) if not f.filename.startswith(ours) and f.line), None)
+    own_folders = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+    return next((f for f in reversed(frames) if not f.filename.startswith(own_folders) and f.line), None)
 
 
 def watched(

@@ -30,14 +30,14 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     spec = load_model(source)
     job.progress(0.1, "compiling the module to TorchScript and proving it")
-    made = compiled(spec, lambda module: torch.jit.freeze(module.eval()))
+    script = compiled(spec, lambda module: torch.jit.freeze(module.eval()))
     job.progress(0.9, "saving")
     saved = io.BytesIO()
     with quiet():
-        torch.jit.save(made.module, saved)
+        torch.jit.save(script.module, saved)
     (out / ENTRY).write_bytes(archive.rewrite(saved.getvalue(), code=True))
-    notes = (*made.notes, "frozen: constants are folded, batch norms are folded into convolutions")
-    return Exported(precision="fp32", entry=ENTRY, dynamic=made.dynamic, notes=notes)
+    notes = (*script.notes, "frozen: constants are folded, batch norms are folded into convolutions")
+    return Exported(precision="fp32", entry=ENTRY, dynamic=script.dynamic, notes=notes)
 
 
 def load(artifact: Path, place: Place) -> Runtime:

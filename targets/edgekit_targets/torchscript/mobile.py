@@ -34,9 +34,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     spec = load_model(source)
     job.progress(0.1, "compiling the module to TorchScript and proving it")
-    made = compiled(spec, _folded)
+    script = compiled(spec, _folded)
     job.progress(0.7, "writing bytecode")
-    module, passes = made.module, WITHOUT_XNNPACK
+    module, passes = script.module, WITHOUT_XNNPACK
     if torch.backends.xnnpack.enabled:  # type: ignore[attr-defined]  # made when the module is imported
         from torch.utils.mobile_optimizer import optimize_for_mobile
 
@@ -54,17 +54,17 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     with quiet():
         loaded = _load_for_lite_interpreter(str(path))  # type: ignore[no-untyped-call]
-    made.proof.check(loaded, made.dynamic)
+    script.proof.check(loaded, script.dynamic)
     version = int(_get_model_bytecode_version(str(path)))
     operators = sorted(_get_model_ops_and_info(str(path)))  # type: ignore[no-untyped-call]
     (out / OPERATORS).write_text("".join(f"- {name}\n" for name in operators))
     notes = (
-        *made.notes,
+        *script.notes,
         passes,
         f"bytecode version {version}",
         f"{len(operators)} operators, listed in '{OPERATORS}' for reduced builds: {', '.join(operators)}",
     )
-    return Exported(precision="fp32", entry=ENTRY, dynamic=made.dynamic, notes=notes)
+    return Exported(precision="fp32", entry=ENTRY, dynamic=script.dynamic, notes=notes)
 
 
 def load(artifact: Path, place: Place) -> Runtime:

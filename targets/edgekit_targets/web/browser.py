@@ -83,8 +83,10 @@ class BrowserRuntime:
         where = f"WebAssembly, {info['threads']} thread{'s' * (info['threads'] != 1)}"
         if info["device"] == "webgpu":
             adapter = info["adapter"] or {}
-            named = adapter.get("description") or adapter.get("architecture") or adapter.get("vendor") or "unnamed"
-            where = f"WebGPU ({named})"
+            adapter_name = (
+                adapter.get("description") or adapter.get("architecture") or adapter.get("vendor") or "unnamed"
+            )
+            where = f"WebGPU ({adapter_name})"
         return f"Chromium {self._browser.version}, {where}, onnxruntime-web {info['version']}"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -105,11 +107,11 @@ class BrowserRuntime:
             self._page.evaluate("openAnother")
         for some in _windows(runs, TOGETHER if quick else 1):
             try:
-                found = self._page.evaluate("answer", [self._request(inputs) for inputs in some])
+                results = self._page.evaluate("answer", [self._request(inputs) for inputs in some])
             except Exception as error:  # the page is gone, and with it all answers
                 yield from (error for _ in some)
                 continue
-            for answer in found:
+            for answer in results:
                 try:
                     yield self._read(answer)
                 except ArtifactError as error:
@@ -120,30 +122,30 @@ class BrowserRuntime:
         if self._info["device"] == "webgpu":
             return Timings(notes=("not timed: the GPU is a piece of software here",))
         self._page.evaluate("closeOthers")
-        asked = sent(inputs)
-        taken = self._page.evaluate("clock", [asked, seconds, WARM_UPS, RUNS])
+        request = sent(inputs)
+        seconds_taken = self._page.evaluate("clock", [request, seconds, WARM_UPS, RUNS])
         context = self._browser.new_context()
         visits = []
         for _ in range(2):
             page = open_page(context, self._server.url)
-            visits.append(page.evaluate("visit", [self._info["device"], self._info["dtype"], PATIENCE, asked]))
+            visits.append(page.evaluate("visit", [self._info["device"], self._info["dtype"], PATIENCE, request]))
             page.close()
         context.close()
         first, second = visits
         note = f"from local disk to the first answer: {first:.0f} ms at the first visit, {second:.0f} ms at the second"
-        return Timings(tuple(taken), (note,))
+        return Timings(tuple(seconds_taken), (note,))
 
     def close(self) -> None:
         """End the browser and the server."""
         self._open.close()
 
     def _request(self, inputs: Mapping[str, Array]) -> dict[str, object]:
-        given = user_input(self._made.inputs, inputs)
-        if given is None:
+        values = user_input(self._made.inputs, inputs)
+        if values is None:
             return {"inputs": sent(inputs)}
-        height, width, _ = given.pixels.shape
-        rgba = np.concatenate([given.pixels, np.full((height, width, 1), 255, np.uint8)], 2)
-        query = None if given.query is None else base64.b64encode(given.query.astype("<f4").tobytes()).decode()
+        height, width, _ = values.pixels.shape
+        rgba = np.concatenate([values.pixels, np.full((height, width, 1), 255, np.uint8)], 2)
+        query = None if values.query is None else base64.b64encode(values.query.astype("<f4").tobytes()).decode()
         pixels = base64.b64encode(rgba.tobytes()).decode()
         return {"picture": {"rgba": pixels, "width": width, "height": height, "query": query}}
 
@@ -152,8 +154,8 @@ class BrowserRuntime:
             raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
         if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
             raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
-        found = {name: received(tensor) for name, tensor in answer["outputs"].items()}
-        return {output.name: found[output.name].astype(output.dtype, copy=False) for output in self._made.outputs}
+        outputs = {name: received(tensor) for name, tensor in answer["outputs"].items()}
+        return {output.name: outputs[output.name].astype(output.dtype, copy=False) for output in self._made.outputs}
 
     def _load(self, device: str, dtype: str) -> dict[str, Any]:
         answer = self._page.evaluate("openBundle", [device, dtype, PATIENCE])
@@ -217,8 +219,8 @@ def launch(flags: tuple[str, ...] = ()) -> tuple[Driver, Browser]:
 
 def find_chromium() -> str:
     """A Chromium of the system: what the environment names, or what lies on the path; empty where there is none."""
-    named = os.environ.get(VARIABLE, "")
-    return named or next((found for name in NAMES if (found := shutil.which(name))), "")
+    configured = os.environ.get(VARIABLE, "")
+    return configured or next((path for name in NAMES if (path := shutil.which(name))), "")
 
 
 def open_page(browser: Browser | BrowserContext, url: str) -> Page:
@@ -258,11 +260,11 @@ def _windows(runs: Iterable[Mapping[str, Array]], most: int) -> Iterator[list[Ma
 def sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
     """Arrays by name, as `decode` in the page takes them."""
 
-    def one(array: Array) -> dict[str, object]:
+    def encode(array: Array) -> dict[str, object]:
         data = base64.b64encode(array.tobytes()).decode()
         return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
 
-    return {name: one(array) for name, array in inputs.items()}
+    return {name: encode(array) for name, array in inputs.items()}
 
 
 @dataclass(frozen=True)
@@ -279,16 +281,16 @@ def user_input(declared: Sequence[TensorInfo], inputs: Mapping[str, Array]) -> U
     A library takes one picture at a time, whose values are bytes, and a query where the model has one. Raw tensors
     alone would say nothing about the library's own preprocessing and how it reads the outputs.
     """
-    if sorted(one.kind for one in declared) not in (["image"], ["image", "query"]):
+    if sorted(tensor.kind for tensor in declared) not in (["image"], ["image", "query"]):
         return None
-    image = next(one for one in declared if one.kind == "image")
+    image = next(tensor for tensor in declared if tensor.kind == "image")
     array = inputs[image.name]
     if array.shape[:2] != (1, 3) or array.dtype != np.float32:
         return None
     pixels = pixels_of(array[0], image.low, image.high, EXACT)
     if pixels is None:
         return None
-    query = next((inputs[one.name][0] for one in declared if one.kind == "query"), None)
+    query = next((inputs[tensor.name][0] for tensor in declared if tensor.kind == "query"), None)
     return UserInput(pixels, query)
 
 

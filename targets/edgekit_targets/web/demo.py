@@ -76,6 +76,6 @@ def qr_code(url: str) -> str:
         return ""
     import segno
 
-    drawn = io.StringIO()
-    segno.make(url, error="m", micro=False).terminal(out=drawn, compact=True)
-    return drawn.getvalue()
+    svg = io.StringIO()
+    segno.make(url, error="m", micro=False).terminal(out=svg, compact=True)
+    return svg.getvalue()

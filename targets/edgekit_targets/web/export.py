@@ -87,20 +87,20 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     asyncify = job.get(RUNTIME) == "asyncify"
     job.progress(0.05, "building the page")
     site.copy(site.find(), out, asyncify)
-    chosen = _choose(source, job)
+    artifacts = _choose(source, job)
     (out / "onnx").mkdir()
-    for name, folder in chosen.items():
+    for name, folder in artifacts.items():
         artifact = read_artifact(folder)
         (out / PATHS[name]).write_bytes(read_file(folder, artifact, artifact.entry))
     for file in spec.files:
         shutil.copyfile(job.model / file, out / file)
     job.progress(0.3, "choosing golden vectors")
-    notes, path = _golden(spec, job, out, tuple(chosen))
+    notes, path = _golden(spec, job, out, tuple(artifacts))
     with closing(OrtRuntime(out / PATHS["fp32"])) as fp32:
         samples_module.write(spec, job.model, job.reference, out, fp32.run)
     site.write_headers(out)
     _stamp(out)
-    site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
+    site.compress(out, lambda share: job.progress(0.5 + 0.5 * share, "compressing"))
     variants = tuple(
         Variant(
             name=name,
@@ -109,7 +109,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             target=read_artifact(folder).target,
             first_visit=_transferred(first_visit(out, name)) if name in FIRST else 0,
         )
-        for name, folder in chosen.items()
+        for name, folder in artifacts.items()
     )
     return Exported(
         precision="mixed",
@@ -123,9 +123,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
 def parts(options: Mapping[str, OptionValue]) -> tuple[tuple[str, ...], ...]:
     """The targets that a whole bundle takes: fp16, and INT8 both ways, of which the better verified one goes in."""
-    asked, wanted = options[VARIANTS.name], options[INT8_SOURCE.name]
-    names = asked if isinstance(asked, tuple) and asked else tuple(PATHS)
-    int8 = tuple(target for target in INT8_TARGETS if wanted in ("auto", target.removeprefix("onnx-int8-")))
+    variants, int8_source = options[VARIANTS.name], options[INT8_SOURCE.name]
+    names = variants if isinstance(variants, tuple) and variants else tuple(PATHS)
+    int8 = tuple(target for target in INT8_TARGETS if int8_source in ("auto", target.removeprefix("onnx-int8-")))
     by_variant = {"fp16": ("onnx-fp16",), "q8": int8}
     return tuple(group for name, group in by_variant.items() if name in names)
 
@@ -139,37 +139,37 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 def _choose(source: Path, job: Job) -> dict[str, Path]:
     """The artifact of each variant, those that the user wants and that were not rejected."""
-    found = {"fp32": source}
+    artifacts = {"fp32": source}
     if "onnx-fp16" in job.artifacts:
-        found["fp16"] = job.artifacts["onnx-fp16"]
-    wanted = job.get(INT8_SOURCE)
+        artifacts["fp16"] = job.artifacts["onnx-fp16"]
+    int8_source = job.get(INT8_SOURCE)
     for target in INT8_TARGETS:
-        if target in job.artifacts and wanted in ("auto", target.removeprefix("onnx-int8-")):
-            found.setdefault("q8", job.artifacts[target])
-    asked = job.get(VARIANTS)
-    if asked and "fp32" not in asked:
-        raise UsageError(f"the variants '{','.join(asked)}' lack fp32, which the others fall back to: add it")
-    absent = [name for name in asked if name not in found]
+        if target in job.artifacts and int8_source in ("auto", target.removeprefix("onnx-int8-")):
+            artifacts.setdefault("q8", job.artifacts[target])
+    variants = job.get(VARIANTS)
+    if variants and "fp32" not in variants:
+        raise UsageError(f"the variants '{','.join(variants)}' lack fp32, which the others fall back to: add it")
+    absent = [name for name in variants if name not in artifacts]
     if absent:
         raise ExportError(
             f"the variant '{absent[0]}' was asked for, and there is no artifact of it: export it in the same run"
         )
-    return {name: folder for name, folder in found.items() if not asked or name in asked}
+    return {name: folder for name, folder in artifacts.items() if not variants or name in variants}
 
 
 def _golden(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
     """Write the golden vectors; returns notes, and the path of golden.json."""
     with closing(OrtRuntime(out / PATHS["fp32"])) as fp32:
-        chosen = golden.choose_golden(spec, job.reference, fp32.run, job.dynamic)
-        if not chosen.cases:
+        cases = golden.choose_golden(spec, job.reference, fp32.run, job.dynamic)
+        if not cases.cases:
             return ("an input has a dtype that golden vectors do not hold, so the bundle has no self-test",), ""
-        limits = {"delegated": chosen.limits("delegated", {})}
+        limits = {"delegated": cases.limits("delegated", {})}
         for name in names:
             with closing(OrtRuntime(out / PATHS[name])) as runtime:
-                limits[name] = chosen.limits(PRECISIONS[name], chosen.shown(runtime.run))
-        unseen = {fault for name in names for fault in chosen.undetected(fp32.run, limits[name])}
+                limits[name] = cases.limits(PRECISIONS[name], cases.shown(runtime.run))
+        unseen = {fault for name in names for fault in cases.undetected(fp32.run, limits[name])}
     notes = tuple(f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(unseen))
-    return notes, golden.write_golden(out, chosen, limits)
+    return notes, golden.write_golden(out, cases, limits)
 
 
 def _stamp(out: Path) -> None:

@@ -66,8 +66,8 @@ def write(spec: ModelSpec, model: Path, reference: Path, out: Path, answer: gold
     """
     (out / "samples").mkdir()
     rows = [_row(sample, number, spec, out) for number, sample in enumerate(choose(spec, model, reference, answer))]
-    told = {"trained_on": spec.trained_on} if spec.trained_on else {}
-    (out / "samples.json").write_text(dump_json({"samples": rows, **told}))
+    metadata = {"trained_on": spec.trained_on} if spec.trained_on else {}
+    (out / "samples.json").write_text(dump_json({"samples": rows, **metadata}))
 
 
 def choose(spec: ModelSpec, model: Path, reference: Path, answer: golden.Answer) -> list[Sample]:
@@ -122,8 +122,8 @@ class _Asker:
         """A sample with what its picture answers: the row's query and parts of it, which ask for less."""
         words = tuple(sample.query.split())
         parts = [words, *((word,) for word in words), *combinations(words, 2)]
-        asked = [part for part in dict.fromkeys(parts) if not (sample.absent and part == words)]
-        answered = (" ".join(part) for part in asked if self.present(sample.case, part))
+        queries = [part for part in dict.fromkeys(parts) if not (sample.absent and part == words)]
+        answered = (" ".join(part) for part in queries if self.present(sample.case, part))
         return replace(sample, queries=tuple(islice(answered, QUERIES)))
 
 

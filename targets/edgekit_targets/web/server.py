@@ -265,8 +265,8 @@ class _Handler(BaseHTTPRequestHandler):
             for part in self.headers.get("Accept-Encoding", "").split(",")
             if part.replace(" ", "").partition(";q=")[2] not in ("0", "0.0")
         }
-        there = {*served.encoded, *(("gzip",) if served.packed else ())}
-        encoding = next((e for e in ENCODINGS if e in accepted and e in there), "")
+        encodings = {*served.encoded, *(("gzip",) if served.packed else ())}
+        encoding = next((e for e in ENCODINGS if e in accepted and e in encodings), "")
         tag = f'"{served.file.sha256[:20]}{"-" + encoding if encoding else ""}"'
         if self.headers.get("If-None-Match") == tag:
             self._start(HTTPStatus.NOT_MODIFIED, name, tag, encoding, 0)

@@ -53,15 +53,15 @@ def find() -> Path:
     """
     if (PACKAGED / "index.html").is_file():
         return PACKAGED
-    if said := unavailable_reason():
-        raise ExportError(said)
+    if reason := unavailable_reason():
+        raise ExportError(reason)
     stamp = CHECKOUT / "dist" / STAMP
-    wanted = digest(CHECKOUT)
+    expected_digest = digest(CHECKOUT)
     # Two exports at once must not empty the folder under each other.
     with locked(CHECKOUT, lambda: None):
-        if not stamp.is_file() or stamp.read_text() != wanted:
+        if not stamp.is_file() or stamp.read_text() != expected_digest:
             build(CHECKOUT)
-            stamp.write_text(wanted)
+            stamp.write_text(expected_digest)
     return CHECKOUT / "dist"
 
 
@@ -126,8 +126,8 @@ def copy(site: Path, out: Path, asyncify: bool = False) -> None:
 def write_headers(out: Path) -> None:
     """Header files for hosts that read them; the service worker stands in on hosts that read none."""
     lines = "".join(f"  {name}: {value}\n" for name, value in HEADERS.items())
-    kept = "".join(f"{folder}*\n  Cache-Control: {FOREVER}\n" for folder in UNCHANGING)
-    (out / "_headers").write_text(f"/*\n{lines}{kept}")  # Netlify, Cloudflare Pages
+    rules = "".join(f"{folder}*\n  Cache-Control: {FOREVER}\n" for folder in UNCHANGING)
+    (out / "_headers").write_text(f"/*\n{lines}{rules}")  # Netlify, Cloudflare Pages
     rows = [{"key": name, "value": value} for name, value in HEADERS.items()]
     forever = [{"key": "Cache-Control", "value": FOREVER}]
     entries = [{"source": f"{folder}(.*)", "headers": forever} for folder in UNCHANGING]
@@ -161,20 +161,20 @@ def compress(out: Path, progress: Callable[[float], None]) -> None:
             raise ExportError(f"'{path.name}' has {size:.1f} MiB, and common static hosts refuse more than 25 per file")
     files = [p for p in files if p.stat().st_size >= SMALLEST and p.suffix in SERVED]
     files.sort(key=lambda path: -path.stat().st_size)  # the longest first, so that no core waits for it at the end
-    sizes, done = {path: path.stat().st_size for path in files}, 0
+    sizes, bytes_done = {path: path.stat().st_size for path in files}, 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = {pool.submit(_compress, path): path for path in files}
         for job in as_completed(jobs):
             job.result()
-            done += sizes[jobs[job]]
-            progress(done / sum(sizes.values()))
+            bytes_done += sizes[jobs[job]]
+            progress(bytes_done / sum(sizes.values()))
 
 
 def prepare() -> None:
     """Build the page, and compress what every bundle takes of it, so that an export need not."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         copy(find(), Path(folder))
-        compress(Path(folder), lambda done: None)
+        compress(Path(folder), lambda share: None)
 
 
 def _compress(path: Path) -> None:
@@ -182,15 +182,15 @@ def _compress(path: Path) -> None:
     most = int(os.environ.get(QUALITY_VARIABLE, QUALITY))
     large = path.suffix == ".onnx" and len(data) > SMALL_MODEL
     quality = min(MODEL_QUALITY, most) if large else most
-    for suffix, made in (
+    for suffix, content in (
         (".br", _brotli(data, quality)),
         (
             ".gz",
             _kept(data, f"gzip-{zlib.ZLIB_RUNTIME_VERSION}", lambda: gzip.compress(data, 9, mtime=0), gzip.decompress),
         ),
     ):
-        if len(made) < WORTH * len(data):
-            path.with_name(path.name + suffix).write_bytes(made)
+        if len(content) < WORTH * len(data):
+            path.with_name(path.name + suffix).write_bytes(content)
 
 
 def _brotli(data: bytes, quality: int) -> bytes:
@@ -205,20 +205,20 @@ def _kept(data: bytes, how: str, compress: Callable[[], bytes], expand: Callable
     if len(data) < KEPT:
         return compress()
     root = user_folder("compressed")
-    kept = root / f"{hashlib.sha256(data).hexdigest()}.{how}"
+    cached = root / f"{hashlib.sha256(data).hexdigest()}.{how}"
     try:
-        found = kept.read_bytes()
-        if expand(found) == data:
-            return found
+        content = cached.read_bytes()
+        if expand(content) == data:
+            return content
     except Exception as error:  # none yet, or damaged: each library has an error of its own for that
         del error
-    made = compress()
+    content = compress()
     try:
         root.mkdir(parents=True, exist_ok=True)
-        write_bytes(kept, made)
+        write_bytes(cached, content)
     except OSError:
         pass  # a home that cannot be written costs time only
-    return made
+    return content
 
 
 if __name__ == "__main__":

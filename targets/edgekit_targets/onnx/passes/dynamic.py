@@ -62,12 +62,12 @@ def quantize_dynamic(
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     copy = copied(graph)
-    chosen = set(nodes_of(groups(copy, dynamic=True), floats))
+    selected = set(nodes_of(groups(copy, dynamic=True), floats))
     weights = {i.name: i for i in copy.graph.initializer}
-    nodes = [part for node in copy.graph.node for part in gemm_as_matmul(node, chosen, weights)]
+    nodes = [part for node in copy.graph.node for part in gemm_as_matmul(node, selected, weights)]
     set_nodes(copy.graph, nodes)
     set_weights(copy.graph, weights.values())
-    copy = scale_tokens(copy, chosen) if token_scales else copy
+    copy = scale_tokens(copy, selected) if token_scales else copy
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         source, result = Path(folder) / "source.onnx", Path(folder) / "result.onnx"
         source.write_bytes(copy.SerializeToString())
@@ -76,7 +76,7 @@ def quantize_dynamic(
                 source,
                 result,
                 op_types_to_quantize=["MatMul", RECURRENT],
-                nodes_to_quantize=sorted(chosen),
+                nodes_to_quantize=sorted(selected),
                 per_channel=True,
                 reduce_range=reduce_range,
                 weight_type=QuantType.QInt8,
@@ -110,14 +110,14 @@ def _quiet() -> Iterator[None]:
 
 
 def gemm_as_matmul(
-    node: onnx.NodeProto, chosen: set[str], weights: dict[str, onnx.TensorProto]
+    node: onnx.NodeProto, selected: set[str], weights: dict[str, onnx.TensorProto]
 ) -> Iterator[onnx.NodeProto]:
     """A Gemm as MatMul and Add: the dynamic quantizer takes no Gemm, and ONNX Runtime fuses the two again."""
     from onnx import helper, numpy_helper
 
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     unscaled = attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0
-    if node.op_type != "Gemm" or node.name not in chosen or attributes.get("transA") or not unscaled:
+    if node.op_type != "Gemm" or node.name not in selected or attributes.get("transA") or not unscaled:
         yield node
         return
     weight = node.input[1]
@@ -132,7 +132,7 @@ def gemm_as_matmul(
 
 
 @graph_pass("dynamic.scale_tokens")
-def scale_tokens(graph: onnx.ModelProto, chosen: Collection[str]) -> onnx.ModelProto:
+def scale_tokens(graph: onnx.ModelProto, selected: Collection[str]) -> onnx.ModelProto:
     """Divide what tall linear layers read by a scale for each token, taken as the graph runs.
 
         x [..., K] -> MatMul, weight [K, N] -> y [..., N]
@@ -146,7 +146,7 @@ def scale_tokens(graph: onnx.ModelProto, chosen: Collection[str]) -> onnx.ModelP
 
     Args:
         graph: In fp32.
-        chosen: Names of MatMul nodes with a constant weight; those whose weight is no taller than wide are left alone.
+        selected: Names of MatMul nodes with a constant weight. Those whose weight is not taller than wide are skipped.
     """
     from onnx import helper, numpy_helper
 
@@ -154,7 +154,7 @@ def scale_tokens(graph: onnx.ModelProto, chosen: Collection[str]) -> onnx.ModelP
     weights = {i.name: tuple(i.dims) for i in graph.graph.initializer}
     nodes: list[onnx.NodeProto] = []
     for node in graph.graph.node:
-        shape = weights.get(node.input[1], ()) if node.op_type == "MatMul" and node.name in chosen else ()
+        shape = weights.get(node.input[1], ()) if node.op_type == "MatMul" and node.name in selected else ()
         inputs, outputs = shape if len(shape) == 2 else (0, 0)
         if inputs <= outputs:
             nodes.append(node)
@@ -187,7 +187,7 @@ def _largest(graph: onnx.ModelProto, read: str, written: str, name: str) -> onnx
 
 
 def _opset(graph: onnx.ModelProto) -> int:
-    return int(next(one.version for one in graph.opset_import if one.domain in ("", "ai.onnx")))
+    return int(next(entry.version for entry in graph.opset_import if entry.domain in ("", "ai.onnx")))
 
 
 @graph_pass("nbits.quantize_blocks")
@@ -213,14 +213,15 @@ def quantize_blocks(
     graph = copied(graph)
     weights = {i.name: i for i in graph.graph.initializer}
     nodes = [part for node in graph.graph.node for part in gemm_as_matmul(node, set(layers), weights)]
-    chosen = {node.name: node.input[1] for node in nodes if node.op_type == "MatMul" and node.name in layers}
-    finer = {weight for name, weight in chosen.items() if name in eight}
+    weight_of = {node.name: node.input[1] for node in nodes if node.op_type == "MatMul" and node.name in layers}
+    finer = {weight for name, weight in weight_of.items() if name in eight}
     packed = {
-        name: _packed(weights[name], MANY if name in finer else FEW, block) for name in dict.fromkeys(chosen.values())
+        name: _packed(weights[name], MANY if name in finer else FEW, block)
+        for name in dict.fromkeys(weight_of.values())
     }
-    for one in packed.values():
-        weights |= {tensor.name: tensor for tensor in one.tensors}
-    nodes = [packed[node.input[1]].node(node) if node.name in chosen else node for node in nodes]
+    for tensors in packed.values():
+        weights |= {tensor.name: tensor for tensor in tensors.tensors}
+    nodes = [packed[node.input[1]].node(node) if node.name in weight_of else node for node in nodes]
     set_nodes(graph.graph, nodes)
     set_weights(graph.graph, weights.values())
     if all(opset.domain != DOMAIN for opset in graph.opset_import):

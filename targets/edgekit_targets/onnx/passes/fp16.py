@@ -85,15 +85,19 @@ def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     graph = ir.from_proto(inferred)
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(graph)
     passes.NameFixPass()(graph)
-    kept = nodes_in_fp32(graph.graph)
+    fp32_nodes = nodes_in_fp32(graph.graph)
     # How many elements of the weights that become fp16 are finite and beyond its range.
     count = 0
     for value in graph.graph.initializers.values():
-        if _is_float(value) and value.const_value is not None and any(use.node not in kept for use in value.uses()):
+        if (
+            _is_float(value)
+            and value.const_value is not None
+            and any(use.node not in fp32_nodes for use in value.uses())
+        ):
             magnitudes = np.abs(value.const_value.numpy())
             count += int(((magnitudes > LARGEST) & np.isfinite(magnitudes)).sum())
     clamped = count
-    return _run_converter(graph, kept), clamped
+    return _run_converter(graph, fp32_nodes), clamped
 
 
 def nodes_in_fp32(graph: ir.Graph) -> frozenset[ir.Node]:

@@ -98,10 +98,10 @@ def graph_pass(name: str) -> Callable[[Callable[Concatenate[G, P], R]], Callable
     def decorate(rewrite: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
         @wraps(rewrite)
         def apply(graph: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            before, known = _operators(graph), _history(graph)
+            before, history = _operators(graph), _history(graph)
             result = rewrite(graph, *args, **kwargs)
             rewritten: Any = result[0] if isinstance(result, tuple) else result
-            inner = _history(rewritten)[len(known) :]
+            inner = _history(rewritten)[len(history) :]
             change = _operators(rewritten)
             change.subtract(before)
             for entry in inner:
@@ -109,10 +109,10 @@ def graph_pass(name: str) -> Callable[[Callable[Concatenate[G, P], R]], Callable
                 change.update(entry["removed"])
             # A graph of onnx_ir is changed itself.
             if not any(change.values()) and (rewritten is graph or rewritten.graph == graph.graph):
-                _set_history(rewritten, [*known, *inner])
+                _set_history(rewritten, [*history, *inner])
                 return result
             own = {"name": name, "made": dict(sorted((+change).items())), "removed": dict(sorted((-change).items()))}
-            _set_history(rewritten, [*known, *inner, own])
+            _set_history(rewritten, [*history, *inner, own])
             return result
 
         return apply
@@ -156,7 +156,7 @@ def _set_history(graph: onnx.ModelProto | ir.Model, passes: list[dict[str, Any]]
 
 def unfolded(
     graph: onnx.ModelProto,
-    wanted: Callable[[onnx.NodeProto], bool],
+    matches: Callable[[onnx.NodeProto], bool],
     formula: Callable[[Step, str, str], object],
     part: str,
     constants: Mapping[str, float],
@@ -165,7 +165,7 @@ def unfolded(
 
     Args:
         graph: In fp32.
-        wanted: Which nodes.
+        matches: Which nodes.
         formula: Called with `step(operator, *inputs, output="")`, which adds a node and gives its output's name, with
             the wanted node's input, and with its output, which the last step writes.
         part: In the names of the values between them: `<output>/<part>_<number>`.
@@ -174,16 +174,16 @@ def unfolded(
     import numpy as np
     from onnx import numpy_helper
 
-    made = copied(graph)
+    copy = copied(graph)
     nodes: list[onnx.NodeProto] = []
-    for node in made.graph.node:
-        nodes += _steps(node, formula, part) if wanted(node) else [node]
-    if len(nodes) > len(made.graph.node):
-        made.graph.initializer.extend(
+    for node in copy.graph.node:
+        nodes += _steps(node, formula, part) if matches(node) else [node]
+    if len(nodes) > len(copy.graph.node):
+        copy.graph.initializer.extend(
             numpy_helper.from_array(np.array(value, np.float32), name) for name, value in constants.items()
         )
-    set_nodes(made.graph, nodes)
-    return made
+    set_nodes(copy.graph, nodes)
+    return copy
 
 
 def _steps(node: onnx.NodeProto, formula: Callable[[Step, str, str], object], part: str) -> list[onnx.NodeProto]:
@@ -229,9 +229,9 @@ def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
 def set_weights(graph: onnx.GraphProto, weights: Iterable[onnx.TensorProto]) -> None:
     """Give a graph those of some weights that it reads."""
     read = {name for node in graph.node for name in names_read(node)} | {value.name for value in graph.output}
-    kept = [weight for weight in weights if weight.name in read]
+    weights_read = [weight for weight in weights if weight.name in read]
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(weights_read)
 
 
 def take_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
@@ -353,13 +353,13 @@ def exact() -> Iterator[None]:
     # What the rules without effect compare with.
     values = (v for rule in _no_op.rules for node in rule._target_pattern for v in node.inputs)
     constants = [value for value in values if isinstance(value, Constant)]
-    kept = [{name: getattr(constant, name) for name in TOLERANCES} for constant in constants]
+    tolerances = [{name: getattr(constant, name) for name in TOLERANCES} for constant in constants]
     try:
         for constant in constants:
             constant._rel_tol = constant._abs_tol = 0.0
         yield
     finally:
-        for constant, own in zip(constants, kept, strict=True):
+        for constant, own in zip(constants, tolerances, strict=True):
             for name, value in own.items():
                 setattr(constant, name, value)
 

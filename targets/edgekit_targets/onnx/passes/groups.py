@@ -225,12 +225,12 @@ def convolutions(graph: onnx.ModelProto) -> tuple[str, ...]:
     """Names of the convolutions that INT8 can make faster, in the graph's order."""
     wiring = _Wiring(graph)
     able = [node for node in graph.graph.node if wiring.able(node)]
-    named = frozenset(node.name for node in able)
-    chained = _chained(chain(graph, named), wiring, able)
+    convolution_names = frozenset(node.name for node in able)
+    chained = _chained(chain(graph, convolution_names), wiring, able)
     return tuple(n.name for n in able if n.name in chained or prod(wiring.weights[n.input[1]]) >= LARGE)
 
 
-def chain(graph: onnx.ModelProto, chosen: Collection[str]) -> Chain:
+def chain(graph: onnx.ModelProto, selected: Collection[str]) -> Chain:
     """What is carried between the chosen convolutions.
 
         x -> Conv, weight [D, C, kh, kw] -> Relu -> MaxPool -> Conv -> Add -> ...
@@ -243,7 +243,7 @@ def chain(graph: onnx.ModelProto, chosen: Collection[str]) -> Chain:
     stays in float. A convolution that stands alone between float operators is taken only where its weight is large.
     """
     wiring = _Wiring(graph)
-    convs = [node for node in graph.graph.node if node.name in chosen and wiring.able(node)]
+    convs = [node for node in graph.graph.node if node.name in selected and wiring.able(node)]
     produced = {wiring.end(node) for node in convs}
     candidates: list[onnx.NodeProto] = []
     for node in graph.graph.node:
@@ -258,11 +258,11 @@ def chain(graph: onnx.ModelProto, chosen: Collection[str]) -> Chain:
         if wiring.end(node) in needed:
             nodes.insert(0, node)
             needed.update(wiring.data(node))
-    taken = dict.fromkeys(name for node in (*convs, *nodes) for name in wiring.data(node))
+    tensors = dict.fromkeys(name for node in (*convs, *nodes) for name in wiring.data(node))
     return Chain(
         convolutions=frozenset(node.name for node in convs),
         carried=frozenset(node.name for node in nodes),
-        taken=tuple(taken),
+        taken=tuple(tensors),
         given=frozenset(wiring.end(node) for node in (*convs, *nodes)),
         scaled_as={wiring.end(n): n.input[0] for n in nodes if n.op_type in PASSING and wiring.end(n) == n.output[0]},
     )

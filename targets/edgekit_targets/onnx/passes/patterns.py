@@ -73,7 +73,7 @@ def sigmoid_by_exponentials(graph: onnx.ModelProto) -> onnx.ModelProto:
 
     inferred = shape_inference.infer_shapes(graph).graph
     values = (*inferred.value_info, *inferred.output)
-    floats = frozenset(one.name for one in values if one.type.tensor_type.elem_type == TensorProto.FLOAT)
+    floats = frozenset(value.name for value in values if value.type.tensor_type.elem_type == TensorProto.FLOAT)
 
     def is_float(node: onnx.NodeProto) -> bool:
         return node.op_type == "Sigmoid" and node.output[0] in floats
@@ -98,14 +98,14 @@ def drop_softmax_guards(graph: onnx.ModelProto) -> onnx.ModelProto:
     """
     from onnx import numpy_helper
 
-    made = copied(graph)
-    producers = {name: node for node in made.graph.node for name in node.output}
-    constants = {tensor.name: tensor for tensor in made.graph.initializer}
-    nodes = [node for node in made.graph.node if node.op_type == "Constant"]
+    copy = copied(graph)
+    producers = {name: node for node in copy.graph.node for name in node.output}
+    constants = {tensor.name: tensor for tensor in copy.graph.initializer}
+    nodes = [node for node in copy.graph.node if node.op_type == "Constant"]
     constants |= {node.output[0]: a.t for node in nodes for a in node.attribute if a.name == "value"}
     zeros = {name for name, tensor in constants.items() if not numpy_helper.to_array(tensor).any()}
     instead: dict[str, str] = {}
-    for node in made.graph.node:
+    for node in copy.graph.node:
         if node.op_type == "Where" and node.input[1] in zeros:
             condition, softmax = producers.get(node.input[0]), producers.get(node.input[2])
             if condition is None or softmax is None or (condition.op_type, softmax.op_type) != ("IsNaN", "Softmax"):
@@ -113,22 +113,22 @@ def drop_softmax_guards(graph: onnx.ModelProto) -> onnx.ModelProto:
             if list(condition.input) == list(softmax.output):
                 instead[softmax.output[0]] = node.output[0]
     set_nodes(
-        made.graph,
+        copy.graph,
         (
             node
-            for node in made.graph.node
+            for node in copy.graph.node
             if not (
                 (node.op_type == "IsNaN" and node.input[0] in instead)
                 or (node.op_type == "Where" and instead.get(node.input[2]) == node.output[0])
             )
         ),
     )
-    for node in made.graph.node:
+    for node in copy.graph.node:
         if node.op_type == "Softmax" and node.output[0] in instead:
             node.output[0] = instead[node.output[0]]
         for position, name in enumerate(node.input):
             node.input[position] = instead.get(name, name)
-    return made
+    return copy
 
 
 @graph_pass("recurrent.with_states")
@@ -140,13 +140,13 @@ def add_lstm_states(graph: onnx.ModelProto) -> onnx.ModelProto:
 
     MNN 3.6 writes over its own memory, and mostly dies, where a layer leaves out its last states, as most modules do.
     """
-    made = copied(graph)
-    for node in made.graph.node:
+    copy = copied(graph)
+    for node in copy.graph.node:
         if node.op_type == "LSTM":
-            known = [*node.output, *[""] * (OUTPUTS - len(node.output))]
-            layer = next(name for name in known if name)
-            node.output[:] = [name or f"{layer}/state_{number}" for number, name in enumerate(known)]
-    return made
+            outputs = [*node.output, *[""] * (OUTPUTS - len(node.output))]
+            layer = next(name for name in outputs if name)
+            node.output[:] = [name or f"{layer}/state_{number}" for number, name in enumerate(outputs)]
+    return copy
 
 
 def attention_translations() -> dict[Any, Callable[..., Any]]:

@@ -48,10 +48,10 @@ def quantize_static(
 ) -> onnx.ModelProto:
     """Make the INT8 graph of a configuration; the given graph is not changed."""
     copy = copied(graph)
-    chosen, convs = set(nodes_of(groups(copy), config.floats)), set(convolutions(copy))
-    chained, layouts = chain(copy, chosen & convs), _layout_nodes(copy, chosen - convs)
-    ranges = {name: one.ranges[config.method] for name, one in observed.items()}
-    _Quantizing(copy.graph, config, ranges, layouts, chained).run(chosen - convs)
+    selected, convs = set(nodes_of(groups(copy), config.floats)), set(convolutions(copy))
+    chained, layouts = chain(copy, selected & convs), _layout_nodes(copy, selected - convs)
+    ranges = {name: tensor_range.ranges[config.method] for name, tensor_range in observed.items()}
+    _Quantizing(copy.graph, config, ranges, layouts, chained).run(selected - convs)
     return weight_only.quantize_weights(copy)
 
 
@@ -206,13 +206,15 @@ class _Quantizing:
         self.nodes.append(helper.make_node(kind, inputs, [result], name=f"{result}/{kind}", **attributes))
 
 
-def _layout_nodes(graph: onnx.ModelProto, chosen: set[str]) -> dict[str, tuple[onnx.NodeProto, ...]]:
+def _layout_nodes(graph: onnx.ModelProto, selected: set[str]) -> dict[str, tuple[onnx.NodeProto, ...]]:
     """The Reshape and Transpose nodes right before the chosen layers, by the tensor that these alone read."""
     producers = {name: node for node in graph.graph.node for name in node.output}
     users, ends = readers(graph), {value.name for value in graph.graph.output}
     layouts: dict[str, tuple[onnx.NodeProto, ...]] = {}
     for node in graph.graph.node:
-        if node.name in chosen and all(u.name in chosen and u.input[0] == node.input[0] for u in users[node.input[0]]):
+        if node.name in selected and all(
+            u.name in selected and u.input[0] == node.input[0] for u in users[node.input[0]]
+        ):
             chain: list[onnx.NodeProto] = []
             name = node.input[0]
             while name in producers and producers[name].op_type in ("Reshape", "Transpose") and name not in ends:

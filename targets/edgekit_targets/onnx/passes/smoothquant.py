@@ -91,7 +91,7 @@ def _read_by_linears(
 def _with_reshapes(name: str, users: Mapping[str, list[onnx.NodeProto]]) -> list[str]:
     """A tensor and what it is reshaped to."""
     reshaped = [user.output[0] for user in users.get(name, ()) if user.op_type == "Reshape"]
-    return [name, *(same for one in reshaped for same in _with_reshapes(one, users))]
+    return [name, *(same for node in reshaped for same in _with_reshapes(node, users))]
 
 
 def _factors(peaks: Array, columns: Sequence[Array], alpha: float) -> Array:
@@ -136,10 +136,10 @@ def scale_channels(
 
     graph = copied(graph)
     weights = {i.name: i for i in graph.graph.initializer}
-    chosen = set(nodes_of(linear_groups(graph), floats))
+    selected = set(nodes_of(linear_groups(graph), floats))
     layers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.graph.node:
-        if node.name in chosen and node.input[0] in peaks and node.input[0] not in without:
+        if node.name in selected and node.input[0] in peaks and node.input[0] not in without:
             layers.setdefault(node.input[0], []).append(node)
     users = readers(graph)
     # The graph's inputs, and what has their values in another layout.
@@ -203,13 +203,13 @@ def round_weights(
 
     graph = copied(graph)
     weights = {i.name: i for i in graph.graph.initializer}
-    chosen = set(nodes_of(linear_groups(graph), floats))
-    others = {name for node in graph.graph.node if node.name not in chosen for name in node.input}
-    done: set[str] = set()
+    selected = set(nodes_of(linear_groups(graph), floats))
+    others = {name for node in graph.graph.node if node.name not in selected for name in node.input}
+    finished: set[str] = set()
     for node in graph.graph.node:
-        if node.name not in chosen or node.input[0] not in moments or node.input[1] in done | others:
+        if node.name not in selected or node.input[0] not in moments or node.input[1] in finished | others:
             continue
-        done.add(node.input[1])
+        finished.add(node.input[1])
         values, turned = numpy_helper.to_array(weights[node.input[1]]), weight_only.transposed(node)
         rounded = rounded_rows(values if turned else values.T, moments[node.input[0]], levels)
         fitting = np.ascontiguousarray(rounded if turned else rounded.T).astype(np.float32)
@@ -226,13 +226,13 @@ def gridded_inputs(graph: onnx.ModelProto, levels: int = LEVELS) -> frozenset[st
 
     weights = {i.name: i for i in graph.graph.initializer}
     linear = set(nodes_of(linear_groups(graph), ()))
-    found: dict[str, bool] = {}
+    is_gridded: dict[str, bool] = {}
     for node in graph.graph.node:
         if node.name in linear:
             values = numpy_helper.to_array(weights[node.input[1]])
             fits = on_grid(values if weight_only.transposed(node) else values.T, levels)
-            found[node.input[0]] = found.get(node.input[0], True) and fits
-    return frozenset(name for name, fits in found.items() if fits)
+            is_gridded[node.input[0]] = is_gridded.get(node.input[0], True) and fits
+    return frozenset(name for name, fits in is_gridded.items() if fits)
 
 
 def on_grid(weight: Array, levels: int = LEVELS) -> bool:
@@ -251,13 +251,13 @@ def rounded_rows(weight: Array, moment: Array, levels: int = LEVELS) -> Array:
     order = np.argsort(-np.diag(damped), kind="stable")  # what is large is rounded first, while most can still make up
     factor = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T
     values, steps = values[:, order], np.zeros_like(values)
-    kept = np.sign(weight[np.arange(len(weight)), largest]) * levels
+    largest_only = np.sign(weight[np.arange(len(weight)), largest]) * levels
     for start in range(0, len(order), BLOCK):
         stop = min(start + BLOCK, len(order))
         errors = np.zeros((len(values), stop - start))
         for column in range(start, stop):
             rounded = np.clip(np.round(values[:, column] / scale), -levels, levels)
-            rounded = np.where(largest == order[column], kept, rounded)
+            rounded = np.where(largest == order[column], largest_only, rounded)
             errors[:, column - start] = (values[:, column] - rounded * scale) / factor[column, column]
             values[:, column:stop] -= np.outer(errors[:, column - start], factor[column, column:stop])
             steps[:, column] = rounded

@@ -222,27 +222,29 @@ def unshared(model: onnx.ModelProto) -> onnx.ModelProto:
 
     copy = copied(model)
     graph = copy.graph
-    held = {i.name: i for i in graph.initializer if i.data_type == onnx.TensorProto.INT8}
-    rounded = {n.output[0]: n for n in graph.node if n.op_type == "DequantizeLinear" and n.input[0] in held}
+    initializers = {i.name: i for i in graph.initializer if i.data_type == onnx.TensorProto.INT8}
+    rounded = {n.output[0]: n for n in graph.node if n.op_type == "DequantizeLinear" and n.input[0] in initializers}
     nodes: list[onnx.NodeProto] = []
-    taken: Counter[str] = Counter()
+    use_counts: Counter[str] = Counter()
 
     def own(name: str, number: int) -> str:
-        if name not in held:
+        if name not in initializers:
             return name
-        graph.initializer.add().CopyFrom(held[name])
+        graph.initializer.add().CopyFrom(initializers[name])
         graph.initializer[-1].name = f"{name}/{number}"
         return f"{name}/{number}"
 
     for node in graph.node:
         for at, name in enumerate(node.input):
-            if name not in rounded and (name not in held or node.op_type == "DequantizeLinear"):
+            if name not in rounded and (name not in initializers or node.op_type == "DequantizeLinear"):
                 continue
-            taken[name] += 1
-            if (number := taken[name]) == 1:
+            use_counts[name] += 1
+            if (number := use_counts[name]) == 1:
                 continue
             if name in rounded:
-                nodes.append(_again(rounded[name], [own(one, number) for one in rounded[name].input], number))
+                nodes.append(
+                    _again(rounded[name], [own(name_of_input, number) for name_of_input in rounded[name].input], number)
+                )
                 node.input[at] = nodes[-1].output[0]
             else:
                 node.input[at] = own(name, number)
@@ -252,11 +254,11 @@ def unshared(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _again(node: onnx.NodeProto, inputs: list[str], number: int) -> onnx.NodeProto:
-    made = type(node)()
-    made.CopyFrom(node)
-    made.input[:] = inputs
-    made.name, made.output[0] = f"{node.name}/{number}", f"{node.output[0]}/{number}"
-    return made
+    node_copy = type(node)()
+    node_copy.CopyFrom(node)
+    node_copy.input[:] = inputs
+    node_copy.name, node_copy.output[0] = f"{node.name}/{number}", f"{node.output[0]}/{number}"
+    return node_copy
 
 
 def convolutions(graph: onnx.ModelProto) -> int:
@@ -282,15 +284,15 @@ def _layer(node: onnx.NodeProto, producers: dict[str, onnx.NodeProto], constants
         return _Layer(node.input[0], constants[node.input[1]].astype(np.float32), None)
     if node.op_type not in ("Gemm", "MatMul") or any(name not in producers for name in node.input[:2]):
         return None
-    left, right = (producers[name] for name in node.input[:2])
-    if left.op_type != "DequantizeLinear" or right.op_type != "DequantizeLinear" or right.input[0] not in constants:
+    first, right = (producers[name] for name in node.input[:2])
+    if first.op_type != "DequantizeLinear" or right.op_type != "DequantizeLinear" or right.input[0] not in constants:
         return None
-    if constants[left.input[2]].dtype != np.uint8 or constants[right.input[0]].dtype != np.int8:
+    if constants[first.input[2]].dtype != np.uint8 or constants[right.input[0]].dtype != np.int8:
         return None
     weight = constants[right.input[0]].astype(np.float32)
     weight = np.ascontiguousarray(weight.T) if transposed(node) else weight
     return _Layer(
-        left.input[0], weight, np.asarray(constants[left.input[1]] * constants[right.input[1]], dtype=np.float32)
+        first.input[0], weight, np.asarray(constants[first.input[1]] * constants[right.input[1]], dtype=np.float32)
     )
 
 
@@ -303,8 +305,8 @@ def _excess(layer: _Layer, exact: str, name: str, graph: onnx.GraphProto, nodes:
 
     count = len(layer.weight) // 2
     pairs = layer.weight[: 2 * count].reshape(count, 2, -1)
-    kept = np.flatnonzero((255.0 * np.abs(pairs).sum(1)).max(1) > LIMITS[1])
-    columns = np.stack([2 * kept, 2 * kept + 1], 1).ravel()
+    saturating = np.flatnonzero((255.0 * np.abs(pairs).sum(1)).max(1) > LIMITS[1])
+    columns = np.stack([2 * saturating, 2 * saturating + 1], 1).ravel()
 
     def constant(text: str, values: Array) -> str:
         graph.initializer.append(numpy_helper.from_array(np.asarray(values), f"{name}_{text}"))
@@ -316,9 +318,9 @@ def _excess(layer: _Layer, exact: str, name: str, graph: onnx.GraphProto, nodes:
 
     rows = add("Gather", [layer.rows, constant("columns", columns)], "gathered", axis=-1)
     rows = add("Cast", [rows], "float", to=TensorProto.FLOAT)
-    rows = add("Reshape", [rows, constant("shape", np.array([-1, len(kept), 2]))], "paired")
+    rows = add("Reshape", [rows, constant("shape", np.array([-1, len(saturating), 2]))], "paired")
     rows = add("Transpose", [rows], "moved", perm=[1, 0, 2])
-    sums = add("MatMul", [rows, constant("weight", pairs[kept])], "sums")
+    sums = add("MatMul", [rows, constant("weight", pairs[saturating])], "sums")
     limits = [constant(name, np.array(limit, np.float32)) for name, limit in zip(("low", "high"), LIMITS, strict=True)]
     over = add("Sub", [sums, add("Clip", [sums, *limits], "clipped")], "over")
     total = add("ReduceSum", [over, constant("axis", np.array([0]))], "total", keepdims=0)

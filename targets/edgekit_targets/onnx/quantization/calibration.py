@@ -175,14 +175,16 @@ def _parts(spec: ModelSpec, count: int) -> Evaluation:
         draw = np.random.Generator(np.random.PCG64(number))
         whole = every[number % len(every)][1]
         edges = [int(side * draw.uniform(SMALLEST, 1.0)) for side in whole.shape[1:]]
-        top, left = (int(draw.integers(side - edge + 1)) for side, edge in zip(whole.shape[1:], edges, strict=True))
-        part = whole[:, top : top + edges[0], left : left + edges[1]]
+        top, left_edge = (
+            int(draw.integers(side - edge + 1)) for side, edge in zip(whole.shape[1:], edges, strict=True)
+        )
+        part = whole[:, top : top + edges[0], left_edge : left_edge + edges[1]]
         part = part[:, :, ::-1] if draw.random() < MIRRORED else part
         part = (part - part.mean()) * draw.uniform(*CONTRASTS) + part.mean() + draw.uniform(*BRIGHTNESS_SHIFTS)
         for i in spec.inputs:
             height, width = spec.shape(i.name)[2:]
-            shown = np.clip(fitted(part, height, width, i.fit), 0.0, 1.0)
-            inputs[i.name].append((i.low + (i.high - i.low) * shown).astype(i.dtype))
+            picture = np.clip(fitted(part, height, width, i.fit), 0.0, 1.0)
+            inputs[i.name].append((i.low + (i.high - i.low) * picture).astype(i.dtype))
     names = tuple(f"part {number} of photograph {every[number % len(every)][0]}" for number in range(count))
     rows = {i.name: np.repeat(np.stack(inputs[i.name]), _rows_of(spec, i), axis=0) for i in spec.inputs}
     return Evaluation(rows, names)
@@ -202,11 +204,11 @@ def _read(spec: ModelSpec, folder: Path) -> Samples:
         rows = _own(spec, max(count, LEAST)).inputs[declared.name]
         return np.resize(rows, (count * _rows_of(spec, declared) or len(rows), *rows.shape[1:]))
 
-    found = read_folder(spec, folder, own if spec.calibration is not None else None)
+    dataset = read_folder(spec, folder, own if spec.calibration is not None else None)
     evaluation = evaluation_of(spec)
     if evaluation is not None:
-        refuse_shared(spec, evaluation, found, of_folder)
-    return Samples(found.inputs, found.names, unusual_shapes(spec.inputs))
+        refuse_shared(spec, evaluation, dataset, of_folder)
+    return Samples(dataset.inputs, dataset.names, unusual_shapes(spec.inputs))
 
 
 def extra_inputs(

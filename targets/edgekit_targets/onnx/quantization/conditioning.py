@@ -94,15 +94,15 @@ def condition(
         return Conditioned(graph, floats)
     seen = _look(graph, samples.part(0, SAMPLES))
     floats = tuple(sorted({*floats, *_smallest(graph, seen)}))
-    observed = {name: ObservedRange({}, one.low, one.high, one.rows_each) for name, one in seen.items()}
-    enough = {name: one for name, one in seen.items() if one.rows >= ROWS * len(one.low)}
-    moments = {name: one.moment / one.rows for name, one in enough.items() if one.moment is not None}
-    left = gridded_inputs(graph, qdq.WEIGHT_LEVELS[reduce_range])
-    observed = {name: one for name, one in observed.items() if name not in left}
+    observed = {name: ObservedRange({}, stats.low, stats.high, stats.rows_each) for name, stats in seen.items()}
+    enough = {name: stats for name, stats in seen.items() if stats.rows >= ROWS * len(stats.low)}
+    moments = {name: stats.moment / stats.rows for name, stats in enough.items() if stats.moment is not None}
+    on_grid = gridded_inputs(graph, qdq.WEIGHT_LEVELS[reduce_range])
+    observed = {name: observed_range for name, observed_range in observed.items() if name not in on_grid}
     conditioned, smoothed = smooth(graph, ALPHA, observed)
     for name in smoothed.keys() & moments.keys():
         moments[name] = moments[name] / np.outer(smoothed[name], smoothed[name])
-    peaks = {name: one.peaks for name, one in observed.items()}
+    peaks = {name: observed_range.peaks for name, observed_range in observed.items()}
     scaled: Mapping[str, Array] = {}
     if channel_scales:
         conditioned, scaled = scale_channels(conditioned, ALPHA, peaks, floats, frozenset(smoothed))
@@ -123,13 +123,13 @@ def _smallest(graph: onnx.ModelProto, seen: dict[str, _Seen]) -> list[str]:
     for group, names in linear_groups(graph).items():
         each = [(seen[nodes[n].input[0]].rows_each, sizes[nodes[n].input[1]]) for n in names]
         work[group] = sum(rows * size[0] * size[1] for rows, size in each)
-    chosen, spent = [], 0
+    selected, spent = [], 0
     for group in sorted(work.keys() - mixed, key=lambda name: (work[name], name)):
         spent += work[group]
         if spent > FREE * sum(work.values()):
             break
-        chosen.append(group)
-    return chosen
+        selected.append(group)
+    return selected
 
 
 def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _Seen]:
@@ -145,10 +145,10 @@ def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _Seen]:
             if name not in seen:
                 seen[name] = _Seen(low, high, moment, len(rows), len(rows) // count)
                 continue
-            one = seen[name]
-            one.low, one.high = np.minimum(one.low, low), np.maximum(one.high, high)
-            one.rows += len(rows)
-            one.moment = one.moment + moment if one.moment is not None and moment is not None else None
+            stats = seen[name]
+            stats.low, stats.high = np.minimum(stats.low, low), np.maximum(stats.high, high)
+            stats.rows += len(rows)
+            stats.moment = stats.moment + moment if stats.moment is not None and moment is not None else None
     return seen
 
 

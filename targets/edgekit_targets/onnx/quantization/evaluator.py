@@ -111,23 +111,23 @@ class Evaluator:
             for batch, right, got in zip(self._asked, self._truth, answers, strict=True)
         )
         others = list(zip(self._asked[1:], more, strict=True))
-        passed = verdict.judge(
+        result = verdict.judge(
             self._tolerance,
             {},
             evaluation=[comparison],
-            stress=[one for batch, one in others if not batch.sizes],
-            grid=[(batch.sizes, one) for batch, one in others if batch.sizes],
+            stress=[comparison for batch, comparison in others if not batch.sizes],
+            grid=[(batch.sizes, comparison) for batch, comparison in others if batch.sizes],
         )
         gate = verdict.judge(without_task(INT8), {}, evaluation=[comparison])
         return Quality(
-            passed=passed.status != "rejected" and all(r.code is not Code.TOO_FEW_ROWS for r in passed.reasons),
+            passed=result.status != "rejected" and all(r.code is not Code.TOO_FEW_ROWS for r in result.reasons),
             snr_db=_snr(
                 self._truth[0],
                 answers[0],
                 next((o.name for o in self._spec.outputs if np.dtype(o.dtype).kind == "f"), self._spec.outputs[0].name),
             ),
             worst=_worst(comparison),
-            reasons=tuple(str(reason) for reason in passed.reasons),
+            reasons=tuple(str(reason) for reason in result.reasons),
             broken=tuple(str(reason) for reason in gate.reasons if gate.status == "rejected"),
         )
 
@@ -187,8 +187,8 @@ def _worst(comparison: metrics.Comparison) -> dict[str, float]:
     for measure in comparison.measures:
         if measure.metric in ("spearman", "lost mass", "cosine") and len(measure.values):
             value = float(measure.values.max() if measure.metric == "lost mass" else measure.values.min())
-            kept = worst.get(measure.metric, value)
-            worst[measure.metric] = max(kept, value) if measure.metric == "lost mass" else min(kept, value)
+            previous = worst.get(measure.metric, value)
+            worst[measure.metric] = max(previous, value) if measure.metric == "lost mass" else min(previous, value)
     return worst
 
 

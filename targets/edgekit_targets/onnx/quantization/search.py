@@ -145,17 +145,17 @@ def search(
     """
     folder.mkdir(parents=True, exist_ok=True)
     options = options or SearchOptions()
-    shown, held_back = split(samples, options.depth)
+    calibration_samples, held_back = split(samples, options.depth)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
 
         def evaluator(*batches: Batch, **more: Any) -> Evaluator:
             return Evaluator(spec, graph if truth is None else truth, held_back, Path(place), batches, **more)
 
-        def tell(done: float) -> None:
-            progress(0.2 * done, f"looking at activations on {len(shown.names)} samples")
+        def tell(share: float) -> None:
+            progress(0.2 * share, f"looking at activations on {len(calibration_samples.names)} samples")
 
         tell(0.0)
-        observed = calibration.observe(graph, qdq.activations(graph), shown, options.methods, tell)
+        observed = calibration.observe(graph, qdq.activations(graph), calibration_samples, options.methods, tell)
         judge = evaluator(*extra_inputs(spec, samples, options.dynamic))
         log = TrialLog(folder, _context(spec, graph, samples, options))
         parts = groups(graph)
@@ -172,9 +172,9 @@ def _context(spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, options:
 
     arrays = [hashlib.sha256(array.tobytes()).hexdigest() for array in samples.inputs.values()]
     source = hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()
-    tried = repr((replace(options, rank=0), spec.outputs, spec.inputs))
+    identity = repr((replace(options, rank=0), spec.outputs, spec.inputs))
     host = [int8_arithmetic(), onnxruntime.__version__]
-    return digest_text("\n".join([source, tried, *host, package_digest("edgekit"), *arrays]))
+    return digest_text("\n".join([source, identity, *host, package_digest("edgekit"), *arrays]))
 
 
 @dataclass
@@ -207,8 +207,8 @@ class _Trials:
     def judge(self, recipe: QuantConfig) -> Trial:
         if recipe.key in self.log.rows:
             return self.log.rows[recipe.key]
-        done = min(0.2 + 0.7 * len(self.log.rows) / self.expected, 0.9)
-        self.progress(done, f"recipe {len(self.log.rows) + 1}: {display_name(recipe, self.parts)}")
+        share = min(0.2 + 0.7 * len(self.log.rows) / self.expected, 0.9)
+        self.progress(share, f"recipe {len(self.log.rows) + 1}: {display_name(recipe, self.parts)}")
         graph = self.quantized(recipe)
         # Share of the multiplications of linear layers and convolutions that stays in float.
         quantized = set(nodes_of(self.parts, recipe.floats))
@@ -261,15 +261,15 @@ class _Search:
             best = sorted(trials, key=_merit)[-3:]
             trials += [judge(trial.recipe.keeping(*options.floats, g)) for trial in best for g in order[:3]]
         ranked = sorted({trial.recipe.key: trial for trial in trials}.values(), key=_merit, reverse=True)
-        passed = [trial.recipe.key for trial in ranked if trial.quality.passed]
-        if options.rank and options.rank >= len(passed):
+        passing_keys = [trial.recipe.key for trial in ranked if trial.quality.passed]
+        if options.rank and options.rank >= len(passing_keys):
             raise ExportError(
-                f"rank {options.rank} is none of the {len(passed)} recipes that passed: ranks begin with 0"
+                f"rank {options.rank} is none of the {len(passing_keys)} recipes that passed: ranks begin with 0"
             )
-        chosen = self._between_sizes(ranked[options.rank :], order)
+        winner = self._between_sizes(ranked[options.rank :], order)
         log = self.trials.log
-        write_table(log.folder, log.rows, chosen, self.trials.latencies(chosen, trials), parts, passed)
-        return SearchResult(self.trials.quantized(chosen.recipe), chosen, ranked[0])
+        write_table(log.folder, log.rows, winner, self.trials.latencies(winner, trials), parts, passing_keys)
+        return SearchResult(self.trials.quantized(winner.recipe), winner, ranked[0])
 
     def _between_sizes(self, ranked: Sequence[Trial], order: Sequence[str]) -> Trial:
         """The first that passed and holds between the sizes of the grid as well; where none does, the nearest to that.
@@ -277,8 +277,8 @@ class _Search:
         Asked of the best alone, since it costs as much as all else that a recipe is asked, and held to the gate's own
         limits: what the judge would reject is passed over, and nothing else.
         """
-        passed = [trial for trial in ranked if trial.quality.passed]
-        if not passed or self.further is None:
+        passing = [trial for trial in ranked if trial.quality.passed]
+        if not passing or self.further is None:
             return ranked[0]
         self.trials.progress(0.9, "asking the best between the sizes of the grid")
 
@@ -288,15 +288,15 @@ class _Search:
             quality = evaluator.judge(self.trials.quantized(trial.recipe))
             return 0 if quality.passed else len(quality.reasons)
 
-        return fewest_broken(self._candidates(passed, order), broken)
+        return fewest_broken(self._candidates(passing, order), broken)
 
     def _candidates(self, trials: Sequence[Trial], order: Sequence[str]) -> Iterator[Trial]:
         """Those that passed; before the first whose ranges are cut, the best with more groups in float."""
         uncut = [trial for trial in trials if _uncut(trial)]
         yield from uncut
         if uncut:
-            tried = max(len(set(trial.recipe.floats) & set(order)) for trial in uncut)
-            more = (order[:count] for count in range(tried + 1, min(tried + FURTHER, len(order) - 1) + 1))
+            most_floats = max(len(set(trial.recipe.floats) & set(order)) for trial in uncut)
+            more = (order[:count] for count in range(most_floats + 1, min(most_floats + FURTHER, len(order) - 1) + 1))
             recipes = (uncut[0].recipe.keeping(*self.options.floats, *floats) for floats in more)
             yield from (trial for recipe in recipes if (trial := self.trials.judge(recipe)).quality.passed)
         yield from (trial for trial in trials if not _uncut(trial))
@@ -369,7 +369,7 @@ def fallback(
     parts: Collection[str],
     judge: Callable[[tuple[str, ...]], Quality],
     snr: Callable[[tuple[str, ...]], float],
-    progress: Callable[[float, str], None] = lambda done, text: None,
+    progress: Callable[[float, str], None] = lambda share, text: None,
 ) -> Fallback:
     """Find the fewest groups that keep more bits: float beside INT8, 8 beside 4 bits; the most sensitive ones first.
 
