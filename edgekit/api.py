@@ -29,7 +29,7 @@ from edgekit.pipeline.further_places import search_until_verified
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.request import Calibration, Criteria, EvaluationData, ExportRequest, ModelFacts, names_in
-from edgekit.progress import Style, shown
+from edgekit.progress import Style, listener_for
 from edgekit.reference.dataset import check_folder
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
@@ -141,7 +141,7 @@ def run_request(request: ExportRequest, progress: Style = "auto") -> Build:
     write_bill = doors.hook("write_bill")() if request.bom else None
 
     def export_graph(spec: ModelSpec, folder: Path, targets: tuple[str, ...], command: str = "") -> Build:
-        with shown(progress) as listener:
+        with listener_for(progress) as listener:
             build = run.export(
                 spec, targets, folder, request.options, listener, request.fresh, command, request.criteria
             )
@@ -251,7 +251,7 @@ def verify(
     folder = local(build, writable=True, progress=progress)
 
     def verify_build(root: Path) -> Build:
-        with shown(progress) as listener:
+        with listener_for(progress) as listener:
             return run.verify(root, listener, criteria, only, trust_build, public, fresh_inputs)
 
     whole = (folder / PARTS).exists() and not (folder / MODEL).exists()
@@ -288,7 +288,7 @@ def pack(
         The targets in the pack.
     """
     folder = local(build, writable=True, progress=progress)
-    with shown(progress) as listener:
+    with listener_for(progress) as listener:
         return run.pack(folder, Path(output), listener, names_in(places), images, names_in(targets), trust_build)
 
 
@@ -304,7 +304,7 @@ def import_result(
         progress: As for `export`.
     """
     require_folder(build, "results are taken into builds")
-    with shown(progress) as listener:
+    with listener_for(progress) as listener:
         return run.import_result(Path(build), Path(result), listener, trust_build)
 
 
@@ -347,9 +347,9 @@ def record(
     require_folder(output or "", "references are recorded")
     facts = ModelFacts(axes=axes, inputs=inputs, outputs=outputs)
     given_data = EvaluationData(evaluation=evaluation, data=data, metric=metric, calibration=calibration)
-    spec = given_model.with_data(given_model.given(model, example, facts), given_data, example)
+    spec = given_model.with_data(given_model.resolve_model(model, example, facts), given_data, example)
     folder = Path(output) if output is not None else BUILDS / spec.name / REFERENCE
-    with shown(progress) as listener:
+    with listener_for(progress) as listener:
         record_reference(
             spec, folder, device, output is None, lambda share, text: listener.progress(REFERENCE, share, text)
         )

@@ -179,7 +179,7 @@ class Door(Generic[T]):
     def _read(self) -> tuple[dict[str, Entry], dict[str, UsageError]]:
         entries: dict[str, Entry] = {}
         duplicates: dict[str, UsageError] = {}
-        for entry in _declared().get(self.group, ()):
+        for entry in _declarations().get(self.group, ()):
             first = entries.setdefault(entry.name, entry)
             if entry != first:
                 duplicates[entry.name] = UsageError(
@@ -230,7 +230,7 @@ def hook(name: str) -> Callable[..., Any]:
     Raises:
         DependencyError: If no package brings it.
     """
-    entries = [entry for entry in _declared().get("edgekit.hooks", ()) if entry.name == name]
+    entries = [entry for entry in _declarations().get("edgekit.hooks", ()) if entry.name == name]
     if not entries:
         raise DependencyError(f"{HOOKS[name]}, which is not installed: pip install {DISTRIBUTION}")
     function: Callable[..., Any] = resolve(f"{entries[0].module}:{entries[0].attribute}")
@@ -243,12 +243,12 @@ def resolve(path: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _declared() -> Mapping[str, tuple[Entry, ...]]:
-    return _declared_on(tuple((folder, _changed(folder)) for folder in sys.path))
+def _declarations() -> Mapping[str, tuple[Entry, ...]]:
+    return _read_declarations(tuple((folder, _last_change(folder)) for folder in sys.path))
 
 
 @functools.lru_cache(maxsize=2)
-def _declared_on(path: tuple[tuple[str, int], ...]) -> Mapping[str, tuple[Entry, ...]]:
+def _read_declarations(path: tuple[tuple[str, int], ...]) -> Mapping[str, tuple[Entry, ...]]:
     """Return what packages on this path declare, by group; edgekit's own first. Reading takes 20 ms, so it is kept."""
     groups, points = {}, metadata.entry_points()
     for group in GROUPS:
@@ -261,7 +261,7 @@ def _declared_on(path: tuple[tuple[str, int], ...]) -> Mapping[str, tuple[Entry,
     return groups
 
 
-def _changed(folder: str) -> int:
+def _last_change(folder: str) -> int:
     """Return when something was last added to a folder or removed from it, in ns; 0 where there is none."""
     try:
         return Path(folder).stat().st_mtime_ns

@@ -140,7 +140,7 @@ class Named:
         return self.compute(outputs, truth)
 
 
-def named(text: str) -> Named:
+def parse_metric(text: str) -> Named:
     """The metric that a text names: `NAME:OUTPUT`, and behind commas what else it takes.
 
     Raises:

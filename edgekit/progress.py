@@ -32,7 +32,7 @@ COLOURS = {
 MARKS = {"verified": "✓", "rejected": "✗", "failed": "✗", "not verified here": "?", "skipped": "-"}
 
 
-def shown(style: Style) -> Listener:
+def listener_for(style: Style) -> Listener:
     """The listener of a style; "auto" is live on a terminal and in a notebook that can show it, and lines elsewhere."""
     kinds: dict[str, type[Listener]] = {"live": Live, "lines": Lines, "none": Listener}
     if style == "auto":

@@ -104,7 +104,7 @@ def info(name: str, target: Target) -> TargetInfo:
 
 def missing(target: Target) -> tuple[Need, ...]:
     """The needs of a target that are not installed (looked up, not imported); one an environment."""
-    absent = [need for need in target.needs if not _there(need)]
+    absent = [need for need in target.needs if not _is_installed(need)]
     first = {need.environment: need for need in reversed(absent)}
     return tuple(need for need in absent if not need.environment or first[need.environment] is need)
 
@@ -166,7 +166,7 @@ def _distributions() -> Mapping[str, list[metadata.Distribution]]:
     return by_package
 
 
-def parsed_options(name: str, target: Target, values: Mapping[str, object]) -> dict[str, OptionValue]:
+def parse_options(name: str, target: Target, values: Mapping[str, object]) -> dict[str, OptionValue]:
     """The value of each of a target's options, parsed, or its default.
 
     Raises:
@@ -209,7 +209,7 @@ def select_targets(selection: Iterable[str], targets: Mapping[str, Target]) -> t
     return tuple(dict.fromkeys(names_selected))
 
 
-def ordered(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
+def sources_first(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
     """The chosen targets and the targets that they are made from, sources first.
 
     Raises:
@@ -237,7 +237,7 @@ def ordered(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, .
     return tuple(order)
 
 
-def _there(need: Need) -> bool:
+def _is_installed(need: Need) -> bool:
     if need.environment:
         return environment.ready(need.environment)
     try:

@@ -67,7 +67,7 @@ class Interpreter:
         features = {feature.name: feature for feature in self.package.inputs}
         values: dict[str, Value] = {}
         for argument in self.package.arguments:
-            value = stored(features[argument.name].array(inputs), argument.type)
+            value = cast_result(features[argument.name].array(inputs), argument.type)
             if not fits(value.shape, argument.type):
                 raise PackageError(
                     f"the program of '{self.package.path}' declares '{argument.name}' as {argument.type.shape}, "
@@ -93,27 +93,29 @@ def _walk(plan: Plan, outer: Mapping[str, Value]) -> list[Value]:
 def _control(step: Step, nested: tuple[Plan, ...], values: Mapping[str, Value]) -> Sequence[Value]:
     """MIL's `cond` (blocks: then, else) and `while_loop` (blocks: condition, body); MIL module `control_flow`."""
     if len(nested) != 2:
-        raise damaged(step.operation, step.where, f"has {len(nested)} blocks where two are needed")
+        raise invalid_operation(step.operation, step.where, f"has {len(nested)} blocks where two are needed")
     first, second = nested
     if step.operation.kind == "cond":
-        return _checked(step, _walk(first if step.argument("pred", values) else second, values))
-    state: Sequence[Value] = _checked(step, tuple(step.argument("loop_vars", values)))
+        return _check(step, _walk(first if step.argument("pred", values) else second, values))
+    state: Sequence[Value] = _check(step, tuple(step.argument("loop_vars", values)))
     for _ in range(LONGEST_LOOP):
         if not _walk(first, _bound(step, first, state, values))[0]:
             return state
-        state = _checked(step, _walk(second, _bound(step, second, state, values)))
-    raise damaged(step.operation, step.where, f"does not end within {LONGEST_LOOP} turns")
+        state = _check(step, _walk(second, _bound(step, second, state, values)))
+    raise invalid_operation(step.operation, step.where, f"does not end within {LONGEST_LOOP} turns")
 
 
 def _bound(step: Step, plan: Plan, state: Sequence[Value], values: Mapping[str, Value]) -> dict[str, Value]:
     if len(plan.inputs) != len(state) or not plan.outputs:
-        raise damaged(step.operation, step.where, f"binds {len(state)} values to {len(plan.inputs)} names")
+        raise invalid_operation(step.operation, step.where, f"binds {len(state)} values to {len(plan.inputs)} names")
     return dict(values) | {i.name: value for i, value in zip(plan.inputs, state, strict=True)}
 
 
-def _checked(step: Step, results: Sequence[Value]) -> Sequence[Value]:
+def _check(step: Step, results: Sequence[Value]) -> Sequence[Value]:
     if len(results) != len(step.operation.outputs):
-        raise damaged(step.operation, step.where, f"gives {len(results)} values for {len(step.operation.outputs)}")
+        raise invalid_operation(
+            step.operation, step.where, f"gives {len(results)} values for {len(step.operation.outputs)}"
+        )
     return results
 
 
@@ -138,7 +140,7 @@ def prepare(package: Package) -> Plan:
     unknown = sorted(set(_kinds(package.main)) - OPERATORS.keys() - CONTROL - {_CONSTANT})
     if unknown:
         raise UnsupportedError(
-            f"{where} uses the operators {listed(unknown)}, which the Core ML interpreter does not have"
+            f"{where} uses the operators {quote_names(unknown)}, which the Core ML interpreter does not have"
         )
     return _Planner(where, package.opset).plan(package.main, frozenset(a.name for a in package.arguments), {})
 
@@ -157,10 +159,10 @@ class _Planner:
         for operation in block.operations:
             defined = [r.name for r in operation.outputs]
             if not defined or any(name in visible or name in values for name in defined):
-                raise damaged(operation, self.where, "defines no value, or one that exists")
+                raise invalid_operation(operation, self.where, "defines no value, or one that exists")
             if operation.kind == _CONSTANT:
                 if "val" not in operation.attributes:
-                    raise damaged(operation, self.where, "has no value")
+                    raise invalid_operation(operation, self.where, "has no value")
                 own[defined[0]] = values[defined[0]] = operation.attributes["val"]
                 continue
             if operation.kind.startswith("constexpr_"):
@@ -172,7 +174,7 @@ class _Planner:
             visible.update(defined)
         missing = [name for name in block.outputs if name not in visible and name not in values]
         if missing:
-            raise PackageError(f"{self.where} never defines {listed(missing)}")
+            raise PackageError(f"{self.where} never defines {quote_names(missing)}")
         return Plan(block.inputs, own, _with_drops(steps, outer | set(block.outputs)), block.outputs)
 
     def _step(self, operation: Operation, visible: set[str], constants: Mapping[str, Value]) -> Step:
@@ -181,13 +183,17 @@ class _Planner:
         for parameter, bindings in operation.inputs.items():
             undefined = [b for b in bindings if isinstance(b, str) and b not in visible and b not in constants]
             if undefined or not bindings or (len(bindings) > 1 and parameter not in _VARIADIC):
-                raise damaged(operation, self.where, f"has {listed(undefined) or len(bindings)} for {parameter!r}")
+                raise invalid_operation(
+                    operation, self.where, f"has {quote_names(undefined) or len(bindings)} for {parameter!r}"
+                )
             constant = [b for b in bindings if isinstance(b, Constant) or b in constants]
             values = [b.value if isinstance(b, Constant) else constants[b] for b in constant]
             if len(values) == len(bindings):
                 fixed[parameter] = tuple(values) if parameter in _VARIADIC else values[0]
             elif any(isinstance(b, Constant) for b in bindings):
-                raise UnsupportedError(f"{called(operation, self.where)} mixes names and values in {parameter!r}")
+                raise UnsupportedError(
+                    f"{describe_operation(operation, self.where)} mixes names and values in {parameter!r}"
+                )
             else:
                 names = tuple(str(b) for b in bindings)
                 wired[parameter] = names if parameter in _VARIADIC else names[0]
@@ -200,15 +206,15 @@ class _Planner:
         unknown = sorted(names - parameters.keys())
         if unknown:
             raise UnsupportedError(
-                f"{called(operation, self.where)} has {listed(unknown)}, which is not supported here"
+                f"{describe_operation(operation, self.where)} has {quote_names(unknown)}, which is not supported here"
             )
         missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in names]
         if missing and self.opset not in _OPSETS:  # iOS 18 has some operators under the same name in another form
             raise UnsupportedError(
-                f"{called(operation, self.where)} lacks {listed(missing)} in the opset {self.opset!r}"
+                f"{describe_operation(operation, self.where)} lacks {quote_names(missing)} in the opset {self.opset!r}"
             )
         if missing:
-            raise damaged(operation, self.where, f"lacks {listed(missing)}")
+            raise invalid_operation(operation, self.where, f"lacks {quote_names(missing)}")
 
 
 def _with_drops(
@@ -216,7 +222,7 @@ def _with_drops(
 ) -> tuple[tuple[Step, tuple[Plan, ...]], ...]:
     """The steps, each with the values that it is the last to use; without this a large model keeps them all."""
     computed = {r.name for step, _ in steps for r in step.operation.outputs} - preserved
-    last = {name: i for i, (step, _) in enumerate(steps) for name in _used(step.operation)}
+    last = {name: i for i, (step, _) in enumerate(steps) for name in _used_names(step.operation)}
     drops: dict[int, list[str]] = {}
     for name in sorted(computed & last.keys()):
         drops.setdefault(last[name], []).append(name)
@@ -227,10 +233,10 @@ def _kinds(block: MilBlock) -> list[str]:
     return [kind for o in block.operations for kind in [o.kind, *(k for b in o.blocks for k in _kinds(b))]]
 
 
-def _used(operation: Operation) -> list[str]:
+def _used_names(operation: Operation) -> list[str]:
     """Names that an operation needs, also inside its blocks."""
     own = [b for bindings in operation.inputs.values() for b in bindings if isinstance(b, str)]
-    inner = [name for block in operation.blocks for o in block.operations for name in _used(o)]
+    inner = [name for block in operation.blocks for o in block.operations for name in _used_names(o)]
     return [*own, *inner, *(name for block in operation.blocks for name in block.outputs)]
 
 
@@ -264,7 +270,7 @@ class Step:
             return self.fixed[parameter]
         names = self.wired.get(parameter)
         if names is None:
-            raise damaged(self.operation, self.where, f"lacks {parameter!r}")
+            raise invalid_operation(self.operation, self.where, f"lacks {parameter!r}")
         return values[names] if isinstance(names, str) else tuple(values[n] for n in names)
 
     def compute(self, values: Mapping[str, Value]) -> Sequence[Value]:
@@ -274,24 +280,26 @@ class Step:
             PackageError: If it cannot be computed, or gives another number or shape of results than declared.
         """
         if self.operator is None:
-            raise damaged(self.operation, self.where, "is control flow and computes nothing itself")
+            raise invalid_operation(self.operation, self.where, "is control flow and computes nothing itself")
         arguments = {p: self.argument(p, values) for p in (*self.fixed, *self.wired)}
         exact = self.operation.kind in EXACT
         try:
             answer = self.operator(**arguments)
             results = answer if isinstance(answer, tuple) else (answer,)
-            results_as_stored = [stored(r, o.type, exact) for r, o in zip(results, self.operation.outputs, strict=True)]
+            results_as_stored = [
+                cast_result(r, o.type, exact) for r, o in zip(results, self.operation.outputs, strict=True)
+            ]
         except _FAILURES as error:
             first = (str(error) or type(error).__name__).splitlines()[0]
-            raise damaged(self.operation, self.where, f"cannot be computed ({first})") from error
+            raise invalid_operation(self.operation, self.where, f"cannot be computed ({first})") from error
         for result, output in zip(results_as_stored, self.operation.outputs, strict=True):
             if not fits(result.shape, output.type):
                 why = f"gives the sizes {result.shape} where {output.type.shape} are declared"
-                raise damaged(self.operation, self.where, why)
+                raise invalid_operation(self.operation, self.where, why)
         return results_as_stored
 
 
-def stored(value: Array, declared: TensorType, exact: bool = False) -> Array:
+def cast_result(value: Array, declared: TensorType, exact: bool = False) -> Array:
     """A result as its declared type keeps it: fp16 numbers rounded to nearest even, in the working dtype.
 
     Args:
@@ -312,16 +320,16 @@ def fits(shape: tuple[int, ...], declared: TensorType) -> bool:
     )
 
 
-def damaged(operation: Operation, where: str, why: str) -> PackageError:
+def invalid_operation(operation: Operation, where: str, why: str) -> PackageError:
     """The error of an operation that makes no sense."""
-    return PackageError(f"{called(operation, where)} {why}")
+    return PackageError(f"{describe_operation(operation, where)} {why}")
 
 
-def called(operation: Operation, where: str) -> str:
+def describe_operation(operation: Operation, where: str) -> str:
     """An operation in words."""
     return f"operator {operation.kind!r} ({operation.name!r}) in {where}"
 
 
-def listed(names: Sequence[str]) -> str:
+def quote_names(names: Sequence[str]) -> str:
     """Names in quotes, with commas; what a damaged file puts into a name cannot break the line."""
     return ", ".join(map(repr, names))

@@ -370,18 +370,20 @@ class WeightFile:
             PackageError: If the description or the data lie outside the file or are of another type or size.
         """
         if offset % _ALIGNMENT or declared.dtype not in _STORED or None in declared.shape:
-            raise self._damaged(offset, f"a tensor of {declared.dtype} cannot lie there")
+            raise self._damage_error(offset, f"a tensor of {declared.dtype} cannot lie there")
         described = self._piece(offset, _DESCRIPTION.size, "a description").tobytes()
         sentinel, kind, size, start, _ = _DESCRIPTION.unpack(described)
         wanted_kind, dtype = _STORED[declared.dtype]
         shape = tuple(int(n or 0) for n in declared.shape)
         wanted_size = int(np.prod([1, *shape], dtype=object)) * np.dtype(dtype).itemsize
         if sentinel != _SENTINEL:
-            raise self._damaged(offset, "no blob starts there")
+            raise self._damage_error(offset, "no blob starts there")
         if kind != wanted_kind or size != wanted_size:
-            raise self._damaged(offset, f"{size} bytes of type {kind}, the program says {wanted_size} of {wanted_kind}")
+            raise self._damage_error(
+                offset, f"{size} bytes of type {kind}, the program says {wanted_size} of {wanted_kind}"
+            )
         if start % _ALIGNMENT:
-            raise self._damaged(offset, f"its data start at {start}, which is not a multiple of {_ALIGNMENT}")
+            raise self._damage_error(offset, f"its data start at {start}, which is not a multiple of {_ALIGNMENT}")
         stored = self._piece(start, size, "a blob").view(dtype).reshape(shape)
         return np.array(stored, dtype=WORKING_DTYPES[declared.dtype])
 
@@ -393,5 +395,5 @@ class WeightFile:
             )
         return self._bytes[start : start + size]
 
-    def _damaged(self, offset: int, why: str) -> PackageError:
+    def _damage_error(self, offset: int, why: str) -> PackageError:
         return PackageError(f"the weight file '{self.path}' is damaged at {offset} ({why})")

@@ -27,7 +27,7 @@ def unjudged(
     """A build of a model in this folder, under the model's name: for tests of what reads its artifacts."""
     root = folder / spec.name
     there, _ = registry.loadable()
-    order, chosen, _ = plan.planned(there, targets, options or {})
+    order, chosen, _ = plan.plan_run(there, targets, options or {})
     captured = Capture(spec)
     save_model(spec, root / MODEL, captured)
     save_program(captured.program(), root / PROGRAM, model_digest(root / MODEL), root / MODEL / WEIGHTS)

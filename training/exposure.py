@@ -53,14 +53,14 @@ def expose(chance: Chance, canvas: Tensor, margin: int) -> Tensor:
     inner = canvas[:, :, margin - 1 : 1 - margin, margin - 1 : 1 - margin]
     rows = inner[:, :, :-2] + 2 * inner[:, :, 1:-1] + inner[:, :, 2:]
     smooth = (rows[..., :-2] + 2 * rows[..., 1:-1] + rows[..., 2:] + 8) >> 4
-    soft = chance.often(35).view(-1, 1, 1, 1)
+    soft = chance.bernoulli(35).view(-1, 1, 1, 1)
     image = torch.where(soft, smooth, inner[:, :, 1:-1, 1:-1])
     down, across = (_line(edge, canvas.device) for edge in image.shape[2:])
     tilt = chance.between(-48, 48, 2).to(torch.int32).view(-1, 2, 1, 1)
     level = chance.between(215, 285).to(torch.int32).view(-1, 1, 1)
     light = level + ((across.view(1, 1, -1) * tilt[:, 0] + down.view(1, -1, 1) * tilt[:, 1]) >> 7)
     image = image * light.unsqueeze(1) >> 8
-    amount = (chance.between(1, 12) * chance.often(25)).view(-1, 1, 1)
+    amount = (chance.between(1, 12) * chance.bernoulli(25)).view(-1, 1, 1)
     bits = chance.bits(*image.shape[2:])
     noise = [((((bits >> place) & 255) - 128) * amount >> 7).to(torch.int32) for place in (0, 8, 16)]
     return (image + torch.stack(noise, 1)).clamp(0, 255).to(torch.uint8)
@@ -82,9 +82,9 @@ def spoil(chance: Chance, images: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         The images, and which of them are grey, [B] bool.
     """
-    grey = chance.often(3)
+    grey = chance.bernoulli(3)
     toned = tone(chance, images.to(torch.int32), grey, contrast=12, level=12, cast=12, least=120)
-    rows = torch.nonzero(chance.often(22))[:, 0]
+    rows = torch.nonzero(chance.bernoulli(22))[:, 0]
     quality = chance.between(35, 92)[rows]
     toned[rows] = jpeg(toned[rows], quality)
     return toned.to(torch.uint8), grey
@@ -104,9 +104,9 @@ def tone(chance: Chance, images: Tensor, grey: Tensor, *, contrast: int, level: 
     """
     shape = (-1, 1, 1, 1)
     middle = chance.between(70, 180).view(shape).to(torch.int32)
-    kept = torch.where(chance.often(contrast), chance.between(least, 256), 256).view(shape).to(torch.int32)
-    gain = torch.where(chance.often(level), chance.between(least, 360), 256).view(-1, 1)
-    channels = torch.where(chance.often(cast).view(-1, 1), chance.between(212, 292, 3), 256)
+    kept = torch.where(chance.bernoulli(contrast), chance.between(least, 256), 256).view(shape).to(torch.int32)
+    gain = torch.where(chance.bernoulli(level), chance.between(least, 360), 256).view(-1, 1)
+    channels = torch.where(chance.bernoulli(cast).view(-1, 1), chance.between(212, 292, 3), 256)
     gains = (gain * channels >> 8).to(torch.int32).view(-1, 3, 1, 1)
     images = torch.where(grey.view(shape), luma(images), images)
     # A cast on a grey image would give it a colour again.

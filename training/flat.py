@@ -89,9 +89,9 @@ def _render(seeds: Tensor, frame: Frame, sprites: Sprites | None) -> Scenes:
     stroke = torch.where(hollow, 6 + style.radius // 16, torch.maximum(style.stroke, least))
     edging = _edging(chance, ground, main)
     draws = {name: chance.below(limit, MOST) for name, limit in (("angle", TURN), ("grain", TURN), ("shift", 400))}
-    upright, period, second = chance.often(60, MOST), chance.below(1024, MOST), chance.below(2, MOST)
+    upright, period, second = chance.bernoulli(60, MOST), chance.below(1024, MOST), chance.below(2, MOST)
     draws["angle"] = torch.where(upright, 0, draws["angle"])
-    sharp, shaded, light = chance.often(35), chance.often(15), chance.between(-40, 40, 2)
+    sharp, shaded, light = chance.bernoulli(35), chance.bernoulli(15), chance.between(-40, 40, 2)
     owners = torch.zeros_like(canvas[:, 0])
     chosen = torch.full_like(style.radius, -1)
     if cast is not None and sprites is not None:
@@ -123,7 +123,7 @@ def _render(seeds: Tensor, frame: Frame, sprites: Sprites | None) -> Scenes:
         canvas[rows] = (below * (4 - body - line) + fill * body + border * line + 2) >> 2
         owners[rows] = torch.where(alpha >= 2, slot + 1, owners[rows])
     image = canvas.clamp(0, 255)
-    rows = torch.nonzero(chance.often(25))[:, 0]
+    rows = torch.nonzero(chance.bernoulli(25))[:, 0]
     quality = chance.between(40, 95)[rows]
     image[rows] = exposure.jpeg(image[rows], quality)
     visible = torch.zeros(len(seeds), frame.most, owners[0].numel() // CELL**2, dtype=torch.int16, device=seeds.device)
@@ -170,12 +170,12 @@ def _ground(chance: Chance, frame: Frame) -> tuple[Tensor, Tensor]:
         colour = torch.where(roll < share, value, colour)
     colour = colour.expand(-1, 3).to(torch.int32)
     canvas = _flat(colour).expand(-1, -1, frame.height, frame.width).clone()
-    rows = torch.nonzero(chance.often(12))[:, 0]
+    rows = torch.nonzero(chance.bernoulli(12))[:, 0]
     branch = chance.branch(rows)
     other = (colour[rows] + branch.between(-90, 90, 3)).clamp(0, 255).to(torch.int32)
     ramp = gradient(branch, max(frame.height, frame.width))[:, None, : frame.height, : frame.width]
     canvas[rows] = canvas[rows] + ((_flat(other) - canvas[rows]) * ramp >> 8)
-    rows = torch.nonzero(chance.often(12))[:, 0]
+    rows = torch.nonzero(chance.bernoulli(12))[:, 0]
     canvas[rows] = _written(chance.branch(rows), canvas[rows])
     return colour, canvas
 
@@ -202,7 +202,7 @@ def _attributes(chance: Chance) -> Tensor:
     roll = chance.below(100, 1)
     count = 1 + (roll >= 50).to(torch.int64) + (roll >= 70) + (roll >= 85) - (roll >= 98) * 4
     attributes = draw_attributes(chance, MOST)
-    attributes[:, :, 2] = torch.where(chance.often(70, MOST), 0, attributes[:, :, 2])
+    attributes[:, :, 2] = torch.where(chance.bernoulli(70, MOST), 0, attributes[:, :, 2])
     exists = torch.arange(MOST, device=count.device) < count
     return torch.where(exists.unsqueeze(2), attributes, -1)
 
@@ -217,9 +217,9 @@ def _style(chance: Chance, frame: Frame, attributes: Tensor) -> tuple[_Style, Te
     free = chance.between(SIZES["small"][0], 2 * edge - edge // 8, MOST)
     filling = chance.between(edge, 2 * edge, MOST)
     alone = exists.sum(1, keepdim=True) == 1
-    radius = torch.where(chance.often(50, MOST), usual, free)
-    radius = torch.where(alone & chance.often(25, MOST), filling, radius)
-    radius = torch.where(alone | chance.often(25, MOST), radius, radius.clamp(max=edge))
+    radius = torch.where(chance.bernoulli(50, MOST), usual, free)
+    radius = torch.where(alone & chance.bernoulli(25, MOST), filling, radius)
+    radius = torch.where(alone | chance.bernoulli(25, MOST), radius, radius.clamp(max=edge))
     radius = torch.where(exists, radius, 0)
     radius = torch.sort(radius, 1, descending=True)[0]
     bounds = ((SIZES["small"][1] + SIZES["medium"][0]) // 2, (SIZES["medium"][1] + SIZES["large"][0]) // 2)
@@ -236,7 +236,7 @@ def _places(chance: Chance, frame: Frame, radius: Tensor) -> tuple[Tensor, Tenso
     x, y = torch.zeros_like(radius), torch.zeros_like(radius)
     for slot in range(MOST):
         own = radius[:, slot, None]
-        within = torch.where(chance.often(75, 1), own, own // 3)
+        within = torch.where(chance.bernoulli(75, 1), own, own // 3)
         tries = []
         for edge in (4 * frame.width, 4 * frame.height):
             inset = within.clamp(max=edge // 2 - 1)
@@ -256,7 +256,7 @@ def _main(chance: Chance, attributes: Tensor) -> Tensor:
     table = torch.tensor([[tones[at % len(tones)] for at in range(most)] for tones in TONES.values()])
     packed = table.to(attributes.device)[attributes[:, :, 1].clamp(min=0), chance.below(most, MOST)]
     colour = torch.stack([packed >> 16, packed >> 8 & 255, packed & 255], 2)
-    off = chance.between(-12, 12, MOST, 3) * chance.often(50, MOST).unsqueeze(2)
+    off = chance.between(-12, 12, MOST, 3) * chance.bernoulli(50, MOST).unsqueeze(2)
     return (colour + off).clamp(0, 255).to(torch.int32)
 
 
@@ -265,7 +265,7 @@ def _edging(chance: Chance, ground: Tensor, main: Tensor) -> Tensor:
     light = (ground.sum(1) >= DARK).view(-1, 1, 1)
     contrast = torch.where(light, 0, 255).to(torch.int32).expand_as(main)
     near = (main - contrast).abs().sum(2, keepdim=True) < LEGIBLE
-    return torch.where(chance.often(25, MOST).unsqueeze(2) & ~near, main * 5 >> 3, contrast)
+    return torch.where(chance.bernoulli(25, MOST).unsqueeze(2) & ~near, main * 5 >> 3, contrast)
 
 
 def _draw(strokes: Strokes, stroke: Tensor, x: Tensor, y: Tensor, frame: Frame) -> _Drawn:

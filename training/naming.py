@@ -80,7 +80,7 @@ def pose(scenes: Scenes, seeds: Tensor, count: int, shares: tuple[int, int] = (A
     concepts = torch.zeros(*kind.shape, len(MEANINGS), dtype=torch.bool, device=device)
     said = mask & (kind == 0).unsqueeze(2)
     concepts.scatter_(2, torch.where(said, wanted, MEANINGS.index(OBJECT)), said)
-    named = chance.often(NAMED, count) & ~said[..., NOUN:].any(2)
+    named = chance.bernoulli(NAMED, count) & ~said[..., NOUN:].any(2)
     concepts[..., MEANINGS.index(OBJECT)] = torch.where(kind == 0, named, kind == 1)
     concepts[..., MEANINGS.index(OUTLINE)] = kind == 2
     return Posed(kind, answer, concepts, fits)
@@ -95,7 +95,7 @@ def elsewhere(posed: Posed, seeds: Tensor) -> Posed:
     """The queries of scenes without sprites, some of them replaced by one for a noun or a group."""
     chance = Chance(seeds).branch(torch.arange(len(seeds), device=seeds.device))
     count = posed.kind.shape[1]
-    chosen = chance.often(ELSEWHERE, count)
+    chosen = chance.bernoulli(ELSEWHERE, count)
     word = len(DRAWN) + chance.below(len(NAMES), count)
     concepts = torch.zeros_like(posed.concepts).scatter_(2, word.unsqueeze(2), True)
     return Posed(
@@ -134,7 +134,7 @@ def _missing(chance: Chance, facts: Tensor, wanted: Tensor, mask: Tensor) -> Ten
     count = wanted.shape[1]
     slots = torch.arange(len(PARTS), device=wanted.device)
     key = (
-        1 + chance.below(1 << 10, count, len(PARTS)) + 4096 * (slots >= NOUN) * chance.often(75, count, 1)
+        1 + chance.below(1 << 10, count, len(PARTS)) + 4096 * (slots >= NOUN) * chance.bernoulli(75, count, 1)
     ) * 8 + slots
     spoiled = slots == (key * mask).argmax(2, keepdim=True)
     made = wanted.clone()
@@ -157,7 +157,7 @@ def _mixed(
     A query that names one part gets a second one: a colour or a size.
     """
     count = wanted.shape[1]
-    second = torch.where(chance.often(70, count) & ~grey.unsqueeze(1), 1, 0)
+    second = torch.where(chance.bernoulli(70, count) & ~grey.unsqueeze(1), 1, 0)
     wider = mask | ((mask.sum(2) == 1) & hard).unsqueeze(2) & (
         torch.arange(len(PARTS), device=mask.device) == second.unsqueeze(2)
     )

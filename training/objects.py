@@ -132,7 +132,7 @@ def draw_attributes(chance: Chance, count: int) -> Tensor:
     sizes = (size >= 8).to(torch.int64) + (size >= 15).to(torch.int64)
     others = [chance.below(len(values), count) for values in ATTRIBUTES[1:]]
     attributes = torch.stack([sizes, *others], 2)
-    shared = chance.often(30, count, 4)
+    shared = chance.bernoulli(30, count, 4)
     for slot in range(1, count):
         model = chance.below(slot, 1, 1).expand(-1, 1, 4)
         copied = attributes.gather(1, model)[:, 0]

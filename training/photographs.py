@@ -47,9 +47,9 @@ def cut(chance: Chance, bank: Tensor, high: int, wide: int) -> Tensor:
     """
     which, size = chance.below(len(bank)), chance.between(115, 256)
     places = [chance.bits(), chance.bits()]
-    painted = view(bank, which, size, places[0], places[1], chance.often(50), high, wide)
-    painted = exposure.tone(chance, painted, chance.often(12), contrast=30, level=30, cast=25, least=80)
-    rows = torch.nonzero(chance.often(15))[:, 0]
+    painted = view(bank, which, size, places[0], places[1], chance.bernoulli(50), high, wide)
+    painted = exposure.tone(chance, painted, chance.bernoulli(12), contrast=30, level=30, cast=25, least=80)
+    rows = torch.nonzero(chance.bernoulli(15))[:, 0]
     painted[rows] = soften(painted[rows], 2)
     return painted
 

@@ -125,7 +125,7 @@ def pose(scenes: Scenes, seeds: Tensor, count: int, shares: tuple[int, int] = (A
     fits = _fits(scenes, wanted, mask)
     answer = _answers(scenes, wanted, mask, fits) * (kind == 0)
     fits = torch.where((kind == 0).unsqueeze(2), fits, exists)
-    return Posed(kind, answer, _concepts(kind, wanted, mask, chance.often(NAMED, count)), fits)
+    return Posed(kind, answer, _concepts(kind, wanted, mask, chance.bernoulli(NAMED, count)), fits)
 
 
 def describe(concepts: Tensor) -> str:
@@ -173,7 +173,7 @@ def _unanswerable(
 def _missing(chance: Chance, scenes: Scenes, wanted: Tensor, mask: Tensor) -> Tensor:
     """The wanted values, at least one of those in the mask replaced by one that no object has, where there is one."""
     count = wanted.shape[1]
-    spoiled = mask & chance.often(35, count, 4)
+    spoiled = mask & chance.bernoulli(35, count, 4)
     spoiled |= _one_of(chance, mask)
     made = wanted.clone()
     for number, values in enumerate(ATTRIBUTES):

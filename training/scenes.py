@@ -111,13 +111,13 @@ def render(
     canvas = backdrop(chance, kind, palette, max(high, wide))[:, :, :high, :wide].contiguous()
     photograph = empty = None
     if bank is not None:
-        photograph = chance.often(share)
-        empty = photograph & chance.often(bare)
+        photograph = chance.bernoulli(share)
+        empty = photograph & chance.bernoulli(bare)
         _photographed(chance, canvas, bank, photograph)
-    rows = torch.nonzero((kind == KINDS.index("photograph")) | chance.often(20))[:, 0]
+    rows = torch.nonzero((kind == KINDS.index("photograph")) | chance.bernoulli(20))[:, 0]
     if photograph is not None:
-        _pieces(chance, canvas, bank, photograph & chance.often(BEHIND))
-        rows = torch.nonzero(chance.often(12))[:, 0]
+        _pieces(chance, canvas, bank, photograph & chance.bernoulli(BEHIND))
+        rows = torch.nonzero(chance.bernoulli(12))[:, 0]
     canvas[rows] = _behind(chance.branch(rows), frame, canvas[rows])
     cast = None if sprites is None else chance.branch(torch.arange(len(seeds), device=seeds.device))
     things = arrange(chance, frame, empty, cast)
@@ -129,8 +129,8 @@ def render(
         layers = sorted(layers + show(cast, sprites, chosen, things), key=lambda layer: layer.slot)
     owners = paste(canvas, layers, chance.between(0, 18))
     if photograph is not None:
-        _grained(chance, canvas, owners, bank, photograph & chance.often(GRAIN))
-        covered = _pieces(chance, canvas, bank, photograph & chance.often(FRONT))
+        _grained(chance, canvas, owners, bank, photograph & chance.bernoulli(GRAIN))
+        covered = _pieces(chance, canvas, bank, photograph & chance.bernoulli(FRONT))
         owners = torch.where(covered, 0, owners)
     images = exposure.expose(chance, canvas, MARGIN)
     grey = torch.zeros(len(seeds), dtype=torch.bool, device=seeds.device)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgekit.model.spec import Array
-from edgekit_arrcoc.datasets import covered
+from edgekit_arrcoc.datasets import covered_share
 
 Floats = npt.NDArray[np.float64]
 
@@ -54,7 +54,7 @@ def measure(relevance: Array, truth: Array) -> Scores:
         auroc=float(np.mean(per_image)) if per_image else float("nan"),
         pooled=auroc(relevance.reshape(-1), positive.reshape(-1)),
         pointing=float((best > 0).mean()),
-        coverage=float(covered(top, truth).mean()),
+        coverage=float(covered_share(top, truth).mean()),
         error=float(np.abs(relevance - truth).mean()),
         count=len(relevance),
     )

@@ -289,9 +289,9 @@ class Turned:
 
 def turn(chance: Chance, *shape: int) -> Turned:
     """Most a little turned, a tenth any way, half of them mirrored: fields [B, *shape]."""
-    angle = torch.where(chance.often(10, *shape), chance.below(256, *shape), chance.between(-14, 14, *shape))
-    angle = torch.where(chance.often(35, *shape), 0, angle)
-    return Turned(angle, chance.often(50, *shape), chance.between(215, 280, *shape))
+    angle = torch.where(chance.bernoulli(10, *shape), chance.below(256, *shape), chance.between(-14, 14, *shape))
+    angle = torch.where(chance.bernoulli(35, *shape), 0, angle)
+    return Turned(angle, chance.bernoulli(50, *shape), chance.between(215, 280, *shape))
 
 
 def choose(chance: Chance, sprites: Sprites, exists: Tensor) -> Tensor:
@@ -299,7 +299,7 @@ def choose(chance: Chance, sprites: Sprites, exists: Tensor) -> Tensor:
     count = exists.shape[1]
     picked = sprites.pick(chance, count)
     # A quarter of the scenes have sprites alone.
-    share = torch.where(chance.often(25, 1), 100, 65)
+    share = torch.where(chance.bernoulli(25, 1), 100, 65)
     return torch.where(exists & (chance.below(100, count) < share), picked, -1)
 
 

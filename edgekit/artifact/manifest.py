@@ -27,7 +27,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
-    def _shared(cls, declared: Input | Output | Axis) -> dict[str, Any]:
+    def _fields_of_declaration(cls, declared: Input | Output | Axis) -> dict[str, Any]:
         """The fields that a model's own declaration has too."""
         return {name: getattr(declared, name) for name in cls.model_fields if hasattr(declared, name)}
 
@@ -68,12 +68,12 @@ class TensorInfo(_Record):
     @classmethod
     def of_input(cls, declared: Input) -> Self:
         """What the manifest says of a model's input."""
-        return cls(**cls._shared(declared))
+        return cls(**cls._fields_of_declaration(declared))
 
     @classmethod
     def of_output(cls, declared: Output, shape: tuple[int | str, ...]) -> Self:
         """What the manifest says of a model's output, with the shape that it was seen to have."""
-        return cls(**cls._shared(declared), shape=shape)
+        return cls(**cls._fields_of_declaration(declared), shape=shape)
 
 
 class AxisInfo(_Record):
@@ -88,7 +88,7 @@ class AxisInfo(_Record):
     @classmethod
     def of_axis(cls, axis: Axis, dynamic: bool) -> Self:
         """What the manifest says of a model's axis, dynamic in this artifact or fixed."""
-        return cls(**cls._shared(axis), dynamic=dynamic)
+        return cls(**cls._fields_of_declaration(axis), dynamic=dynamic)
 
     @property
     def sizes(self) -> range:
@@ -258,7 +258,7 @@ class Manifest(_Record):
         matches = [row for row in self.sizes if all(row.get(name, size) == size for name, size in sizes.items())]
         return not self.sizes or bool(matches)
 
-    def named(self, path: str) -> File | None:
+    def entry_of(self, path: str) -> File | None:
         """What it says of a file; None where it does not name it."""
         return next((file for file in (*self.files, *self.results) if file.path == path), None)
 

@@ -89,14 +89,14 @@ class Option(Generic[T_co]):
         Raises:
             UsageError: Naming the option, the value and what is possible.
         """
-        value = self._converted(raw)
+        value = self._convert(raw)
         inside = not isinstance(value, int | float) or (
             (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
         )
         members = value if isinstance(value, tuple) else (value,)
         allowed = not self.choices or all(member in _members(self.choices) for member in members)
         if isinstance(value, _Wrong) or not inside or not allowed:
-            raise UsageError(f"option '{target}.{self.name}' cannot be {_quoted(raw)}: possible are {self.possible}")
+            raise UsageError(f"option '{target}.{self.name}' cannot be {_quote(raw)}: possible are {self.possible}")
         return value
 
     def schema(self) -> dict[str, object]:
@@ -109,7 +109,7 @@ class Option(Generic[T_co]):
         bounds = {"minimum": self.minimum, "maximum": self.maximum, "x-unit": self.unit or None}
         return schema | {name: bound for name, bound in bounds.items() if bound is not None}
 
-    def _converted(self, value: object) -> OptionValue | _Wrong:
+    def _convert(self, value: object) -> OptionValue | _Wrong:
         if self.kind == "flag":
             return value if isinstance(value, bool) else _FLAGS.get(str(value).lower(), _Wrong())
         if self.kind in ("integer", "number"):
@@ -142,7 +142,7 @@ def as_text(value: object) -> str:
     return str(value)
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     """What a user gave: a text as the command line writes it, anything else as Python writes it."""
     return f"'{value}'" if isinstance(value, str) else repr(value)
 

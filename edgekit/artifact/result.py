@@ -267,7 +267,7 @@ def result_text(result: Result) -> str:
     return dump_json(result.model_dump(mode="json"))
 
 
-def parsed_result(data: bytes, path: Path) -> Result:
+def parse_result(data: bytes, path: Path) -> Result:
     """A result from its bytes.
 
     Raises:

@@ -97,7 +97,7 @@ def write_run(folder: Path, record: RunRecord, targets: Mapping[str, TargetStatu
     earlier = {name: target for name, target in earlier_run(folder).targets.items() if target.status != "not installed"}
     joined = {**earlier, **targets}
     record = record.model_copy(update={"targets": dict(sorted(joined.items()))})
-    write_text(folder / RUN, verified_io.sealed(record.model_dump(mode="json")))
+    write_text(folder / RUN, verified_io.seal_record(record.model_dump(mode="json")))
 
 
 HUB = "hub"
@@ -198,7 +198,7 @@ def refuse_parts(folder: Path) -> None:
         raise ArtifactError(f"'{folder}' holds a model of parts, each a build of its own: name one, as '{part}'")
 
 
-def rejected_whole(build: Path, target: str) -> bool:
+def is_whole_rejected(build: Path, target: str) -> bool:
     """Whether a build is a part, and the whole that it belongs to was rejected in a target."""
     if not os.path.lexists(build.parent / PARTS):
         return False
@@ -209,4 +209,4 @@ def rejected_whole(build: Path, target: str) -> bool:
 
 def write_parts(folder: Path, record: PartsRecord) -> None:
     """Write the record, atomically."""
-    write_text(folder / PARTS, verified_io.sealed(record.model_dump(mode="json")))
+    write_text(folder / PARTS, verified_io.seal_record(record.model_dump(mode="json")))

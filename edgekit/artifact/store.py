@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from edgekit.artifact.manifest import File, Manifest, VerdictSummary
-from edgekit.artifact.result import RESULT, Result, parsed_result
+from edgekit.artifact.result import RESULT, Result, parse_result
 from edgekit.artifact.run_record import refuse_parts
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.onnx_check import BYTES, RefusalError, Walk
@@ -73,7 +73,7 @@ def read_file(folder: Path, manifest: Manifest, path: str) -> bytes:
     Raises:
         ArtifactError: If the manifest does not name it, or it differs.
     """
-    file = manifest.named(path)
+    file = manifest.entry_of(path)
     if file is None:
         raise ArtifactError(f"'{folder / path}' is not named in the manifest: export again")
     try:
@@ -88,9 +88,9 @@ def result_of(folder: Path, manifest: Manifest) -> Result | None:
     Raises:
         ArtifactError: If it is damaged.
     """
-    if manifest.named(RESULT) is None:
+    if manifest.entry_of(RESULT) is None:
         return None
-    return parsed_result(read_file(folder, manifest, RESULT), folder / RESULT)
+    return parse_result(read_file(folder, manifest, RESULT), folder / RESULT)
 
 
 def commit(folder: Path, manifest: Manifest) -> Manifest:
@@ -138,7 +138,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 def manifest_text(manifest: Manifest) -> str:
     """A manifest as it is written."""
-    return verified_io.sealed(manifest.model_dump(mode="json"))
+    return verified_io.seal_record(manifest.model_dump(mode="json"))
 
 
 def own_files(folder: Path) -> Collection[str]:

@@ -47,7 +47,7 @@ def _alone() -> Iterator[None]:
         _ANSWERS.reset(token)
 
 
-def _printed_alone(context: typer.Context, as_json: bool) -> bool:
+def _print_and_exit(context: typer.Context, as_json: bool) -> bool:
     if as_json:
         context.with_resource(_alone())
     return as_json
@@ -60,7 +60,7 @@ def print_json(record: object) -> None:
 
 Json = Annotated[
     bool,
-    typer.Option("--json", help="Print one machine-readable object and nothing else.", callback=_printed_alone),
+    typer.Option("--json", help="Print one machine-readable object and nothing else.", callback=_print_and_exit),
 ]
 VERBOSE = "--verbose"
 Verbose = Annotated[
@@ -164,7 +164,7 @@ Calibration = Annotated[
 ]
 
 
-def required(key: Path | None, needed: bool) -> Path | None:
+def required_key(key: Path | None, needed: bool) -> Path | None:
     """The key that a signature must be by; None where none is asked for.
 
     Raises:

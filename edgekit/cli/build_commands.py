@@ -31,7 +31,7 @@ from edgekit.cli.arguments import (
     TrustBuild,
     Verbose,
     print_json,
-    required,
+    required_key,
 )
 from edgekit.cli.completion import among, int8_values, option_values, selections
 from edgekit.cli.help import epilog
@@ -229,7 +229,7 @@ def verify(
         minutes=minutes,
         seed=seed,
         trust_build=trust_build,
-        key=required(key, require_signature),
+        key=required_key(key, require_signature),
         progress=progress_style(as_json or quiet),
     )
     if (

@@ -35,7 +35,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for head in heads:
         table.add_column(head)
     for row in rows:
-        table.add_row(*(_coloured(visible(cell)) for cell in row))
+        table.add_row(*(_add_colour(visible(cell)) for cell in row))
     Console().print(table)
 
 
@@ -59,7 +59,7 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
     print_table(
         heads,
         [
-            (o.target, (f"{o.told}, unchanged" if o.reused else o.told), _size(o), _speed(o), _decided(o))
+            (o.target, o.status_text + ", unchanged" * o.reused, _size(o), _speed(o), _deciding_number(o))
             for o in outcomes
         ],
     )
@@ -107,15 +107,15 @@ def _speed(outcome: TargetOutcome) -> str:
     return beside_baseline(places[0]) if places else ""
 
 
-def _decided(outcome: TargetOutcome) -> str:
+def _deciding_number(outcome: TargetOutcome) -> str:
     """The number that decided, with its limit: of several places in the one that came nearest to it."""
-    from edgekit.report.recommendation import decisive, share_of_limit, told
+    from edgekit.report.recommendation import deciding_text, decisive, share_of_limit
 
     places = [(place, measure) for place in outcome.places if (measure := decisive(place)) is not None]
     place, _ = max(places, key=lambda pair: share_of_limit(pair[1]), default=(None, None))
     if place is None:
         return ""
-    return f"{place.place}: {told(place)}" if len(outcome.places) > 1 else told(place)
+    return f"{place.place}: {deciding_text(place)}" if len(outcome.places) > 1 else deciding_text(place)
 
 
 def _reasons(outcome: TargetOutcome) -> list[str]:
@@ -160,7 +160,7 @@ def show_notes(notes: Sequence[str]) -> None:
         _print_wrapped(note)
 
 
-def _coloured(cell: str) -> str:
+def _add_colour(cell: str) -> str:
     from rich.markup import escape
 
     from edgekit.progress import COLOURS

@@ -18,7 +18,7 @@ from edgekit.cli.completion import target_names
 from edgekit.cli.help import epilog
 from edgekit.errors import DISTRIBUTION, EdgekitError, UsageError
 from edgekit.hosts import process
-from edgekit.pipeline.run_log import not_installed
+from edgekit.pipeline.run_log import missing_requirements
 from edgekit.reference.record import host
 from edgekit.runtime.processor import int8_arithmetic
 from edgekit.storage import environment
@@ -73,7 +73,7 @@ def examine() -> dict[str, dict[str, str]]:
     versions = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
     cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none visible to PyTorch"
     targets, broken = registry.loadable()
-    states = broken | dict.fromkeys(targets, "installed") | not_installed(targets)
+    states = broken | dict.fromkeys(targets, "installed") | missing_requirements(targets)
     facts = {
         "versions": versions,
         "host": host() | {"cuda device": cuda, "int8 arithmetic": int8_arithmetic()},
@@ -122,13 +122,13 @@ def _place(name: str) -> str:
         if provider not in onnxruntime.get_available_providers():
             return f"this ONNX Runtime has no {provider}: {runtime.install}, or name a host: {name}@ssh:USER@HOST"
         try:
-            process.call(provider_started, {"settings": dict(runtime.settings)})
+            process.call(start_provider, {"settings": dict(runtime.settings)})
         except EdgekitError as missing:
             return f"{missing}: {runtime.install}, or name a host: {name}@ssh:USER@HOST"
     return "ready"
 
 
-def provider_started(settings: dict[str, str], progress: process.Progress) -> dict[str, object]:
+def start_provider(settings: dict[str, str], progress: process.Progress) -> dict[str, object]:
     """Run a product of two matrices by a provider of ONNX Runtime, in a worker.
 
     Raises:

@@ -42,15 +42,15 @@ def main() -> None:
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     pack = json.loads((HOME / PACK).read_text())
-    places = _chosen("place", options.place, list(pack["places"]))
-    targets = _chosen("artifact", options.target, list(pack["artifacts"]))
+    places = _select_targets("place", options.place, list(pack["places"]))
+    targets = _select_targets("artifact", options.target, list(pack["artifacts"]))
     if options.one:
         _write_run(pack, places[0], targets[0], options.one)
     else:
         _write_result(pack, [_run_apart(place, target) for place in places for target in targets])
 
 
-def _chosen(what: str, names: list[str] | None, possible: list[str]) -> list[str]:
+def _select_targets(what: str, names: list[str] | None, possible: list[str]) -> list[str]:
     for name in names or ():
         if name not in possible:
             raise SystemExit(f"no {what} '{name}' in this pack: it has {', '.join(possible)}")

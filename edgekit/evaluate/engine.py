@@ -135,7 +135,7 @@ def evaluate(
         progress(0.8, why)
         metadata["load"] = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
         tell = _every(TELL_SECONDS, lambda count: progress(0.8, f"{why}; {count} runs so far"))
-        times, more = _timed(
+        times, more = _measure_latency(
             runtime,
             next(next((q for q in questions if q.name == EVALUATION), questions[0]).runs()),
             timing,
@@ -261,7 +261,7 @@ def _answers(runtime: Runtime, runs: Iterable[Mapping[str, Array]]) -> Answers:
         yield answer
 
 
-def _timed(
+def _measure_latency(
     runtime: Runtime,
     inputs: Mapping[str, Array],
     timing: Timing,
@@ -304,14 +304,14 @@ def _every(seconds: float, tell: Callable[[int], None]) -> Callable[[], None]:
     """Count calls, and tell how many there were whenever this many seconds have passed."""
     count, latest = 0, time.monotonic()
 
-    def counted() -> None:
+    def count_call() -> None:
         nonlocal count, latest
         count += 1
         if (now := time.monotonic()) - latest >= seconds:
             latest = now
             tell(count)
 
-    return counted
+    return count_call
 
 
 def _first_row(questions: Sequence[InputBatch]) -> str:

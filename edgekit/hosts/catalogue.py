@@ -64,14 +64,14 @@ class FurtherPlace:
         return bool(self.python) and not self.host
 
     @property
-    def timed(self) -> bool:
+    def has_timings(self) -> bool:
         """Whether its times mean something: an emulator's do not."""
-        return not self.beside and not self._emulated
+        return not self.beside and not self._is_emulator
 
     @property
     def images(self) -> int | None:
         """How many evaluation inputs are asked unless the user says so; None for all."""
-        return None if self.timed else SLOW_IMAGES
+        return None if self.has_timings else SLOW_IMAGES
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -84,9 +84,9 @@ class FurtherPlace:
         half = self.record is not None and self.record.computes_half and manifest.precision == "fp32"
         return FP16 if half else target.places[0].tolerance_of(manifest)
 
-    def taken(self, manifest: Manifest) -> Manifest:
+    def manifest_at(self, manifest: Manifest) -> Manifest:
         """An artifact as it is asked there: an emulator compiles for its default sizes, or for those of its files."""
-        if not self._emulated or manifest.sizes:
+        if not self._is_emulator or manifest.sizes:
             return manifest
         fixed = {name: axis.model_copy(update={"dynamic": False}) for name, axis in manifest.axes.items()}
         return manifest.model_copy(update={"axes": fixed})
@@ -106,7 +106,7 @@ class FurtherPlace:
         return manifest.entry.endswith(self.record.opens) and not manifest.bundle.variants
 
     @property
-    def _emulated(self) -> bool:
+    def _is_emulator(self) -> bool:
         return self.record is not None and self.record.is_emulated
 
 

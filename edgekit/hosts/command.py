@@ -23,7 +23,7 @@ LONGEST = 300  # characters of what another host says
 LOOK = 2.0  # seconds
 
 
-def ran(
+def run_command(
     command: Sequence[str],
     what: str,
     seconds: float,
@@ -80,7 +80,7 @@ CONNECT, STEP, RUN = 20, 600, 14_400
 """Seconds: to reach a host, to copy there or back, to answer everything."""
 
 
-def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
+def answer_pack(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
     """Answer an unpacked pack in a place; returns the result archive, inside the pack's folder.
 
     Raises:
@@ -90,7 +90,7 @@ def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -
         return _over_ssh(place, pack, progress)
     progress("answering")
     variables = {COMMAND_VARIABLE: shlex.join(place.python)}
-    ran([sys.executable, "-m", ENGINE], place.name, RUN, cwd=pack, env={**os.environ, **variables})
+    run_command([sys.executable, "-m", ENGINE], place.name, RUN, cwd=pack, env={**os.environ, **variables})
     return pack / ARCHIVE
 
 
@@ -104,11 +104,11 @@ def _over_ssh(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) 
             with tarfile.open(fileobj=packed, mode="w") as archive:
                 archive.add(pack, ".")
             packed.seek(0)
-            ran(_ssh(place, f"tar -C {folder} -xf -"), f"{place.host}: the copy broke off", STEP, stdin=packed)
+            run_command(_ssh(place, f"tar -C {folder} -xf -"), f"{place.host}: the copy broke off", STEP, stdin=packed)
         progress(f"answering on {place.host}")
-        ran(_ssh(place, f"cd {folder} && {shlex.join(place.python)} -m {ENGINE}"), place.host, RUN)
+        run_command(_ssh(place, f"cd {folder} && {shlex.join(place.python)} -m {ENGINE}"), place.host, RUN)
         progress(f"copying back from {place.host}")
-        data = ran(_ssh(place, f"cat {folder}/{ARCHIVE}"), place.host, STEP)
+        data = run_command(_ssh(place, f"cat {folder}/{ARCHIVE}"), place.host, STEP)
     (pack / ARCHIVE).write_bytes(data)
     return pack / ARCHIVE
 
@@ -116,7 +116,7 @@ def _over_ssh(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) 
 @contextmanager
 def _folder(place: FurtherPlace) -> Iterator[str]:
     """A new folder there, removed in the end."""
-    path_text = ran(_ssh(place, "mktemp -d"), place.host, 3 * CONNECT).decode(errors="replace").strip()
+    path_text = run_command(_ssh(place, "mktemp -d"), place.host, 3 * CONNECT).decode(errors="replace").strip()
     if not path_text.startswith("/") or "\n" in path_text:
         raise NotVerifiedHere(f"{place.host} gave no folder to work in: its answer was '{path_text[:100]}'")
     folder = shlex.quote(path_text)

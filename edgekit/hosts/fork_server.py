@@ -54,7 +54,7 @@ class _Server:
     """A server and the socket to it."""
 
     def __init__(self) -> None:
-        self.parent, self.inherited = os.getpid(), _inherited()
+        self.parent, self.inherited = os.getpid(), _inherited_state()
         self.socket, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with child_socket:
             self.process = subprocess.Popen(
@@ -140,10 +140,10 @@ def _server() -> _Server | None:
     if not _servers:
         _servers.append(_Server())
         atexit.register(_servers[0].close)
-    return _servers[0] if _servers[0].inherited == _inherited() else None
+    return _servers[0] if _servers[0].inherited == _inherited_state() else None
 
 
-def _inherited() -> tuple[object, ...]:
+def _inherited_state() -> tuple[object, ...]:
     """What a process takes over from the one that starts it, and libraries look at as they are imported."""
     import resource
 
@@ -175,7 +175,7 @@ def serve(requests: socket.socket) -> NoReturn:
         if streams:
             gc.collect()
             gc.freeze()  # a worker that looked for garbage in here would copy it
-            if supervisor.forked() == 0:
+            if supervisor.fork_process() == 0:
                 requests.close()
                 _keep(streams, request["memory"])
         for stream in streams:

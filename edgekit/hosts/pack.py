@@ -54,7 +54,7 @@ def write_pack(
         UsageError: If the artifacts take inputs of different sizes.
     """
     manifests = {target: read_artifact(path) for target, path in artifacts.items()}
-    manifests_there = [place.taken(manifest) for place in places for manifest in manifests.values()]
+    manifests_there = [place.manifest_at(manifest) for place in places for manifest in manifests.values()]
     if len({repr((manifest.axes, manifest.sizes)) for manifest in manifests_there}) > 1:
         raise UsageError("the artifacts, or the places, take inputs of different sizes: pack them one by one")
     batches = applicable_batches(reference.batches, manifests_there[0], images)
@@ -68,7 +68,7 @@ def write_pack(
     runtimes = {place.runtime: doors.places.find(place.runtime) for place in places}
     for module in dict.fromkeys((*CARRIED, *(name for runtime in runtimes.values() for name in runtime.carried))):
         _carry(module, folder)
-    timed = seconds > 0 and all(place.timed for place in places)
+    timed = seconds > 0 and all(place.has_timings for place in places)
     whole = {
         "schema_version": 3,
         "reference_sha256": reference.sha256,

@@ -62,7 +62,7 @@ def call(
     limits = limits or limits_for(0)
     with tempfile.TemporaryFile("w+", errors="replace") as stderr_file:
         forked = fork_server.fork(MAIN, modules, stderr_file.fileno(), limits.memory) if modules else None
-        worker = forked or _started(stderr_file, limits.memory)
+        worker = forked or _start_worker(stderr_file, limits.memory)
         alarm = threading.Timer(limits.seconds, _stop, [worker.pid])
         alarm.daemon = True  # an interruption between here and the `try` must not make Python wait for it
         try:
@@ -86,7 +86,7 @@ def call(
         return _outcome(answer, code, stderr_file.read(), limits, timed_out)
 
 
-def _started(text_io: TextIO, memory: int) -> subprocess.Popen[str]:
+def _start_worker(text_io: TextIO, memory: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", __name__, str(memory)],
         stdin=subprocess.PIPE,

@@ -127,7 +127,7 @@ class Returned:
     runs: tuple[Answered, ...]
 
 
-def read_returned(path: Path) -> Returned:
+def read_returned_results(path: Path) -> Returned:
     """Read and check a result archive.
 
     Raises:
@@ -137,7 +137,7 @@ def read_returned(path: Path) -> Returned:
         raise ArtifactError(f"'{path}' is not a regular file: name the result.zip that a pack's runner wrote")
     try:
         with zipfile.ZipFile(path) as archive:
-            record = _record(_bounded(archive, RESULT, LARGEST_RECORD))
+            record = _record(_read_bounded(archive, RESULT, LARGEST_RECORD))
             pack = record.pack
             runs = tuple(
                 Answered(run, pack.artifacts[run.target].sha256, _answers(archive, run) if run.device else {})
@@ -167,7 +167,7 @@ def _record(data: bytes) -> _Result:
 
 
 def _answers(archive: zipfile.ZipFile, run: Run) -> dict[str, Array]:
-    data = _bounded(archive, run.answers, LARGEST_ANSWERS)
+    data = _read_bounded(archive, run.answers, LARGEST_ANSWERS)
     if hashlib.sha256(data).hexdigest() != run.answers_sha256:
         raise ValueError(f"the answers of {run.target} in {run.place} were changed after they were made")
     with zipfile.ZipFile(io.BytesIO(data)) as inner:
@@ -181,7 +181,7 @@ def _answers(archive: zipfile.ZipFile, run: Run) -> dict[str, Array]:
     return answers
 
 
-def _bounded(archive: zipfile.ZipFile, name: str, largest: int) -> bytes:
+def _read_bounded(archive: zipfile.ZipFile, name: str, largest: int) -> bytes:
     if archive.getinfo(name).file_size > largest:  # no more is unpacked than it says there
         raise ValueError(f"'{name}' is larger than {largest} bytes")
     return archive.read(name)

@@ -43,22 +43,22 @@ def keep(work: Callable[[], NoReturn], memory: int, started: Callable[[], None] 
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a full disk: the worker says so where it needs it
             os.environ["TMPDIR"] = str(stack.enter_context(scratch()))
-        return _kept(work, memory, started)
+        return _memory_with_children(work, memory, started)
 
 
-def _kept(work: Callable[[], NoReturn], memory: int, started: Callable[[], None]) -> int:
+def _memory_with_children(work: Callable[[], NoReturn], memory: int, started: Callable[[], None]) -> int:
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    worker = forked()
+    worker = fork_process()
     if worker == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.setsid()
         tempfile.tempdir = None  # what it was before is not this worker's
         work()
     started()
-    code = _watched(worker, parent, memory)
+    code = _watch(worker, parent, memory)
     _end_all(worker)
     return code
 
@@ -74,24 +74,24 @@ def exit_as(code: int) -> NoReturn:
     os._exit(code)
 
 
-def forked() -> int:
+def fork_process() -> int:
     """`os.fork`, of a process whose threads are those of a library that ends them before."""
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # OpenBLAS
         return os.fork()
 
 
-def _watched(worker: int, parent: int, memory: int) -> int:
+def _watch(worker: int, parent: int, memory: int) -> int:
     """Wait for the worker to end; -SIGTERM where this process shall end it."""
     while True:
-        if (code := _reaped(worker)) is not None:
+        if (code := _reap(worker)) is not None:
             return code
-        if _signalled() or os.getppid() != parent:
+        if _wait_for_signal() or os.getppid() != parent:
             return -signal.SIGTERM
-        if sys.platform == "linux" and sum(map(_shared, _descendants(os.getpid()))) > memory:
+        if sys.platform == "linux" and sum(map(_shared_memory, _descendants(os.getpid()))) > memory:
             return SHARED_MEMORY
 
 
-def _signalled() -> bool:
+def _wait_for_signal() -> bool:
     """Wait a little; whether this process got SIGTERM."""
     if sys.platform != "linux":  # macOS has no sigtimedwait
         time.sleep(WATCHED / 10)
@@ -100,7 +100,7 @@ def _signalled() -> bool:
     return info is not None and info.si_signo == signal.SIGTERM
 
 
-def _reaped(worker: int) -> int | None:
+def _reap(worker: int) -> int | None:
     """Reap what has ended; the worker's exit code, where it has."""
     code = None
     with contextlib.suppress(ChildProcessError):
@@ -132,7 +132,7 @@ def _descendants(process: int) -> Iterator[int]:
                 yield from _descendants(child)
 
 
-def _shared(process: int) -> int:
+def _shared_memory(process: int) -> int:
     """Bytes of memory that a process shares with others and has touched."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():

@@ -104,11 +104,14 @@ def over_budget(budgets: Sequence[Budget], names: Collection[str], result: Resul
     if result.first_visit is None:  # only a bundle has a page that is visited
         mine = [budget for budget in mine if budget.name != "visit" or budget.selector]
     return tuple(
-        (place.place, excess) for place in result.places for budget in mine for excess in _held(budget, place, result)
+        (place.place, excess)
+        for place in result.places
+        for budget in mine
+        for excess in _excesses(budget, place, result)
     )
 
 
-def _held(budget: Budget, place: EvaluationResult, result: Result) -> Iterator[Fact]:
+def _excesses(budget: Budget, place: EvaluationResult, result: Result) -> Iterator[Fact]:
     value = _value(budget.name, place, result)
     details: dict[str, str | int | float] = {"name": budget.name, "allowed": budget.told}
     if value is None:

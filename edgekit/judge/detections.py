@@ -47,7 +47,7 @@ def detection_measures(output: Output, r: Array, c: Array) -> _Rows:
     threshold = output.threshold or 0.0
     table = np.array([_row(expected, other, threshold) for expected, other in zip(r, c, strict=True)]).reshape(-1, 4)
     gap, iou, lost, place = table.T
-    place, tied = place.astype(np.int64), np.array([_tied(row) for row in r], bool)
+    place, tied = place.astype(np.int64), np.array([_are_tied(row) for row in r], bool)
     yield "detection gap", gap, place
     yield "own gap", np.array([_own_gap(row) for row in c]), place
     yield "iou", iou, place
@@ -57,7 +57,7 @@ def detection_measures(output: Output, r: Array, c: Array) -> _Rows:
     yield UNTIED[1], np.where(tied, 0.0, lost), place
 
 
-def detected(rows: Array) -> Array:
+def count_detections(rows: Array) -> Array:
     """How many detections each row [n, most, 6] has, at least 1: int64 [n]."""
     return np.asarray(np.maximum((rows[..., SCORE] > 0).sum(1), 1))
 
@@ -80,7 +80,7 @@ def matches(r: Array, c: Array) -> Iterator[tuple[int, int, float]]:
         shared[row], shared[:, other] = 0.0, 0.0
 
 
-def paired(r: Array, c: Array) -> Array:
+def pair_detections(r: Array, c: Array) -> Array:
     """The other side's detections [n, most, 6] where their matches stand; NaN for what has none."""
     table = np.where(r[..., SCORE, None] > 0, np.nan, np.zeros_like(c))
     for row, (expected, other) in enumerate(zip(r, c, strict=True)):
@@ -93,7 +93,7 @@ def _row(r: Array, c: Array, threshold: float) -> tuple[float, float, float, int
     """Gap, mean overlap of the matches, share of those without one, and where it is worst."""
     gaps = np.append(_gaps(r, c, threshold), _gaps(c, r, threshold))
     pairs = list(matches(r, c))
-    real = int(_there(r).sum()), int(_there(c).sum())
+    real = int(_has_detection(r).sum()), int(_has_detection(c).sum())
     iou = float(np.mean([overlap for *_, overlap in pairs])) if pairs else 1.0
     lost = (max(real) - len(pairs)) / max(real[0], 1)  # one that takes another's place is one
     return float(gaps.max()), iou, lost, int(gaps.argmax()) % len(r)
@@ -103,19 +103,19 @@ def _gaps(array: Array, other: Array, threshold: float) -> Array:
     """How far each detection's score is above what explains it on the other side; 0 of what is none."""
     near = _alike(array, other) & (_overlaps(array, other) >= EXPLAINS)
     strongest = np.where(near, other[None, :, SCORE], 0.0).max(1)
-    last = other[:, SCORE].min() if _there(other).all() else 0.0
+    last = other[:, SCORE].min() if _has_detection(other).all() else 0.0
     explained = np.maximum(strongest, max(threshold, last))
-    return np.where(_there(array), np.maximum(array[:, SCORE] - explained, 0.0), 0.0)
+    return np.where(_has_detection(array), np.maximum(array[:, SCORE] - explained, 0.0), 0.0)
 
 
-def _there(rows: Array) -> Array:
+def _has_detection(rows: Array) -> Array:
     return np.asarray(rows[:, SCORE] > 0)
 
 
 def _alike(array: Array, other: Array) -> Array:
     """Which are detections of one class: bool [p, q]."""
     classes = np.abs(array[:, None, CLASS] - other[None, :, CLASS]) <= SAME
-    return np.asarray(classes & _there(array)[:, None] & _there(other)[None])
+    return np.asarray(classes & _has_detection(array)[:, None] & _has_detection(other)[None])
 
 
 def _overlaps(array: Array, other: Array) -> Array:
@@ -127,7 +127,7 @@ def _overlaps(array: Array, other: Array) -> Array:
     return np.asarray(np.where(union > 0, sides.prod(-1) / np.where(union > 0, union, 1.0), (a == b).all(-1)))
 
 
-def _tied(row: Array) -> bool:
+def _are_tied(row: Array) -> bool:
     """Whether two detections of a class have scores that are equal but for rounding."""
     near = _alike(row, row) & (np.abs(row[:, None, SCORE] - row[None, :, SCORE]) <= TIED)
     return bool((near & ~np.eye(len(row), dtype=bool)).any())
@@ -136,4 +136,4 @@ def _tied(row: Array) -> bool:
 def _own_gap(row: Array) -> float:
     scores = row[:, SCORE]
     rise = float((scores - np.minimum.accumulate(scores)).max())
-    return max(rise, float(bool(row[~_there(row)].any())))
+    return max(rise, float(bool(row[~_has_detection(row)].any())))

@@ -57,7 +57,7 @@ def spreads(outputs: Sequence[Output], answers: Sequence[Mapping[str, Array]], n
     by_output = {}
     for output in outputs:
         arrays = [a[output.name] for a in answers if output.name in a and a[output.name].dtype.kind == "f"]
-        parts = [arranged(output, array) for array in arrays if array.size]
+        parts = [as_rows(output, array) for array in arrays if array.size]
         parts = [part for part in parts if part.shape[2] == parts[0].shape[2]]
         if parts:
             whole = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
@@ -85,14 +85,14 @@ def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
     """
     if rows.dtype.kind != "f":
         return np.ones(1)
-    own = arranged(output, rows)
+    own = as_rows(output, rows)
     scale, previous = _scale(output, own.reshape(-1, own.shape[2])), scales.get(output.name)
     if previous is None:
         return scale
     return np.maximum(scale, previous if previous.shape == scale.shape else previous.mean())
 
 
-def arranged(output: Output, rows: Array, axis: int | None = None) -> Array:
+def as_rows(output: Output, rows: Array, axis: int | None = None) -> Array:
     """An output's rows [n, ...] as float64 [n, positions, channels]; `axis` is another channel axis than its own."""
     values = rows.astype(np.float64)
     axis = channel_axis(output, values) if axis is None else axis

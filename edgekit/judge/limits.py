@@ -84,16 +84,16 @@ class Tolerance:
         """The same without the limits of some metrics."""
         return replace(self, limits=tuple(row for row in self.limits if row.metric not in metrics))
 
-    def changed(self, metric: str, role: str, change: Callable[[float], float]) -> Tolerance:
+    def with_limit(self, metric: str, role: str, change: Callable[[float], float]) -> Tolerance:
         """The same with other limits on one metric of a role, on real inputs."""
 
-        def named(row: Limit) -> bool:
+        def is_replaced(row: Limit) -> bool:
             return row.metric == metric and role in row.roles and "real" in row.kinds
 
-        def altered(row: Limit) -> Limit:
+        def replace_limit(row: Limit) -> Limit:
             return replace(row, value=change(row.value), worst=None if row.worst is None else change(row.worst))
 
-        return replace(self, limits=tuple(altered(row) if named(row) else row for row in self.limits))
+        return replace(self, limits=tuple(replace_limit(row) if is_replaced(row) else row for row in self.limits))
 
 
 def kind_of(batch: str) -> Kind:

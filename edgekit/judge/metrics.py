@@ -42,7 +42,7 @@ from edgekit.judge.deviation import (
     LEAST,
     Spreads,
     Sums,
-    arranged,
+    as_rows,
     channel_deviations,
     channel_sums,
     error_across_rows,
@@ -152,7 +152,7 @@ def compare(
         ModelError: If the metric does not give one number a row.
     """
     if not names:
-        return failed((), fact(Code.NOTHING_COMPARED))
+        return failed_comparison((), fact(Code.NOTHING_COMPARED))
     values: dict[str, list[RowValues]] = {}
     sums: dict[str, Sums] = {}
     faults: list[Fact] = []
@@ -170,7 +170,7 @@ def compare(
             steps[output.name] = min(RESOLUTION, RESOLVED * float(scale.max()))
             real = float(scale.max()) if output.name in (scales or {}) else 0.0
             values[output.name] = list(_measures(output, base, answers, score_tolerance, scale, real))
-            values[output.name] += _scaled(output, outputs, answers, scale, sums)
+            values[output.name] += _scaled_values(output, outputs, answers, scale, sums)
         faults += wrong
     task = None
     if metric is not None and truth is not None and not faults:
@@ -183,7 +183,7 @@ def compare(
     return Comparison(tuple(names), measures, tuple(faults), None if faults else task, sums)
 
 
-def failed(names: Sequence[str], fault: Fact) -> Comparison:
+def failed_comparison(names: Sequence[str], fault: Fact) -> Comparison:
     """The comparison of a run that gave no answer: one fault."""
     return Comparison(tuple(names), faults=(fault,))
 
@@ -209,7 +209,7 @@ def _measures(
         yield RowValues(output.name, output.role, of, metric, values.astype(np.float64), places.astype(np.int64), peak)
 
 
-def _scaled(
+def _scaled_values(
     output: Output, outputs: Sequence[Output], answers: Answers, scale: Array, sums: dict[str, Sums]
 ) -> Iterator[RowValues]:
     of = output.name if output.role == "scores" else ""
@@ -329,11 +329,11 @@ def _classes(base: Output | None, answers: Answers) -> tuple[Output, Array, Arra
 
 
 def _deviations(output: Output, answers: Answers, scale: Array, sums: dict[str, Sums]) -> _Rows:
-    z, y = (arranged(output, arrays[output.name]) / scale for arrays in answers)
+    z, y = (as_rows(output, arrays[output.name]) / scale for arrays in answers)
     is_shared = np.ones(z.shape[:2], bool)
     if output.role == "features":
-        places, is_shared = matched(*(arrays[output.of].astype(np.int64) for arrays in answers))
-        y = reordered(y, places)
+        places, is_shared = match_indices(*(arrays[output.of].astype(np.int64) for arrays in answers))
+        y = reorder_rows(y, places)
     if output.role == "scores":
         yield next(row_deviations(z, y, is_shared))
         return
@@ -354,13 +354,13 @@ def ranking_measures(r: Array, c: Array, scores: tuple[Array, Array], tolerance:
         scale: How far real scores spread.
     """
     floor = min(MASS_FLOOR, MASSED * scale)
-    rankings = [_ranked(*row, tolerance, floor) for row in zip(r, c, *scores, strict=True)]
+    rankings = [_rank_measures(*row, tolerance, floor) for row in zip(r, c, *scores, strict=True)]
     for metric in rankings[0]:
         values, places = zip(*(row[metric] for row in rankings), strict=True)
         yield metric, np.array(values), np.array(places)
 
 
-def _ranked(
+def _rank_measures(
     right: Array, array: Array, s: Array, own: Array, tolerance: float, floor: float
 ) -> dict[str, tuple[float, int]]:
     s, own, k = s.astype(np.float64), own.astype(np.float64), len(right)
@@ -430,13 +430,13 @@ def cosine(a: Array, b: Array) -> Array:
     return np.asarray(np.where(a.any(-1) | b.any(-1), (a * b).sum(-1) / np.where(lengths > 0, lengths, 1.0), 1.0))
 
 
-def matched(array: Array, indices: Array) -> tuple[Array, Array]:
+def match_indices(array: Array, indices: Array) -> tuple[Array, Array]:
     """Where one ranking [n, K] stands in another: places [n, K] in `indices`, and whether it is there at all."""
     places = (array[:, :, None] == indices[:, None, :]).argmax(2)
     return places, np.take_along_axis(indices, places, 1) == array
 
 
-def reordered(rows: Array, places: Array) -> Array:
+def reorder_rows(rows: Array, places: Array) -> Array:
     """Rows [n, K, ...] in another order, places [n, K]."""
     return np.take_along_axis(rows, places.reshape(*places.shape, *[1] * (rows.ndim - 2)), 1)
 

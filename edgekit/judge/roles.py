@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from edgekit.judge.detections import count_measures, detected, detection_measures
-from edgekit.judge.deviation import arranged, channel_axis
+from edgekit.judge.detections import count_detections, count_measures, detection_measures
+from edgekit.judge.deviation import as_rows, channel_axis
 from edgekit.model.spec import Array, Output
 
 CENTRED = 4
@@ -56,9 +56,9 @@ def decisions(output: Output, metric: str, rows: Array) -> Array:
     """
     each = math.prod(rows.shape[1:])
     if output.role == "detections":
-        return detected(rows)
+        return count_detections(rows)
     if output.role in ("logits", "probabilities", "boxes"):
-        values = arranged(output, rows)
+        values = as_rows(output, rows)
         each = values.shape[1]
         if output.role == "boxes":
             sure = values[..., CORNERS:]
@@ -94,7 +94,7 @@ def _label_gap(
     array = array.reshape(len(array), -1)
     if axis is None:
         return np.full(array.shape, np.inf)
-    values = arranged(classes, values, axis)
+    values = as_rows(classes, values, axis)
     values = values / _size(values) if unit is None else unit(classes, values)
     in_range = (array >= 0) & (array < values.shape[-1])
     return np.asarray(np.where(in_range, _below(values, np.where(in_range, array, 0)), np.inf))
@@ -132,7 +132,7 @@ def _axis_of(classes: Output, values: Array, labels: tuple[int, ...]) -> int | N
 
 
 def _classes(output: Output, r: Array, c: Array) -> _Rows:
-    r, c = (arranged(output, a) for a in (r, c))
+    r, c = (as_rows(output, a) for a in (r, c))
     classes = c.argmax(-1)
     gap = _below(r, classes) / _size(r)
     yield "argmax gap", gap.max(1), gap.argmax(1)
@@ -149,7 +149,7 @@ def _size(values: Array) -> float:
 
 
 def _boxes(output: Output, r: Array, c: Array) -> _Rows:
-    r, c = (arranged(output, a) for a in (r, c))
+    r, c = (as_rows(output, a) for a in (r, c))
     if r.shape[-1] < CORNERS:
         return
     sure, other = r[..., CORNERS:], c[..., CORNERS:]

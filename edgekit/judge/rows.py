@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from edgekit.evaluate.rows import Run
-from edgekit.judge.deviation import arranged
+from edgekit.judge.deviation import as_rows
 from edgekit.model.spec import Array, Output
 
 BATCH = "batch"
@@ -24,7 +24,8 @@ def row_axes(outputs: Iterable[Output], runs: Sequence[Run]) -> dict[str, int | 
     asked, a first axis of size 1 is the batch.
     """
     return {
-        o.name: (o.axes.index(BATCH) if BATCH in o.axes else None) if o.axes else _seen(o.name, runs) for o in outputs
+        o.name: (o.axes.index(BATCH) if BATCH in o.axes else None) if o.axes else _row_seen(o.name, runs)
+        for o in outputs
     }
 
 
@@ -39,7 +40,7 @@ def shape_of(rows: Array, axis: int | None) -> tuple[int | str, ...]:
     return tuple(shape if axis is None else [*shape[:axis], BATCH, *shape[axis:]])
 
 
-def _seen(name: str, runs: Sequence[Run]) -> int | None:
+def _row_seen(name: str, runs: Sequence[Run]) -> int | None:
     seen = [(rows, answers[name].shape) for rows, answers in runs if name in answers]
     fewest = min((len(shape) for _, shape in seen), default=0)
     fits = [axis for axis in range(fewest) if all(shape[axis] == rows for rows, shape in seen)]
@@ -62,9 +63,9 @@ LEAST_PLACES, PLACE_BYTES = 256, 64 << 10
 """Places that are kept of each row at least, and bytes that these may take if they are more."""
 
 
-def placed(output: Output, rows: Array) -> Array:
+def sample_places(output: Output, rows: Array) -> Array:
     """Seeded places of an output's rows [n, ...], the same ones of every row: [n, places, channels]."""
-    values = arranged(output, rows)
+    values = as_rows(output, rows)
     count, channels = values.shape[1:]
     some = max(LEAST_PLACES, PLACE_BYTES // (4 * channels))
     places = np.random.Generator(np.random.PCG64(count)).permutation(count)[:some]

@@ -72,7 +72,7 @@ def not_verified(reason: Fact) -> EvaluationResult:
     return EvaluationResult(status="not verified here", reasons=(reason,))
 
 
-def failed(reason: Fact) -> EvaluationResult:
+def failed_verdict(reason: Fact) -> EvaluationResult:
     """The verdict where a runtime refuses an artifact, or dies of it."""
     return EvaluationResult(status="rejected", reasons=(reason,))
 
@@ -115,7 +115,7 @@ def judge(
     every = [(batch, each) for batch, comparisons in batches for each in comparisons]
     for kind in get_args(Kind):
         alike = [(batch, each) for batch, each in every if _kind(tolerance, batch, each) == kind]
-        checks += _pooled(tolerance, kind, alike, noise)
+        checks += _pooled_measures(tolerance, kind, alike, noise)
     broken = [check for check in checks if not check.passed]
     beyond = [reason_of(check) for check in broken if not check.within_noise and not _unsure(check)]
     unsure = [reason_of(check) for check in broken if check.within_noise or _unsure(check)]
@@ -156,7 +156,7 @@ def _checks(
     rules: Mapping[tuple[str, str], Limit],
     noise: Mapping[str, float],
 ) -> Iterator[Measure]:
-    for group in _grouped((comparison, m) for comparison in comparisons for m in comparison.measures):
+    for group in _group_measures((comparison, m) for comparison in comparisons for m in comparison.measures):
         row = rules.get((group[0][1].role, group[0][1].metric))
         if row is not None and _together(t, row):
             continue
@@ -169,7 +169,7 @@ def _together(t: Tolerance, row: Limit) -> bool:
     return not t.exact_ranking and row.metric.startswith(CHANNEL)
 
 
-def _grouped(measures: Iterable[Found]) -> Iterator[list[Found]]:
+def _group_measures(measures: Iterable[Found]) -> Iterator[list[Found]]:
     """What was found of each metric of each output."""
     groups: dict[tuple[str, str], list[Found]] = {}
     for comparison, measure in measures:
@@ -193,13 +193,13 @@ def _check(
     info = metric_info(measure.metric)
     sign = info.sign
     own = max(_own(m, noise) for _, m in rows) if info.widened else None
-    limit = None if table is None else widened(table, own or 0.0)
+    limit = None if table is None else widen_limit(table, own or 0.0)
     within = np.ones(len(values), bool)
     if limit is not None:
-        excused = [_excused(comparison, m, noise, batch.startswith(EVALUATION)) for comparison, m in rows]
+        excused = [_excused_rows(comparison, m, noise, batch.startswith(EVALUATION)) for comparison, m in rows]
         within = (sign * values <= sign * limit) | np.concatenate(excused)
         if info.mean:
-            within |= mean <= _allowed(limit, max(int(weights.sum()), 1), chance)
+            within |= mean <= _allowed_share(limit, max(int(weights.sum()), 1), chance)
     pool = np.flatnonzero(~within) if not within.all() else np.arange(len(values))
     worst = int(pool[(sign * values[pool]).argmax()])  # argmax takes a NaN first
     return Measure(
@@ -229,17 +229,17 @@ def reason_of(measure: Measure) -> Fact:
     return Fact(code=Code.TOO_FEW_ROWS if _unsure(measure) else Code.ROWS_BEYOND, details=details, **shared)
 
 
-def _allowed(limit: float, answers: int, chance: float) -> float:
+def _allowed_share(limit: float, answers: int, chance: float) -> float:
     """The share of so many answers that may be wrong: what chance makes of the limit, and a single one in any case."""
     return max(limit + chance * float(np.sqrt(limit / answers)), 1.0 / answers) if limit else 0.0
 
 
-def _pooled(
+def _pooled_measures(
     t: Tolerance, kind: Kind, every: Sequence[tuple[str, Comparison]], noise: Mapping[str, float]
 ) -> Iterator[Measure]:
     """What is asked of all inputs of a kind together: shares of wrong answers, what 99 of 100 rows keep, channels."""
     rules = t.on(kind)
-    for group in _grouped((comparison, m) for _, comparison in every for m in comparison.measures):
+    for group in _group_measures((comparison, m) for _, comparison in every for m in comparison.measures):
         row = rules.get((group[0][1].role, group[0][1].metric))
         if row is None:
             continue
@@ -258,8 +258,10 @@ def _share_check(
     info = metric_info(group[0][1].metric)
     values = np.concatenate([m.values for _, m in group])
     own = max(_own(m, noise) for _, m in group) if info.widened else None
-    limit = widened(table, own or 0.0)
-    each = [_excused(comparison, m, noise, batches[id(comparison)].startswith(EVALUATION)) for comparison, m in group]
+    limit = widen_limit(table, own or 0.0)
+    each = [
+        _excused_rows(comparison, m, noise, batches[id(comparison)].startswith(EVALUATION)) for comparison, m in group
+    ]
     excused = np.concatenate(each)
     badness = np.where(excused, -np.inf, np.nan_to_num(info.sign * values, nan=np.inf))
     order = np.argsort(-badness, kind="stable")
@@ -323,7 +325,7 @@ def _own(m: RowValues, noise: Mapping[str, float]) -> float:
     return NOISE_MULTIPLE * (noise.get(m.of, 0.0) if m.role in ORDERED else noise.get(m.output, 0.0) / m.peak)
 
 
-def _excused(comparison: Comparison, m: RowValues, noise: Mapping[str, float], real: bool) -> Array:
+def _excused_rows(comparison: Comparison, m: RowValues, noise: Mapping[str, float], real: bool) -> Array:
     excused = np.zeros(len(m.values), bool)
     if metric_info(m.metric).relative:
         off = comparison.get(m.of, "max abs") if m.role in ORDERED else comparison.get(m.output, "relative")
@@ -377,10 +379,10 @@ def _notes(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Compari
 
 def score_tolerance(tolerance: Tolerance, noise: float) -> float:
     """The limit on scores that a verdict uses, in score units, given the noise of that output: for `compare`."""
-    return widened(tolerance.limit("max abs", "scores") or 0.0, NOISE_MULTIPLE * noise)
+    return widen_limit(tolerance.limit("max abs", "scores") or 0.0, NOISE_MULTIPLE * noise)
 
 
-def widened(table: float, own: float) -> float:
+def widen_limit(table: float, own: float) -> float:
     """A limit: the table's, or the noise (times NOISE_MULTIPLE already) where that is larger, up to the cap."""
     return max(table, min(own, NOISE_CAP * table))
 

@@ -34,7 +34,7 @@ PART = "inner"
 """Name of the user's module within the adapter."""
 
 
-def adapted(spec: ModelSpec) -> ModelSpec:
+def adapt(spec: ModelSpec) -> ModelSpec:
     """The same model with a module of the common form.
 
     Raises:
@@ -57,7 +57,7 @@ def adapted(spec: ModelSpec) -> ModelSpec:
     if _common(answer):
         return spec
     outputs = tuple(o.name for o in spec.outputs)
-    _chosen(dict(flattened(answer)), outputs, spec.name)  # says what is wrong before anything is exported
+    _select_outputs(dict(flatten(answer)), outputs, spec.name)  # says what is wrong before anything is exported
     return replace(spec, module=adapter(module, names, outputs))
 
 
@@ -121,8 +121,8 @@ def adapter(module: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[st
             self.inner = module
 
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            answer = answered(self.inner, dict(zip(inputs, tensors, strict=True)))
-            return _chosen(answer, outputs, type(module).__name__)
+            answer = run_module(self.inner, dict(zip(inputs, tensors, strict=True)))
+            return _select_outputs(answer, outputs, type(module).__name__)
 
         # torch.export takes the inputs' names and number from here
         forward.__signature__ = signature(inputs)  # type: ignore[attr-defined]
@@ -130,10 +130,10 @@ def adapter(module: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[st
     return Adapter().eval()
 
 
-def answered(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def run_module(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Run a module on inputs by name; its answer's tensors by name."""
     positional, by_name = _arguments(module, tuple(inputs))
-    return dict(flattened(module(*(inputs[n] for n in positional), **{n: inputs[n] for n in by_name})))
+    return dict(flatten(module(*(inputs[n] for n in positional), **{n: inputs[n] for n in by_name})))
 
 
 def to_tensors(spec: ModelSpec, inputs: Mapping[str, Array]) -> tuple[torch.Tensor, ...]:
@@ -160,7 +160,7 @@ def named_outputs(spec: ModelSpec, answer: object) -> dict[str, Array]:
     return {o.name: v for o, v in zip(spec.outputs, answers, strict=True)}
 
 
-def flattened(answer: object) -> Iterator[tuple[str, torch.Tensor]]:
+def flatten(answer: object) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of an answer by name: keys and fields joined by `_`, numbers for the places of a tuple.
 
     Raises:
@@ -191,7 +191,9 @@ def _real(tensor: torch.Tensor, name: str) -> torch.Tensor:
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
-def _chosen(tensors: Mapping[str, torch.Tensor], outputs: Sequence[str], model: str) -> tuple[torch.Tensor, ...]:
+def _select_outputs(
+    tensors: Mapping[str, torch.Tensor], outputs: Sequence[str], model: str
+) -> tuple[torch.Tensor, ...]:
     """The declared outputs: by name where the answer names them, else in order."""
     if set(outputs) <= set(tensors):
         return tuple(tensors[name] for name in outputs)
@@ -285,7 +287,7 @@ def leaves(value: Any, name: str = "", plain: str = "output") -> Iterator[tuple[
         name: Of the whole.
         plain: The first word where the whole has no name and its parts have numbers only.
     """
-    children = _children(value)
+    children = _child_nodes(value)
     if children is None:
         yield name or plain, value
         return
@@ -300,11 +302,11 @@ def rebuilt(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
 
     if isinstance(value, torch.Tensor):
         return next(tensors)
-    children = _children(value)
+    children = _child_nodes(value)
     return value if children is None else children[2]([rebuilt(child, tensors) for child in children[1]])
 
 
-def _children(value: Any) -> Children | None:
+def _child_nodes(value: Any) -> Children | None:
     """One level of a structure; None for a leaf."""
     from torch.utils import _pytree as pytree
 

@@ -129,7 +129,7 @@ def sentence(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def guards_added() -> Iterator[list[Guard]]:
+def collect_guards() -> Iterator[list[Guard]]:
     """Collect where torch.export added guards: it logs them as it does, with the file's path cut short."""
     guards: list[Guard] = []
 
@@ -185,24 +185,30 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     if open_transform and _in_complex_part(lacks, met, exported):
         used = _line(open_transform)
         return (
-            f"'{_named(open_transform)}'{f' at {used}' if used else ''} goes along an axis of open length "
+            f"'{_operator_name(open_transform)}'{f' at {used}' if used else ''} goes along an axis of open length "
             f"({_first(errors[-1], texts[-1])}): leave that axis out of `axes`, since a transform of fixed length "
             "becomes products, which every target has, or export to torchscript, which keeps PyTorch's own"
         )
     if lacks:
         used = line_using(exported, lacks)
-        of = f" (the program has complex numbers, from '{_named(imaginary)}' on)" if imaginary is not None else ""
+        of = (
+            f" (the program has complex numbers, from '{_operator_name(imaginary)}' on)"
+            if imaginary is not None
+            else ""
+        )
         return f"it has no operator '{lacks}'{f', used at {used}' if used else ''}{of}; {_way_out(lacks)}"
     if node and (used := _line(node)):
         return f"{_first(errors[-1], texts[-1])}, at {used}"
     if met:
-        name = _named(met)
+        name = _operator_name(met)
         used = _line(met) or line_using(exported, name)
         sentence = f"it fails at the operator '{name}'{f', used at {used}' if used else ''}"
         return f"{sentence} ({_first(errors[-1], texts[-1])}); {_way_out(name)}"
     if imaginary is not None:
         used = _line(imaginary)
-        sentence = f"the program has complex numbers, from '{_named(imaginary)}'{f' at {used}' if used else ''} on"
+        sentence = (
+            f"the program has complex numbers, from '{_operator_name(imaginary)}'{f' at {used}' if used else ''} on"
+        )
         return f"{sentence} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
     return _first(errors[-1], texts[-1])
 
@@ -231,7 +237,7 @@ def _first_complex(exported: torch.export.ExportedProgram) -> torch.fx.Node | No
     return next((n for n in exported.graph.nodes if n.op == "call_function" and is_complex(n)), None)
 
 
-def _named(node: torch.fx.Node) -> str:
+def _operator_name(node: torch.fx.Node) -> str:
     """An operator's name as PyTorch has it."""
     return _EDGE.sub(r"\1", str(node.target)).removesuffix(".default")
 

@@ -142,17 +142,17 @@ def _operators(transforms: Transforms) -> dict[Any, Operator]:
     aten = torch.ops.aten
     on_blocks: dict[Any, Operator] = {
         aten.slice.Tensor: _untold(part),
-        aten.slice_scatter.default: _written,
-        aten.cat.default: lambda all_of, axis=0, *, paired: joined([*map(_pair, all_of, paired)], axis),
-        aten.pad.default: lambda x, sizes, *_, paired: padded(x, sizes),
-        aten.constant_pad_nd.default: lambda x, sizes, *_, paired: padded(x, sizes),
+        aten.slice_scatter.default: _write,
+        aten.cat.default: lambda all_of, axis=0, *, paired: concatenate([*map(_pair, all_of, paired)], axis),
+        aten.pad.default: lambda x, sizes, *_, paired: pad(x, sizes),
+        aten.constant_pad_nd.default: lambda x, sizes, *_, paired: pad(x, sizes),
         aten.zeros.default: lambda sizes, *, paired, **_: Blocks(tuple(sizes)),
         aten.new_zeros.default: lambda x, sizes, *, paired, **_: Blocks(tuple(sizes)),
         aten.zeros_like.default: lambda x, *, paired, **_: Blocks(as_blocks(x).shape if paired[0] else x.shape),
-        aten.copy.default: _copied,
+        aten.copy.default: _copy,
         **dict.fromkeys((aten.to.dtype, aten._to_copy.default), lambda x, *_, paired, **__: _pair(x, paired[0])),
-        aten.fft_fftshift.default: _untold(shifted(inverse=False)),
-        aten.fft_ifftshift.default: _untold(shifted(inverse=True)),
+        aten.fft_fftshift.default: _untold(fftshift(inverse=False)),
+        aten.fft_ifftshift.default: _untold(fftshift(inverse=True)),
         aten.sym_size.int: lambda x, axis, *, paired: as_blocks(x).shape[axis],
         **{getattr(aten, name).default: transforms.operator(name) for name in NAMES},
         aten.stft.default: transforms.spectrogram,
@@ -162,21 +162,21 @@ def _operators(transforms: Transforms) -> dict[Any, Operator]:
     }
     on_pairs: dict[Any, Operator] = {
         aten.select.int: _along(aten.select.int),
-        aten.select_scatter.default: _scattered,
+        aten.select_scatter.default: _scatter,
         aten.unsqueeze.default: _along(aten.unsqueeze.default, added=1),
         aten.squeeze.dim: _along(aten.squeeze.dim),
-        **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshaped),
+        **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshape),
         aten.unflatten.int: lambda x, axis, sizes, *, paired: x.unflatten(axis % (x.dim() - 1), sizes),
         aten.expand.default: lambda x, sizes, *, paired: x.expand([*sizes, -1]),
-        aten.permute.default: _permuted,
-        aten.numpy_T.default: lambda x, *, paired: _permuted(x, range(x.dim() - 2, -1, -1), paired=paired),
+        aten.permute.default: _permute,
+        aten.numpy_T.default: lambda x, *, paired: _permute(x, range(x.dim() - 2, -1, -1), paired=paired),
         aten.transpose.int: lambda x, first, other, *, paired: x.transpose(
             first % (x.dim() - 1), other % (x.dim() - 1)
         ),
-        aten.flatten.using_ints: _flattened,
-        aten.stack.default: _stacked,
-        aten.sum.dim_IntList: _reduced(aten.sum.dim_IntList),
-        aten.mean.dim: _reduced(aten.mean.dim),
+        aten.flatten.using_ints: _flatten,
+        aten.stack.default: _stack,
+        aten.sum.dim_IntList: _reduce(aten.sum.dim_IntList),
+        aten.mean.dim: _reduce(aten.mean.dim),
         **{each: _product(each) for each in (aten.matmul.default, aten.mm.default, aten.bmm.default)},
         aten.tensordot.default: _product(aten.tensordot.default),
         aten.linear.default: _linear,
@@ -234,7 +234,7 @@ def _along(operator: Operator, added: int = 0) -> Operator:
     return on_pairs
 
 
-def _reduced(operator: Operator) -> Operator:
+def _reduce(operator: Operator) -> Operator:
     """An operator whose second argument is a list of axes; all where there is none."""
 
     def on_pairs(x: torch.Tensor, axes: Any, *rest: Any, paired: Sequence[bool], **_: Any) -> torch.Tensor:
@@ -248,37 +248,37 @@ def _same(x: Any, *, paired: Sequence[bool], **_: Any) -> Any:
     return x
 
 
-def _written(x: Any, source: Any, *where: Any, paired: Sequence[bool]) -> Any:
+def _write(x: Any, source: Any, *where: Any, paired: Sequence[bool]) -> Any:
     return with_part(_pair(x, paired[0]), _pair(source, paired[1]), *where)
 
 
-def _copied(x: Any, source: Any, *, paired: Sequence[bool]) -> Any:
+def _copy(x: Any, source: Any, *, paired: Sequence[bool]) -> Any:
     """A tensor of the first one's shape with the second one's values, which may have fewer axes."""
     source, shape = _pair(source, paired[1]), as_blocks(x).shape
     fits = tuple(as_blocks(source).shape) == tuple(shape)
     return source if fits else as_pairs(source).expand([*shape, 2])
 
 
-def _reshaped(x: torch.Tensor, sizes: Sequence[int], *, paired: Sequence[bool]) -> torch.Tensor:
+def _reshape(x: torch.Tensor, sizes: Sequence[int], *, paired: Sequence[bool]) -> torch.Tensor:
     return x.reshape([*sizes, 2])
 
 
-def _permuted(x: torch.Tensor, axes: Sequence[int], *, paired: Sequence[bool]) -> torch.Tensor:
+def _permute(x: torch.Tensor, axes: Sequence[int], *, paired: Sequence[bool]) -> torch.Tensor:
     return x.permute(*(axis % (x.dim() - 1) for axis in axes), x.dim() - 1)
 
 
-def _flattened(x: torch.Tensor, start: int = 0, end: int = -1, *, paired: Sequence[bool]) -> torch.Tensor:
+def _flatten(x: torch.Tensor, start: int = 0, end: int = -1, *, paired: Sequence[bool]) -> torch.Tensor:
     return x.flatten(start % (x.dim() - 1), end % (x.dim() - 1))
 
 
-def _scattered(x: Any, source: Any, axis: int, index: int, *, paired: Sequence[bool]) -> torch.Tensor:
+def _scatter(x: Any, source: Any, axis: int, index: int, *, paired: Sequence[bool]) -> torch.Tensor:
     import torch
 
     x = _pair(x, paired[0])
     return torch.select_scatter(x, _pair(source, paired[1]), axis % (x.dim() - 1), index)
 
 
-def _stacked(all_of: Sequence[Any], axis: int = 0, *, paired: Sequence[bool]) -> torch.Tensor:
+def _stack(all_of: Sequence[Any], axis: int = 0, *, paired: Sequence[bool]) -> torch.Tensor:
     import torch
 
     pairs = list(map(_pair, all_of, paired))
@@ -434,9 +434,9 @@ def part(x: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 
         first, last = block.runs.get(axis, (0, shape[axis]))
         inner = max(first, run[0]), min(last, run[1])
         if inner[0] < inner[1]:
-            pairs = narrowed(block.pairs, axis, inner[0] - first, inner[1] - inner[0])
-            pieces.append(_placed(block, pairs, axis, inner[0] - run[0], run[1] - run[0]))
-    return Blocks(_resized(shape, axis, run[1] - run[0]), tuple(pieces))
+            pairs = narrow(block.pairs, axis, inner[0] - first, inner[1] - inner[0])
+            pieces.append(_place_block(block, pairs, axis, inner[0] - run[0], run[1] - run[0]))
+    return Blocks(_resize(shape, axis, run[1] - run[0]), tuple(pieces))
 
 
 def with_part(x: Any, source: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
@@ -450,10 +450,10 @@ def with_part(x: Any, source: Any, axis: int = 0, start: Any = None, end: Any = 
     run = _run(x.shape[axis], start, end, step)
     if run is None:
         return torch.ops.aten.slice_scatter.default(as_pairs(x), as_pairs(source), axis, start, end, step)
-    return joined([part(x, axis, 0, run[0]), source, part(x, axis, run[1], x.shape[axis])], axis)
+    return concatenate([part(x, axis, 0, run[0]), source, part(x, axis, run[1], x.shape[axis])], axis)
 
 
-def joined(all_of: Sequence[Any], axis: int = 0) -> Any:
+def concatenate(all_of: Sequence[Any], axis: int = 0) -> Any:
     """Tensors one after the other, as `aten.cat` puts them."""
     import torch
 
@@ -468,30 +468,30 @@ def joined(all_of: Sequence[Any], axis: int = 0) -> Any:
     for each, length in zip(parts, lengths, strict=True):
         for block in each.blocks:
             start, _ = block.runs.get(axis, (0, length))
-            blocks.append(_placed(block, block.pairs, axis, start + offset, sum(lengths)))
+            blocks.append(_place_block(block, block.pairs, axis, start + offset, sum(lengths)))
         offset += length
-    return Blocks(_resized(shape, axis, offset), tuple(blocks))
+    return Blocks(_resize(shape, axis, offset), tuple(blocks))
 
 
-def padded(x: Any, sizes: Sequence[int]) -> Any:
+def pad(x: Any, sizes: Sequence[int]) -> Any:
     """Zeros before and after, or cut there, as `aten.constant_pad_nd` does from the last axis on."""
     x = as_blocks(x)
     for axis, before, after in zip(range(len(x.shape))[::-1], sizes[::2], sizes[1::2], strict=False):
         if before or after:
             cropped = part(x, axis, max(-before, 0), x.shape[axis] - max(-after, 0)) if min(before, after) < 0 else x
-            first, last = (Blocks(_resized(x.shape, axis, max(side, 0))) for side in (before, after))
-            x = as_blocks(joined([first, cropped, last], axis))
+            first, last = (Blocks(_resize(x.shape, axis, max(side, 0))) for side in (before, after))
+            x = as_blocks(concatenate([first, cropped, last], axis))
     return x
 
 
-def shifted(inverse: bool) -> Callable[..., Any]:
+def fftshift(inverse: bool) -> Callable[..., Any]:
     """`fft_fftshift` or its inverse: the halves of axes change places."""
 
     def shift(x: Any, axes: Any = None) -> Any:
         shape = as_blocks(x).shape
         for axis in range(len(shape)) if axes is None else axes:
             cut = (shape[axis] + int(not inverse)) // 2
-            x = joined([part(x, axis, cut, shape[axis]), part(x, axis, 0, cut)], axis)
+            x = concatenate([part(x, axis, cut, shape[axis]), part(x, axis, 0, cut)], axis)
         return x
 
     return shift
@@ -501,25 +501,25 @@ def spread(block: Block, shape: Sequence[Any], axis: int, length: int, runs: Ite
     """What lies one after the other in a block -> where it belongs along an axis of this length."""
     blocks, position = [], 0
     for start, stop in runs:
-        pairs = narrowed(block.pairs, axis, position, stop - start)
-        blocks.append(_placed(block, pairs, axis, start, length))
+        pairs = narrow(block.pairs, axis, position, stop - start)
+        blocks.append(_place_block(block, pairs, axis, start, length))
         position += stop - start
-    return Blocks(_resized(shape, axis, length), tuple(blocks))
+    return Blocks(_resize(shape, axis, length), tuple(blocks))
 
 
-def narrowed(x: torch.Tensor, axis: int, start: int, length: int) -> torch.Tensor:
+def narrow(x: torch.Tensor, axis: int, start: int, length: int) -> torch.Tensor:
     """Neighbours along an axis; the tensor itself where these are all."""
     return x if length == x.shape[axis] else x.narrow(axis, start, length)
 
 
-def _placed(block: Block, pairs: torch.Tensor, axis: int, start: int, length: int) -> Block:
+def _place_block(block: Block, pairs: torch.Tensor, axis: int, start: int, length: int) -> Block:
     """A block that begins at an index of an axis of this length."""
     runs = {along: run for along, run in block.runs.items() if along != axis}
     whole = start == 0 and pairs.shape[axis] == length
     return Block(pairs, runs if whole else runs | {axis: (start, start + pairs.shape[axis])})
 
 
-def _resized(shape: Sequence[Any], axis: int, length: Any) -> tuple[Any, ...]:
+def _resize(shape: Sequence[Any], axis: int, length: Any) -> tuple[Any, ...]:
     return *shape[:axis], length, *shape[axis + 1 :]
 
 
@@ -660,7 +660,7 @@ class Transforms:
     def _along(self, x: Any, axis: int, wave: Wave, read: tuple[Run, ...]) -> Any:
         """One axis: from real numbers to blocks, from blocks to blocks, or from blocks to real numbers."""
         if not isinstance(x, Blocks):
-            x = narrowed(x, axis, 0, min(x.shape[axis], wave.ins))
+            x = narrow(x, axis, 0, min(x.shape[axis], wave.ins))
             values = self._product(x, axis, wave, (0, x.shape[axis]), read, pairs=False)
             return spread(Block(values), x.shape, axis, wave.outs, read)
         x = part(x, axis, 0, min(x.shape[axis], wave.ins))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
-from edgekit.model.adapter import adapted, in_eval
+from edgekit.model.adapter import adapt, in_eval
 from edgekit.model.image_input import check_image, with_plain_images
 from edgekit.model.spec import SUM, Axis, Input, ModelSpec, Output, axes_in, size_of
 
@@ -29,7 +29,7 @@ MOST_VALUES = 1 << 30
 """Of one input at default sizes: 4 GiB of float32."""
 
 
-def checked(spec: ModelSpec) -> ModelSpec:
+def check_spec(spec: ModelSpec) -> ModelSpec:
     """The model in the form that all else takes: names and axes that hold together, a module in eval mode.
 
     An axis of one size is no axis: its size stands in the inputs' shapes. What a picture is normalised by is a part of
@@ -50,7 +50,7 @@ def checked(spec: ModelSpec) -> ModelSpec:
         check_image(i, spec.name)
         check_size(spec, i)
     spec.module.eval()
-    return with_plain_images(adapted(_without_fixed_axes(spec)))
+    return with_plain_images(adapt(_without_fixed_axes(spec)))
 
 
 def refuse_quantized(name: str, module: torch.nn.Module) -> None:

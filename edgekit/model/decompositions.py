@@ -42,7 +42,7 @@ def drop_detach(module: torch.fx.GraphModule) -> None:
 def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Core ML's own takes a slope for each channel of pictures only."""
     slopes = weight.reshape(along_channels(x.dim())) if weight.numel() > 1 else weight
-    return sloped(x, slopes)
+    return prelu_of_any_rank(x, slopes)
 
 
 def along_channels(axes: int) -> list[int]:
@@ -50,7 +50,7 @@ def along_channels(axes: int) -> list[int]:
     return [-1 if axis == 1 else 1 for axis in range(axes)]
 
 
-def sloped(x: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
+def prelu_of_any_rank(x: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
     """PReLU whose slopes have as many axes as what it reads, or are one."""
     import torch
 

@@ -61,10 +61,10 @@ class Detector(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The detections [batch, most, 6] and their count int64 [batch] of the module's inputs."""
         boxes, scores = self.module(*inputs)
-        return suppressed(boxes, scores, self.most, self.threshold, self.overlap, self.candidates)
+        return suppress(boxes, scores, self.most, self.threshold, self.overlap, self.candidates)
 
 
-def suppressed(
+def suppress(
     boxes: Tensor, scores: Tensor, most: int, threshold: float, overlap: float, candidates: int
 ) -> tuple[Tensor, Tensor]:
     """What non-maximum suppression leaves of boxes [b, n, 4] with scores [b, n, classes]; arguments as of `Detector`.

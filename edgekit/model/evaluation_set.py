@@ -193,7 +193,7 @@ def unusual_shapes(inputs: Iterable[Input]) -> dict[str, Shape]:
     return {i.name: i.shape for i in inputs if i.shape[:1] not in (FIRST, (1,)) or BATCH in i.shape[1:]}
 
 
-def stacked(runs: Iterable[Array]) -> Array:
+def stack_runs(runs: Iterable[Array]) -> Array:
     """An input of several runs in one array."""
     return np.concatenate([np.atleast_1d(array) for array in runs])
 
@@ -253,7 +253,7 @@ def write_sets(spec: ModelSpec, folder: Path, which: Collection[str] = tuple(SET
     present = {name: samples for name, samples in sets.items() if samples is not None}
     for name, samples in present.items():
         _write_set(samples, folder / SETS[name])
-    return {name: _described(samples) for name, samples in present.items()}
+    return {name: _describe(samples) for name, samples in present.items()}
 
 
 def with_sets(spec: ModelSpec, folder: Path, described: Mapping[str, Any]) -> ModelSpec:
@@ -271,7 +271,7 @@ def _write_set(samples: Evaluation, path: Path) -> None:
     save_file(arrays, path)
 
 
-def _described(samples: Evaluation) -> dict[str, Any]:
+def _describe(samples: Evaluation) -> dict[str, Any]:
     names, captions = list(samples.names), list(samples.captions)
     words = samples.metric.words if isinstance(samples.metric, metrics.Named) else ""
     return {"names": names, "captions": captions, "metric_name": samples.metric_name, "metric": words}
@@ -287,7 +287,7 @@ def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation
             names=tuple(described["names"]),
             captions=tuple(described["captions"]),
             truth=arrays.get("truth"),
-            metric=metrics.named(described["metric"]) if described["metric"] else None,
+            metric=metrics.parse_metric(described["metric"]) if described["metric"] else None,
             metric_name=described["metric_name"],
         )
 

@@ -22,7 +22,7 @@ from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, declaration, model_fil
 from edgekit.model.sources import checkpoint, factory, restore, runs_no_code
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging, write_text
-from edgekit.storage.verified_io import SEAL, sealed
+from edgekit.storage.verified_io import SEAL, seal_record
 
 if TYPE_CHECKING:
     pass
@@ -70,7 +70,7 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
             return
         with staging(folder, model_files) as staged:
             shutil.copytree(model, staged, dirs_exist_ok=True)
-            write_text(staged / CONFIG, sealed(config))
+            write_text(staged / CONFIG, seal_record(config))
 
 
 def load_builds_model(folder: Path, trusted: bool) -> ModelSpec:
@@ -136,7 +136,7 @@ def load_model(folder: Path) -> ModelSpec:
         return with_sets(read_captured(config, folder), folder, config["sets"])
     words, asset_files = from_record(config["words"]), {file: folder / file for file in files}
     restored = restore(name, asset_files)
-    spec = factory.shipped(name, words) if restored is None else factory.described(restored, words)
+    spec = factory.load_shipped(name, words) if restored is None else factory.apply_overrides(restored, words)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
     spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
     here = {name: folder / name for name in files if name not in (WEIGHTS, *SETS.values())}

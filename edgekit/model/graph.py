@@ -19,8 +19,8 @@ import numpy as np
 from edgekit.errors import CaptureError, EdgekitError, ModelError
 from edgekit.model import complex_numbers
 from edgekit.model.adapter import named_outputs, to_tensors
-from edgekit.model.capture_errors import FIXED_LENGTH, Guard, at, capture_error, guards_added, open_length, sentence
-from edgekit.model.own_operators import check_registered, decomposed
+from edgekit.model.capture_errors import FIXED_LENGTH, Guard, at, capture_error, collect_guards, open_length, sentence
+from edgekit.model.own_operators import check_registered, use_decompositions
 from edgekit.model.shapes import example_sizes, grid
 from edgekit.model.sources import onnx, script
 from edgekit.model.spec import Array, ModelSpec
@@ -73,9 +73,9 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
         for i in spec.inputs
     )
     _check_deterministic(spec, arguments, sizes)
-    module = script.converted(spec.name, spec.module, arguments)
+    module = script.convert(spec.name, spec.module, arguments)
     keep_operators = dynamic and bool(spec.factory)  # a worker without the model's file knows no operator of its own
-    with guards_added() as guards, quiet(), torch.no_grad(), decomposed(spec, translated=keep_operators):
+    with collect_guards() as guards, quiet(), torch.no_grad(), use_decompositions(spec, translated=keep_operators):
         try:
             exported = complex_numbers.export(module, arguments, shapes)
         except Exception as error:
@@ -117,7 +117,8 @@ def _refuse_open_length(spec: ModelSpec, exported: torch.export.ExportedProgram)
         return
     shapes = []
     with torch.no_grad():
-        for inputs in (*(spec.random(seed) for seed in range(LENGTHS)), spec.filled(0.0), spec.filled(1.0)):
+        constants = (spec.constant_inputs(0.0), spec.constant_inputs(1.0))
+        for inputs in (*(spec.random(seed) for seed in range(LENGTHS)), *constants):
             with contextlib.suppress(Exception):  # whatever a module raises: recording the reference says what
                 answers = named_outputs(spec, spec.module(*to_tensors(spec, inputs)))
                 shapes.append({name: array.shape for name, array in answers.items()})
@@ -138,7 +139,7 @@ def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guar
             if isinstance(size, int):
                 raise CaptureError(f"capturing '{spec.name}' fixed the axis '{name}' at {size}{at(guards)}")
             if name not in spec.axes:
-                _widen(exported, size.node.expr)
+                _widen_sum(exported, size.node.expr)
                 continue
             axis = spec.axes[name]
             bounds = exported.range_constraints.get(size.node.expr)
@@ -152,7 +153,7 @@ def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guar
                 )
 
 
-def _widen(exported: torch.export.ExportedProgram, symbol: Any) -> None:
+def _widen_sum(exported: torch.export.ExportedProgram, symbol: Any) -> None:
     """Let a sum be as small as its axes are: torch.export takes each for 2 or more, and guards a sum of two by 4."""
     from torch.utils._sympy.value_ranges import ValueRanges
 
@@ -240,7 +241,7 @@ def _refuse_changes(name: str, module: torch.nn.Module, inputs: Mapping[str, tor
     """
     state = {key: tensor.clone() for key, tensor in module.state_dict().items()}
     copies = {key: tensor.clone() for key, tensor in inputs.items()}
-    with _seeded(0):
+    with _fixed_seed(0):
         first = ask(list(copies.values()))
     for key, tensor in copies.items():
         if not _equal(tensor, inputs[key]):
@@ -253,9 +254,9 @@ def _refuse_changes(name: str, module: torch.nn.Module, inputs: Mapping[str, tor
             raise CaptureError(
                 f"'{name}' changes its own '{key}' while it answers: a state must be an input and an output of forward"
             )
-    with _seeded(0):
+    with _fixed_seed(0):
         same = ask(list(inputs.values()))
-    with _seeded(1):
+    with _fixed_seed(1):
         other = ask(list(inputs.values()))
     for key in first:
         if not np.array_equal(first[key], same[key], equal_nan=True):
@@ -277,7 +278,7 @@ def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def _fixed_seed(seed: int) -> Iterator[None]:
     """The generators of PyTorch, NumPy and Python start at a seed, and go on afterwards where they were."""
     import torch
 

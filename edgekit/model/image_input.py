@@ -96,9 +96,9 @@ def _module(inner: torch.nn.Module, inputs: Sequence[Input]) -> torch.nn.Module:
             self.edgekit_buffers = tuple(sorted(set(self.state_dict()) - before))
 
         def forward(self, *tensors: torch.Tensor) -> object:
-            return self.inner(*(self.preprocessed(number, x) for number, x in enumerate(tensors)))
+            return self.inner(*(self.preprocess(number, x) for number, x in enumerate(tensors)))
 
-        def preprocessed(self, number: int, x: torch.Tensor) -> torch.Tensor:
+        def preprocess(self, number: int, x: torch.Tensor) -> torch.Tensor:
             """An image as the module inside takes it; any other input as it is."""
             i = inputs[number]
             if not declares_preprocessing(i):

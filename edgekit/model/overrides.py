@@ -82,7 +82,7 @@ class SpecOverrides:
         Raises:
             UsageError: If one is named that there is not, or of which this cannot be said.
         """
-        described = _described(tuple(inputs), self.inputs, "input")
+        described = _describe(tuple(inputs), self.inputs, "input")
         return tuple(_as_picture(i, self.inputs.get(i.name, {})) for i in described)
 
     def of_outputs(self, outputs: Iterable[Output]) -> tuple[Output, ...]:
@@ -91,7 +91,7 @@ class SpecOverrides:
         Raises:
             UsageError: If one is named that there is not.
         """
-        return _described(tuple(outputs), self.outputs, "output")
+        return _describe(tuple(outputs), self.outputs, "output")
 
     def of_spec(self, spec: ModelSpec) -> ModelSpec:
         """A declared model with what was said on top; not yet checked.
@@ -411,7 +411,7 @@ def _facts(what: str, name: str, entry: Entry, facts: Mapping[str, Fact]) -> dic
     return facts_by_name
 
 
-def _described(tensors: tuple[Named, ...], facts: Mapping[str, Mapping[str, Any]], what: str) -> tuple[Named, ...]:
+def _describe(tensors: tuple[Named, ...], facts: Mapping[str, Mapping[str, Any]], what: str) -> tuple[Named, ...]:
     require_known((each.name for each in tensors), facts, f"{what}s name the {what}")
     return tuple(
         replace(each, **{fact: v for fact, v in facts.get(each.name, {}).items() if fact not in OF_A_MODULE})

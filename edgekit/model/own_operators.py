@@ -29,7 +29,7 @@ _REGISTERED = re.compile(r"registered at (\S+\.py):\d+")
 
 
 @contextlib.contextmanager
-def decomposed(spec: ModelSpec, *, translated: bool = False) -> Iterator[None]:
+def use_decompositions(spec: ModelSpec, *, translated: bool = False) -> Iterator[None]:
     """Whatever is captured or traced inside runs a model's decompositions in place of its operators.
 
     Args:
@@ -107,7 +107,7 @@ def operator_of(spec: ModelSpec, name: str) -> Any:
         ) from error
 
 
-def registered_by(exported: torch.export.ExportedProgram) -> dict[str, str]:
+def modules_of_operators(exported: torch.export.ExportedProgram) -> dict[str, str]:
     """The operators of a program that are not PyTorch's, each with the module that registers it when it is imported.
 
     Raises:

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CaptureError, ModelError
 from edgekit.model.graph import Program, capture, quiet
-from edgekit.model.own_operators import register, registered_by
+from edgekit.model.own_operators import modules_of_operators, register
 from edgekit.model.records import GRAPH, INFO, PROGRAM, WEIGHTS, declared_spec, program_files, read_info
 from edgekit.model.sources import onnx, script
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.files import digest_file, digest_text, link, staging, write_text
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 
 if TYPE_CHECKING:
     import torch
@@ -66,11 +66,11 @@ def save_program(program: Program, folder: Path, model_sha256: str, weights: Pat
     """
     import torch
 
-    operators = registered_by(program.exported)
+    operators = modules_of_operators(program.exported)
     with staging(folder, program_files) as staged:
         names = _in_file(program.exported.state_dict, weights) if weights is not None else {}
         saved = io.BytesIO()  # PyTorch's own writer aborts the process where the disk is full
-        with quiet(), _left_out(program.exported.state_dict, names):
+        with quiet(), _without_weights(program.exported.state_dict, names):
             torch.export.save(program.exported, saved)
         (staged / PROGRAM).write_bytes(saved.getbuffer())
         if names and weights is not None and weights.parent != folder.parent:
@@ -84,7 +84,7 @@ def save_program(program: Program, folder: Path, model_sha256: str, weights: Pat
             "operators": operators,
             "files": {path.name: digest_file(path) for path in sorted(staged.iterdir())},
         }
-        write_text(staged / INFO, sealed(info))
+        write_text(staged / INFO, seal_record(info))
 
 
 def _in_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
@@ -108,7 +108,7 @@ def _in_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _left_out(tensors: dict[str, torch.Tensor], names: Collection[str]) -> Iterator[None]:
+def _without_weights(tensors: dict[str, torch.Tensor], names: Collection[str]) -> Iterator[None]:
     """A program's tensors with one number in place of those that are stored elsewhere."""
     import torch
 

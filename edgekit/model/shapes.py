@@ -24,7 +24,7 @@ def grid(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
     """
     batches = sorted({_nearest(axes.get("batch", Axis(1, 1, 1)), batch) for batch in BATCHES})
     others = {name: _sizes(axis) for name, axis in axes.items() if name != "batch"}
-    rows = [dict(zip(others, sizes, strict=True)) for sizes in _mixed(list(others.values()))] or [{}]
+    rows = [dict(zip(others, sizes, strict=True)) for sizes in _mixed_sizes(list(others.values()))] or [{}]
     shapes = [{"batch": b} | rows[0] for b in batches]
     shapes += [{"batch": b} | row for i, row in enumerate(rows[1:]) for b in {batches[i % len(batches)], batches[0]}]
     return tuple({k: v for k, v in shape.items() if k in axes} for shape in shapes)
@@ -40,7 +40,7 @@ def _sizes(axis: Axis) -> tuple[int, ...]:
     return (axis.default, axis.minimum, largest, min(axis.default + axis.multiple_of, largest))
 
 
-def _mixed(sizes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _mixed_sizes(sizes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Equal sizes, then sizes shifted against each other, so that height and width differ in both directions."""
     if not sizes:
         return []
@@ -79,7 +79,7 @@ def example_sizes(axes: Mapping[str, Axis]) -> dict[str, int]:
     }
 
 
-def between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
+def shapes_between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
     """Shapes that the grid leaves out, of each of three kinds in turn.
 
     - The diagonal: all axes but the batch at the same share of their range, so that axes that are alike make squares;

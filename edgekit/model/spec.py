@@ -303,7 +303,7 @@ class ModelSpec:
             arrays[i.name] = np.asarray(values).astype(i.dtype)
         return arrays
 
-    def filled(self, share: float) -> dict[str, Array]:
+    def constant_inputs(self, share: float) -> dict[str, Array]:
         """Constant inputs at default sizes: each at this share of the way from its low to its high."""
         return {
             i.name: np.full(self.shape(i.name), i.low + share * (i.high - i.low), dtype=i.dtype) for i in self.inputs

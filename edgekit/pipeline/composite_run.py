@@ -38,15 +38,15 @@ from edgekit.judge import metrics, verdict
 from edgekit.judge.deviation import spreads
 from edgekit.judge.metrics import Comparison
 from edgekit.model.capture_errors import line_of, sentence
-from edgekit.model.contract import checked
-from edgekit.model.evaluation_set import BATCH, COUNT, rows_in, stacked
+from edgekit.model.contract import check_spec
+from edgekit.model.evaluation_set import BATCH, COUNT, rows_in, stack_runs
 from edgekit.model.folder import CHANGED, code_digest, code_of
 from edgekit.model.overrides import NOTHING, SpecOverrides, words_of
 from edgekit.model.parts import Part, Parts, Session
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec, Output
-from edgekit.pipeline.loaded import LoadedArtifact, checked_arrays, load
+from edgekit.pipeline.loaded import LoadedArtifact, check_arrays, load
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory
 from edgekit.reference.dataset import Sets, distinct, split
@@ -81,7 +81,7 @@ def export(
         EdgekitError: For what concerns all targets: the driver, a part, an unknown target or option.
     """
     targets, _ = registry.loadable()
-    composite_run = driven(parts)
+    composite_run = run_composite(parts)
     names = selection or made_in_memory(targets, composite_run.specs.values())
     builds = {name: export_part(name, spec, names) for name, spec in composite_run.specs.items()}
     shared = [name for name in next(iter(builds.values())) if all(name in build for build in builds.values())]
@@ -139,12 +139,12 @@ def verify(
     }
     outcomes, note = tuple(results.values()), ""
     if again is not None and record.factory:
-        outcomes, note = _driven_again(root, record, builds, results, again(record.factory))
+        outcomes, note = _run_again(root, record, builds, results, again(record.factory))
     unsigned = (PARTS, *([HUB] if record.hub else [])) if signed else ()
     return Build(outcomes, root, next(iter(builds.values())).reference, unsigned, parts=builds, note=note)
 
 
-def _driven_again(
+def _run_again(
     root: Path,
     record: PartsRecord,
     builds: Mapping[str, Build],
@@ -155,7 +155,7 @@ def _driven_again(
     parts = replace(whole, name=record.name)
     if parts.parts.keys() != record.parts.keys():
         raise ArtifactError(f"'{record.factory}' makes other parts than '{root / PARTS}' names: export again")
-    composite_run, targets = driven(parts), registry.loadable()[0]
+    composite_run, targets = run_composite(parts), registry.loadable()[0]
     outcomes = tuple(
         part_outcome
         if part_outcome.bad and part_outcome.result is None
@@ -210,10 +210,10 @@ def _holds_with(
     folders = {part: root / part / target for part in parts.parts if part not in others}
     with contextlib.ExitStack() as stack:
         rest = {part: stack.enter_context(load(folder, trust_build=True)) for part, folder in folders.items()}
-        answers = [answered(parts, {**rest, **others}, model_input) for model_input in parts.inputs]
+        answers = [run_driver(parts, {**rest, **others}, model_input) for model_input in parts.inputs]
     deciding = _deciding(read_artifact(root / part / target) for part in parts.parts)
     tolerance = registry.find(target).places[0].tolerance_of(deciding)
-    return verdict.judge(tolerance, {}, evaluation=_compared(composite_run, answers)).status == "verified"
+    return verdict.judge(tolerance, {}, evaluation=_compare(composite_run, answers)).status == "verified"
 
 
 def _outcome(
@@ -233,7 +233,7 @@ def _outcome(
         reference_device=composite_run.device,
         size=sum(outcome.size or 0 for outcome in each.values()),
         host=host(),
-        places=tuple(_judged(parts, composite_run, each, p).model_copy(update={"place": p.name}) for p in places),
+        places=tuple(_judge(parts, composite_run, each, p).model_copy(update={"place": p.name}) for p in places),
     )
     return TargetOutcome(name, root, result.status, result=result, part_of=_bundle(each))
 
@@ -253,7 +253,7 @@ def _bundle(each: Mapping[str, TargetOutcome]) -> str:
     return next(iter(each.values())).part_of
 
 
-def _judged(
+def _judge(
     parts: Parts, composite_run: CompositeRun, each: Mapping[str, TargetOutcome], place: Place
 ) -> EvaluationResult:
     """Drive the whole with a target's artifacts in one place, and compare what it answers."""
@@ -263,9 +263,9 @@ def _judged(
         ):
             return verdict.not_verified(fact(Code.TEXT, text=f"its part '{part}' is not verified here"))
     try:
-        with _opened(each, place) as sessions:
+        with _open_artifacts(each, place) as sessions:
             device = next(iter(sessions.values())).device
-            answers = [answered(parts, sessions, model_input) for model_input in parts.inputs]
+            answers = [run_driver(parts, sessions, model_input) for model_input in parts.inputs]
     except (NotVerifiedHere, HostError) as error:
         return verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(error)))
     except EdgekitError as error:
@@ -284,9 +284,9 @@ def _judged(
         hint = (
             f" (an option of '{fixed}' may keep sizes open that it fixed: `edgekit targets {fixed}`)" if fixed else ""
         )
-        return verdict.failed(fact(Code.RUNTIME_FAILED, text=f"{error}{hint}"))
+        return verdict.failed_verdict(fact(Code.RUNTIME_FAILED, text=f"{error}{hint}"))
     tolerance = place.tolerance_of(_deciding(o.manifest for o in each.values()))
-    result = verdict.judge(tolerance, {}, evaluation=_compared(composite_run, answers))
+    result = verdict.judge(tolerance, {}, evaluation=_compare(composite_run, answers))
     evidence = Evidence(
         inputs={EVALUATION: len(answers)}, place=device, answered_by={composite_run.device: len(answers)}
     )
@@ -302,7 +302,7 @@ def _deciding(manifests: Iterable[Manifest | None]) -> Manifest:
 
 
 @contextlib.contextmanager
-def _opened(each: Mapping[str, TargetOutcome], place: Place) -> Iterator[dict[str, LoadedArtifact]]:
+def _open_artifacts(each: Mapping[str, TargetOutcome], place: Place) -> Iterator[dict[str, LoadedArtifact]]:
     with contextlib.ExitStack() as stack:
         yield {
             part: stack.enter_context(load(outcome.path, place=place.name, trust_build=True))  # made in this run
@@ -310,7 +310,7 @@ def _opened(each: Mapping[str, TargetOutcome], place: Place) -> Iterator[dict[st
         }
 
 
-def _compared(composite_run: CompositeRun, answers: Sequence[Answer]) -> list[Comparison]:
+def _compare(composite_run: CompositeRun, answers: Sequence[Answer]) -> list[Comparison]:
     """Answers beside those of the modules, in groups of a shape; one of another shape alone."""
     names = [f"input {number}" for number in range(len(answers))]
     groups: dict[object, list[int]] = {}
@@ -322,7 +322,7 @@ def _compared(composite_run: CompositeRun, answers: Sequence[Answer]) -> list[Co
     )
     compared = []
     for rows in groups.values():
-        reference, candidate = (_stacked([side[row] for row in rows]) for side in (composite_run.answers, answers))
+        reference, candidate = (_stack([side[row] for row in rows]) for side in (composite_run.answers, answers))
         filled = [o for o in composite_run.outputs if not _nothing(o.name, reference, candidate)]
         some = [names[row] for row in rows]
         compared.append(metrics.compare(filled, reference, candidate, some, scales=scales))
@@ -339,7 +339,7 @@ def _shapes(answer: Answer) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, array.shape) for name, array in sorted(answer.items()))
 
 
-def _stacked(answers: Sequence[Answer]) -> Answer:
+def _stack(answers: Sequence[Answer]) -> Answer:
     return {name: np.stack([answer[name] for answer in answers]) for name in answers[0]}
 
 
@@ -421,7 +421,7 @@ class Sessions(dict[str, Session]):
         )
 
 
-def driven(parts: Parts) -> CompositeRun:
+def run_composite(parts: Parts) -> CompositeRun:
     """Run a model's driver with its modules.
 
     Raises:
@@ -433,7 +433,7 @@ def driven(parts: Parts) -> CompositeRun:
     for number, model_input in enumerate(parts.inputs):
         for session in sessions.values():
             session.asked = f"input {number}"
-        answers.append(answered(parts, sessions, model_input))
+        answers.append(run_driver(parts, sessions, model_input))
     counts = {name: len(session.calls) for name, session in sessions.items()}
     if idle := next((name for name, count in counts.items() if not count), None):
         raise ModelError(
@@ -446,13 +446,13 @@ def driven(parts: Parts) -> CompositeRun:
     for session in sessions.values():
         session.calls.clear()
     for model_input in parts.calibration:
-        answered(parts, sessions, model_input)
+        run_driver(parts, sessions, model_input)
     specs = {name: _with_sets(session, calls[name], parts) for name, session in sessions.items()}
     device = next(iter(sessions.values())).device
     return CompositeRun(specs, counts, _outputs(parts, answers), tuple(answers), device)
 
 
-def answered(parts: Parts, sessions: Mapping[str, Session], model_input: Any) -> dict[str, Array]:
+def run_driver(parts: Parts, sessions: Mapping[str, Session], model_input: Any) -> dict[str, Array]:
     """What the driver answers to one input, as arrays by name.
 
     Raises:
@@ -535,7 +535,7 @@ class Recording:
         if not isinstance(inputs, Mapping):
             raise ModelError(f"the driver gives '{self.name}' a {type(inputs).__name__}: give arrays by name")
         if self._runtime is None:
-            self._spec = self._described(inputs)
+            self._spec = self._describe(inputs)
             self._runtime = EagerRuntime(self._spec)
         _check(self.name, self.spec, inputs)
         copies = {i.name: np.array(inputs[i.name]) for i in self.spec.inputs}
@@ -560,11 +560,11 @@ class Recording:
         part = self.part
         return words_of(part.axes, part.inputs, part.outputs) if isinstance(part, Part) else NOTHING
 
-    def _described(self, inputs: Mapping[str, Array]) -> ModelSpec:
+    def _describe(self, inputs: Mapping[str, Array]) -> ModelSpec:
         import torch
 
         if isinstance(self.part, ModelSpec):
-            return checked(self.part)
+            return check_spec(self.part)
         if isinstance(self.part, str | Path):
             return resolve_model(str(self.part))
         part = self.part if isinstance(self.part, Part) else Part(self.part)
@@ -585,13 +585,13 @@ def _check(name: str, spec: ModelSpec, inputs: Mapping[str, Array]) -> None:
         word = "lacks" if wrong[0] in names else "has no"
         raise UsageError(f"the driver calls '{name}', which {word} the input '{wrong[0]}': it takes {', '.join(names)}")
     axes = {axis: AxisInfo.of_axis(declared, True) for axis, declared in spec.axes.items()}
-    checked_arrays(name, map(TensorInfo.of_input, spec.inputs), axes, inputs, "which it declares")
+    check_arrays(name, map(TensorInfo.of_input, spec.inputs), axes, inputs, "which it declares")
 
 
 def _refuse_chance(parts: Parts, sessions: Mapping[str, Recording], first: Mapping[str, Array]) -> None:
     """Drive the first input again: the calls and the answer must be the same."""
     counts = {name: len(session.calls) for name, session in sessions.items()}
-    again = answered(parts, sessions, parts.inputs[0])
+    again = run_driver(parts, sessions, parts.inputs[0])
     odd = ""
     for name, session in sessions.items():
         once = [call for question, call in session.calls[: counts[name]] if question == FIRST]
@@ -648,7 +648,7 @@ def _heard(
     parts: Parts, sessions: Mapping[str, Session], name: str, number: int, wrong: Session, answers: Sequence[Row]
 ) -> bool:
     try:
-        return not _equal(answered(parts, {**sessions, name: wrong}, parts.inputs[number]), answers[number])
+        return not _equal(run_driver(parts, {**sessions, name: wrong}, parts.inputs[number]), answers[number])
     except EdgekitError:
         return True
 
@@ -684,7 +684,7 @@ def _with_sets(session: Recording, calls: Sequence[Call], parts: Parts) -> Model
     """A part with what the driver gave it as its evaluation and calibration sets."""
     spec = session.spec
     if not isinstance(session.part, ModelSpec | str | Path):
-        spec = _ranged(spec, [call for _, call in (*calls, *session.calls)], session.words)
+        spec = _with_ranges(spec, [call for _, call in (*calls, *session.calls)], session.words)
     rows = list(_rows(spec, calls))
     usual = _usual(session.name, rows)
     axes = {name: replace(axis, default=dict(usual).get(name, axis.default)) for name, axis in spec.axes.items()}
@@ -699,7 +699,7 @@ def _with_sets(session: Recording, calls: Sequence[Call], parts: Parts) -> Model
     return replace(spec, evaluation=lambda: judge, calibration=sets.calibration, notes=notes)
 
 
-def _ranged(spec: ModelSpec, calls: Sequence[Row], words: SpecOverrides) -> ModelSpec:
+def _with_ranges(spec: ModelSpec, calls: Sequence[Row], words: SpecOverrides) -> ModelSpec:
     """A part whose inputs go as far as what the driver gives them, where nobody says another range."""
 
     def of(i: Input) -> Input:
@@ -748,5 +748,5 @@ def _usual(part: str, rows: Sequence[_Row]) -> Sizes:
 
 
 def _set(spec: ModelSpec, rows: Sequence[_Row]) -> Evaluation:
-    inputs = {i.name: stacked(row.inputs[i.name] for row in rows) for i in spec.inputs}
+    inputs = {i.name: stack_runs(row.inputs[i.name] for row in rows) for i in spec.inputs}
     return Evaluation(inputs, tuple(row.name for row in rows))

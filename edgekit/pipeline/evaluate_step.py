@@ -24,7 +24,7 @@ from edgekit.model.spec import Array
 from edgekit.pipeline import worker
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.fresh_inputs import judge_fresh_inputs
-from edgekit.pipeline.judge_step import judged, sample_of
+from edgekit.pipeline.judge_step import judge_answers, sample_of
 from edgekit.pipeline.worker import ANSWERS
 from edgekit.reference.batches import arrays_of
 from edgekit.reference.record import host
@@ -113,7 +113,7 @@ def finding_of(
     context: RunContext, manifest: Manifest, place: Place, answers: Mapping[str, Array], measured: Measured
 ) -> EvaluationOutcome:
     """Judge what an artifact answered in a place, wherever that is."""
-    judgement = judged(context.spec, context.recorded, manifest, place, answers, measured)
+    judgement = judge_answers(context.spec, context.recorded, manifest, place, answers, measured)
     names = {o.name for o in context.spec.outputs if o.role == "scores"}
     arrays = arrays_of(EVALUATION, answers)
     scores = {n: a for n, a in arrays.items() if n in names}
@@ -128,13 +128,13 @@ def missing_runtime(place: Place, why: str | EdgekitError) -> EvaluationOutcome:
     return _without_answers(place, verdict.not_verified(fact(code, text=str(why))))
 
 
-def failed_runtime(place: Place, why: str) -> EvaluationOutcome:
+def outcome_of_failure(place: Place, why: str) -> EvaluationOutcome:
     """What is found where a runtime refuses an artifact, or dies of it."""
-    return _without_answers(place, verdict.failed(fact(Code.RUNTIME_FAILED, text=why)))
+    return _without_answers(place, verdict.failed_verdict(fact(Code.RUNTIME_FAILED, text=why)))
 
 
 def _of_error(place: Place, error: EdgekitError, made_by: str) -> EvaluationOutcome:
-    finding = missing_runtime(place, error) if isinstance(error, NOT_HERE) else failed_runtime(place, str(error))
+    finding = missing_runtime(place, error) if isinstance(error, NOT_HERE) else outcome_of_failure(place, str(error))
     return replace(finding, variant_target=made_by)
 
 
@@ -200,7 +200,7 @@ def previous(context: RunContext, name: str, manifest: Manifest) -> Result | Non
     )
 
 
-def settled(context: RunContext, name: str, manifest: Manifest, result: Result) -> list[EvaluationOutcome]:
+def settled_outcomes(context: RunContext, name: str, manifest: Manifest, result: Result) -> list[EvaluationOutcome]:
     """What an earlier run found, but where this host lacked what it may have now."""
     if manifest.bundle.left_out:  # the result does not say which variant was left out
         return []
@@ -212,16 +212,16 @@ def settled(context: RunContext, name: str, manifest: Manifest, result: Result) 
             variant_target(manifest, place),
         )
         for place in result.places
-        if not _lacked(place)
+        if not _was_unavailable(place)
     ]
 
 
-def unchanged(result: Result) -> bool:
+def is_settled(result: Result) -> bool:
     """Whether asking again can change nothing: no place was without what the host may have now."""
-    return not any(map(_lacked, result.places))
+    return not any(map(_was_unavailable, result.places))
 
 
-def _lacked(place: EvaluationResult) -> bool:
+def _was_unavailable(place: EvaluationResult) -> bool:
     return any(reason.code is Code.HOST_LIMIT for reason in place.reasons)
 
 
@@ -284,7 +284,7 @@ def _read_arrays(
     from safetensors.numpy import load
 
     path = f"{kind}-{place.place}.safetensors"
-    return load(read_file(context.folder(name), manifest, path)) if manifest.named(path) is not None else {}
+    return load(read_file(context.folder(name), manifest, path)) if manifest.entry_of(path) is not None else {}
 
 
 def _code(target: Target, manifest: Manifest) -> str:

@@ -47,7 +47,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     source = _source(context, target.source)
     code, tools = registry.code_digest(target), registry.versions(target)
     hashes = {n: read_artifact(f).sha256 for n, f in artifacts.items()}
-    recorded_options = _recorded(options)
+    recorded_options = _options_record(options)
 
     def key(left_out: Collection[str]) -> str:
         inputs = {n: h for n, h in hashes.items() if n not in left_out}
@@ -83,7 +83,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
             reference=context.root / REFERENCE if target.reads.reference else Path(),
             artifacts={n: f for n, f in artifacts.items() if n in hashes},
             options={option: as_text(value) for option, value in options.items()},
-            **_opened(context, target.source),
+            **_open_source(context, target.source),
             cache=context.root / CACHE / name,
         )
 
@@ -93,13 +93,13 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
         progress(0.05, "exporting")
         arguments = {"request": request.model_dump(mode="json")}
         answer = process.call(worker.export_target, arguments, progress, context.limits, worker.EXPORT_MODULES)
-        exported = _exported(answer)
+        exported = _export(answer)
         if not (staged / exported.entry).exists():
             raise ExportError(f"target '{name}' did not write its entry '{exported.entry}'")
         return commit(staged, _manifest(context, name, exported, source, key(()), recorded_options, tools, left_out))
 
 
-def _opened(context: RunContext, source: str) -> dict[str, Any]:
+def _open_source(context: RunContext, source: str) -> dict[str, Any]:
     """What the source offers to open, and the axes that it kept dynamic."""
     folder = context.root / source
     if source not in context.targets:
@@ -123,7 +123,7 @@ def _refuse_sizes(context: RunContext, name: str, target: Target) -> None:
     )
 
 
-def _recorded(options: Mapping[str, OptionValue]) -> dict[str, str]:
+def _options_record(options: Mapping[str, OptionValue]) -> dict[str, str]:
     """Options as the manifest holds them: of a folder the digest of what is in it, since its path may be anyone's.
 
     Raises:
@@ -139,7 +139,7 @@ def _folder_digest(name: str, folder: Path) -> str:
     return digest_text("\n".join(f"{path.name} {digest_file(path)}" for path in paths))
 
 
-def _exported(answer: Mapping[str, Any]) -> Exported:
+def _export(answer: Mapping[str, Any]) -> Exported:
     """What `worker.export_target` returned, as the record that it was made from."""
     return Exported(
         precision=answer["precision"],

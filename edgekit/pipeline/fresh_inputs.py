@@ -37,9 +37,9 @@ from edgekit.model.folder import load_model
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import worker
 from edgekit.pipeline.context import FreshInputs, RunContext
-from edgekit.pipeline.judge_step import Units, compared, units_of
+from edgekit.pipeline.judge_step import Units, compare_batch, units_of
 from edgekit.reference.batches import RESIZED, Batch, BatchSource
-from edgekit.reference.record import answerable, answered
+from edgekit.reference.record import answerable, run_batches
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.target import Place, Runtime
@@ -111,9 +111,9 @@ def ask_fresh_inputs(request: Mapping[str, Any], progress: Progress) -> dict[str
     rows, look, began = 0, FIRST_LOOK, time.monotonic()
     with closing(target.load(fresh_request.folder, place)) as runtime, closing(EagerRuntime(spec)) as module:
         for batch in fresh_batches(spec, manifest, fresh_request.seed):
-            batches, _ = answerable(answered(module, spec.outputs, (batch,), axes)[0])
+            batches, _ = answerable(run_batches(module, spec.outputs, (batch,), axes)[0])
             for whole in batches:  # none where the model itself answers with NaN
-                comparisons[whole.name] = _compared(spec, runtime, whole, axes, units, real)
+                comparisons[whole.name] = _compare(spec, runtime, whole, axes, units, real)
                 rows += len(whole.names)
             share = (time.monotonic() - began) / fresh_request.seconds
             progress(min(share, 1.0), f"{rows} fresh inputs so far, seed {fresh_request.seed}")
@@ -146,12 +146,12 @@ def fresh_batches(spec: ModelSpec, manifest: Manifest, seed: int) -> Iterator[Ba
         yield source.fresh(f"fresh {number}: {sizes_text}", sizes, draw)
 
 
-def _compared(
+def _compare(
     spec: ModelSpec, runtime: Runtime, batch: Batch, axes: Axes | None, units: Units, real: bool
 ) -> list[Comparison]:
     try:
         runs = [(batch.rows_a_run, runtime.run(inputs)) for inputs in batch.rows()]
         answers = rows_of(runs, axes or row_axes(spec.outputs, runs))
     except Exception as error:  # whatever a runtime raises is its answer
-        return [metrics.failed(batch.names, fact(Code.NO_ANSWER, error_text=first_line(error)))]
-    return [replace(comparison, real=real) for comparison in compared(spec.outputs, batch, answers, units, None)]
+        return [metrics.failed_comparison(batch.names, fact(Code.NO_ANSWER, error_text=first_line(error)))]
+    return [replace(comparison, real=real) for comparison in compare_batch(spec.outputs, batch, answers, units, None)]

@@ -22,7 +22,7 @@ from edgekit.evaluate.engine import AGAIN
 from edgekit.hosts import command
 from edgekit.hosts.catalogue import FurtherPlace, further_place
 from edgekit.hosts.pack import archive, write_pack
-from edgekit.hosts.run_record import Answered, Measured, read_returned
+from edgekit.hosts.run_record import Answered, Measured, read_returned_results
 from edgekit.model.spec import Array
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.evaluate_step import (
@@ -30,10 +30,10 @@ from edgekit.pipeline.evaluate_step import (
     EvaluationOutcome,
     answers_in,
     evaluate_in_place,
-    failed_runtime,
     files_of,
     finding_of,
     missing_runtime,
+    outcome_of_failure,
     record_of,
     run_in_worker,
 )
@@ -57,7 +57,7 @@ def places_of(names: Sequence[str]) -> tuple[FurtherPlace, ...]:
     return tuple(further_place(name) for name in dict.fromkeys(names))
 
 
-def judged(
+def judge_places(
     context: RunContext, outcomes: Mapping[str, TargetOutcome], places: Sequence[FurtherPlace], images: int | None
 ) -> dict[str, TargetOutcome]:
     """Judge artifacts in more places; returns the outcomes with what was found there.
@@ -76,7 +76,7 @@ def judged(
             _by_packs(context, candidates, place, images) if place.apart else _here(context, candidates, place, images)
         )
         for name, result in results.items():
-            target_outcomes[name] = joined(target_outcomes.get(name, outcomes[name]), result)
+            target_outcomes[name] = with_place(target_outcomes.get(name, outcomes[name]), result)
     reported = (n for n, o in outcomes.items() if n in target_outcomes or o.result is not None or o.error)
     return {n: target_outcomes.get(n, outcomes[n]) for n in reported}
 
@@ -115,28 +115,28 @@ def pack(
     return tuple(folders)
 
 
-def imported(context: RunContext, path: Path) -> dict[str, TargetOutcome]:
+def judge_imported(context: RunContext, path: Path) -> dict[str, TargetOutcome]:
     """Judge what a pack's runner brought back.
 
     Raises:
         ArtifactError: If the result cannot be used, or is of other artifacts or another reference.
     """
-    returned = read_returned(path)
+    returned = read_returned_results(path)
     if returned.reference_sha256 != context.recorded.sha256:
         raise ArtifactError(f"the result '{path}' answers another reference than the one that is here: pack again")
     results = {run.run.target: _of_this_build(context, run, path) for run in returned.runs}
     target_outcomes: dict[str, TargetOutcome] = {}
     for run in returned.runs:
         manifest, name = results[run.run.target], run.run.target
-        result = _kept(context, manifest, further_place(run.run.place), run, returned.images)
-        target_outcomes[name] = joined(target_outcomes.get(name, unasked(context, manifest)), result)
+        result = _record_result(context, manifest, further_place(run.run.place), run, returned.images)
+        target_outcomes[name] = with_place(target_outcomes.get(name, without_verdict(context, manifest)), result)
     return target_outcomes
 
 
-def adopted(context: RunContext, outcomes: Mapping[str, TargetOutcome], paths: Sequence[Path]) -> None:
+def judge_shipped(context: RunContext, outcomes: Mapping[str, TargetOutcome], paths: Sequence[Path]) -> None:
     """Judge results that ship with a model, as far as they are of the very artifacts and reference that are here."""
     for path in paths:
-        returned = read_returned(path)
+        returned = read_returned_results(path)
         if returned.reference_sha256 != context.recorded.sha256:
             continue
         for run in returned.runs:
@@ -144,16 +144,16 @@ def adopted(context: RunContext, outcomes: Mapping[str, TargetOutcome], paths: S
             manifest = outcome.manifest if outcome is not None else None
             if manifest is not None and manifest.sha256 == run.artifact_sha256 and run.run.device:
                 place = further_place(run.run.place)
-                if not _known(context, manifest, place):
-                    _kept(context, manifest, place, run, returned.images)
+                if not _is_known(context, manifest, place):
+                    _record_result(context, manifest, place, run, returned.images)
 
 
-def unasked(context: RunContext, manifest: Manifest) -> TargetOutcome:
+def without_verdict(context: RunContext, manifest: Manifest) -> TargetOutcome:
     """An artifact before it was asked anywhere: no verdict."""
     return TargetOutcome(manifest.target, context.folder(manifest.target), "not verified here", manifest=manifest)
 
 
-def joined(outcome: TargetOutcome, result: Result) -> TargetOutcome:
+def with_place(outcome: TargetOutcome, result: Result) -> TargetOutcome:
     """An outcome with one more place; the status is the worst of its places."""
     whole = (outcome.result or result).model_copy(update={"places": (*outcome.places, *result.places)})
     return replace(outcome, result=whole, status=whole.status, reused=False)
@@ -165,7 +165,7 @@ def _here(
     """Judge artifacts in a place of this host, each in a worker; what never ran leaves the last result as it is."""
     results = {}
     for name, manifest in manifests.items():
-        finding = _found_here(context, manifest, place, images)
+        finding = _outcome_here(context, manifest, place, images)
         results[name] = record_of(context, name, manifest, [finding])
         if finding.verdict.device:
             hardware = {"hardware": processor()} if place.runtime else {}
@@ -175,7 +175,9 @@ def _here(
     return results
 
 
-def _found_here(context: RunContext, manifest: Manifest, place: FurtherPlace, images: int | None) -> EvaluationOutcome:
+def _outcome_here(
+    context: RunContext, manifest: Manifest, place: FurtherPlace, images: int | None
+) -> EvaluationOutcome:
     if not place.runtime:
         own = context.targets[manifest.target].place(place.name)
         return evaluate_in_place(
@@ -204,8 +206,8 @@ def _found_here(context: RunContext, manifest: Manifest, place: FurtherPlace, im
         except NOT_HERE as missing:
             return missing_runtime(where, missing)
         except EdgekitError as error:
-            return failed_runtime(where, str(error))
-        return _judged(context, place.taken(manifest), where, answers_in(out), measured)
+            return outcome_of_failure(where, str(error))
+        return _judge(context, place.manifest_at(manifest), where, answers_in(out), measured)
 
 
 def _by_packs(
@@ -232,8 +234,10 @@ def _by_pack(
         folders = {name: context.folder(name) for name in manifests}
         identity = write_pack(folder, context.recorded, folders, (place,), images, timed_seconds())
         try:
-            answered = doors.resolve(place.record.answer_pack) if place.record and place.is_device else command.answered
-            returned = read_returned(answered(place, folder, progress))
+            answered = (
+                doors.resolve(place.record.answer_pack) if place.record and place.is_device else command.answer_pack
+            )
+            returned = read_returned_results(answered(place, folder, progress))
             if returned.pack_id != identity:
                 raise ArtifactError(f"the result from {place.name} is of another pack than the one that was sent")
         except (NotVerifiedHere, ArtifactError) as lost:
@@ -247,11 +251,13 @@ def _by_pack(
         if answers is None:
             results[name] = _missing(context, artifact, place, "the runner there gave no answer")
         else:
-            results[name] = _kept(context, artifact, place, answers, images)
+            results[name] = _record_result(context, artifact, place, answers, images)
     return results
 
 
-def _kept(context: RunContext, manifest: Manifest, place: FurtherPlace, run: Answered, images: int | None) -> Result:
+def _record_result(
+    context: RunContext, manifest: Manifest, place: FurtherPlace, run: Answered, images: int | None
+) -> Result:
     """Judge one run and write down what was found; what never ran leaves the last result as it is."""
     finding = _finding(context, manifest, place, run, images)
     result = record_of(context, manifest.target, manifest, [finding])
@@ -276,18 +282,18 @@ def _finding(
     if run.run.missing:
         return missing_runtime(where, run.run.missing)
     if run.run.error:
-        return failed_runtime(where, run.run.error)
+        return outcome_of_failure(where, run.run.error)
     rows = {f"{batch.name} {AGAIN}": len(batch.names) for batch in context.recorded.batches}
     for name, numbers in run.run.again.items():
         if name not in rows or any(not 0 <= number < rows[name] for number in numbers):
             raise ArtifactError(f"the result of {run.run.target} in {run.run.place} names rows that were never asked")
-    unlike: dict[str, object] = {} if place.timed else {"start_up": None}
+    unlike: dict[str, object] = {} if place.has_timings else {"start_up": None}
     if place.beside:
         unlike["device"] = f"{run.run.device}, started by {place.python[0]}"
-    return _judged(context, place.taken(manifest), where, run.answers, run.run.model_copy(update=unlike))
+    return _judge(context, place.manifest_at(manifest), where, run.answers, run.run.model_copy(update=unlike))
 
 
-def _judged(
+def _judge(
     context: RunContext, manifest: Manifest, where: Place, answers: Mapping[str, Array], measured: Measured
 ) -> EvaluationOutcome:
     """Judge answers; whoever asked chose how many, and what was left out stands in the evidence."""
@@ -313,7 +319,7 @@ def _of_this_build(context: RunContext, run: Answered, path: Path) -> Manifest:
     return artifact
 
 
-def _known(context: RunContext, manifest: Manifest, place: FurtherPlace) -> bool:
+def _is_known(context: RunContext, manifest: Manifest, place: FurtherPlace) -> bool:
     """Whether the same artifact was judged there, by the same reference and the same judge."""
     try:
         then = read_imported(_home(context, manifest, place))

@@ -11,19 +11,19 @@ import numpy as np
 
 from edgekit import metrics
 from edgekit.errors import DataError, ModelError, UsageError, suggestion
-from edgekit.model.contract import check_name, checked
+from edgekit.model.contract import check_name, check_spec
 from edgekit.model.overrides import BATCH, NOTHING, SpecOverrides, words_of
 from edgekit.model.parts import Parts
 from edgekit.model.sources import factory, factory_of, resolve, source_of
 from edgekit.model.sources.arguments import tensors_of
 from edgekit.model.sources.checkpoint import with_weights
-from edgekit.model.sources.factory import made, single
+from edgekit.model.sources.factory import call, single
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.sources.onnx import file_of, require_ranges
 from edgekit.model.spec import Array, CalibrationSet, Evaluation, ModelSpec
 from edgekit.pipeline.request import EvaluationData, ModelFacts
 from edgekit.reference import dataset
-from edgekit.reference.adopt import given_reference
+from edgekit.reference.adopt import reference_folder
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ def with_data(spec: ModelSpec, evaluation_data: EvaluationData, example: Any = N
         spec = _with_examples(spec, example)
     require_ranges(spec)
     reference = evaluation_data.reference
-    return spec if reference is None else replace(spec, reference=given_reference(spec, Path(reference)))
+    return spec if reference is None else replace(spec, reference=reference_folder(spec, Path(reference)))
 
 
 def _with_sets(
@@ -76,7 +76,7 @@ def _with_folders(spec: ModelSpec, evaluation_data: EvaluationData) -> ModelSpec
     if evaluation_data.data is None and folder is None:
         return spec
     sets = dataset.sets_of(spec, None if evaluation_data.data is None else Path(evaluation_data.data), folder)
-    spec = _held(spec, [dataset for dataset in (sets.evaluation, sets.calibration) if dataset is not None])
+    spec = _with_data_ranges(spec, [dataset for dataset in (sets.evaluation, sets.calibration) if dataset is not None])
     evaluation = sets.evaluation
     if evaluation is not None:
         evaluation = _with_metric(spec, evaluation, evaluation_data.metric)
@@ -84,7 +84,7 @@ def _with_folders(spec: ModelSpec, evaluation_data: EvaluationData) -> ModelSpec
     return _with_sets(spec, evaluation, sets.calibration)
 
 
-def _held(spec: ModelSpec, sets: list[Evaluation]) -> ModelSpec:
+def _with_data_ranges(spec: ModelSpec, sets: list[Evaluation]) -> ModelSpec:
     """The model with the ranges of what its user gave, where nobody says others: of an ONNX file, of a plain module."""
     overrides = spec.words or NOTHING
     own = file_of(spec.module) is not None or any("shape" in facts for facts in overrides.inputs.values())
@@ -98,7 +98,7 @@ def _held(spec: ModelSpec, sets: list[Evaluation]) -> ModelSpec:
         )
         spec = replace(spec, inputs=tuple(inputs), words=overrides.with_ranges(ranges))
     for evaluation_set in sets:
-        dataset.held_by(evaluation_set.inputs, spec)
+        dataset.check_integers(evaluation_set.inputs, spec)
     return spec
 
 
@@ -111,7 +111,7 @@ def _with_metric(spec: ModelSpec, evaluation: Evaluation, text: str) -> Evaluati
         raise DataError(
             f"the data have labels or truth, and no metric takes them: give --metric top_k:{first}, or remove them"
         )
-    metric = metrics.named(text)
+    metric = metrics.parse_metric(text)
     names = [o.name for o in spec.outputs]
     if unknown := [name for name in metric.outputs if name not in names]:
         meant = suggestion(unknown[0], names)
@@ -162,7 +162,7 @@ def with_authorship(spec: ModelSpec, facts: ModelFacts) -> ModelSpec:
     )
 
 
-def given(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS) -> ModelSpec:
+def resolve_model(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS) -> ModelSpec:
     """The model that a caller of the API named or passed, where it is one graph; as `edgekit.export` takes it."""
     return single(any_model(model, example, facts))
 
@@ -173,21 +173,21 @@ def any_model(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS) -> 
         raise UsageError("ema chooses among the weights of a file: give it with weights (--weights FILE --ema)")
     if facts.task and not isinstance(model, str | Path):
         raise UsageError(f"the task '{facts.task}' is for transformers:FOLDER: leave it out")
-    spec = _declared(model, example, words_of(facts.axes, facts.inputs, facts.outputs), facts.task)
+    spec = _from_declaration(model, example, words_of(facts.axes, facts.inputs, facts.outputs), facts.task)
     return spec if facts.weights is None else with_weights(single(spec), Path(facts.weights), facts.ema)
 
 
-def _declared(model: Any, example: Any, words: SpecOverrides, task: str) -> ModelSpec | Parts:
+def _from_declaration(model: Any, example: Any, words: SpecOverrides, task: str) -> ModelSpec | Parts:
     if isinstance(model, str | Path):
         _refuse_beside(example)
         return resolve(str(model), words, task)
     if isinstance(model, Parts):
         _refuse_beside(example)
-        return made(lambda: model, model.name, words=words)
+        return call(lambda: model, model.name, words=words)
     if isinstance(model, ModelSpec):
         _refuse_beside(example)
         words.require_own_shapes()
-        return checked(words.of_spec(model)) if words else checked(model)
+        return check_spec(words.of_spec(model)) if words else check_spec(model)
     import torch
 
     if not isinstance(model, torch.nn.Module):
@@ -232,7 +232,7 @@ def parts_of_factory(name: str) -> Parts:
     Raises:
         ModelError: If it cannot be imported, raises, or makes no model of parts.
     """
-    function = factory.named(name)
+    function = factory.load_named(name)
     if not isinstance(function, Parts):
         raise ModelError(f"'{name}' makes no model of parts any more: export again")
     return function

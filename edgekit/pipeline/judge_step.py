@@ -18,7 +18,7 @@ from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.deviation import Spreads, spreads
 from edgekit.judge.limits import Tolerance
 from edgekit.judge.metrics import BASES, Comparison
-from edgekit.judge.rows import PLACES, SUFFIX, placed, row_names, sketch
+from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
 from edgekit.judge.verdict import score_tolerance, too_noisy
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.shapes import size_text
@@ -50,7 +50,7 @@ class Units:
     scales: Spreads
 
 
-def judged(
+def judge_answers(
     spec: ModelSpec,
     reference: Reference,
     manifest: Manifest,
@@ -68,7 +68,7 @@ def judged(
         answers: Arrays by `<batch>/<output>`.
         measured: What the engine says beside the answers.
     """
-    result = _compared_and_judged(spec, reference, manifest, place, answers, measured)
+    result = _compare_and_judge(spec, reference, manifest, place, answers, measured)
     times = {n: Latency(measured.devices.get(n, measured.device), t) for n, t in measured.milliseconds.items()}
     own = next((way for way in WAYS if way in times), RUN)
     ratios = tuple(budget.ratio(times, name, own) for name in times if name not in (*WAYS, GRAPH))
@@ -109,7 +109,7 @@ def _speeds(ratios: Sequence[Ratio]) -> Iterator[Fact]:
         yield fact(code, baseline=ratio.baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)
 
 
-def _compared_and_judged(
+def _compare_and_judge(
     spec: ModelSpec,
     reference: Reference,
     manifest: Manifest,
@@ -121,7 +121,9 @@ def _compared_and_judged(
     tolerance = place.tolerance_of(manifest)
     images = sample_of(manifest, place)
     batches = applicable_batches(reference.batches, manifest, images)
-    if noisy := too_noisy(tolerance, spec.outputs, reference.noise, spreads(spec.outputs, _known(reference), {})):
+    if noisy := too_noisy(
+        tolerance, spec.outputs, reference.noise, spreads(spec.outputs, _known_errors(reference), {})
+    ):
         return verdict.not_verified(noisy)
     units = units_of(spec, reference, tolerance)
     resized = any(batch.name.startswith(f"{RESIZED}-") for batch in reference.batches)
@@ -130,11 +132,11 @@ def _compared_and_judged(
     for batch in (*batches, *_again(batches, measured.again, measured.failures)):
         if batch.name in measured.failures:
             comparisons[batch.name] = [
-                metrics.failed(batch.names, fact(Code.NO_ANSWER, error_text=measured.failures[batch.name]))
+                metrics.failed_comparison(batch.names, fact(Code.NO_ANSWER, error_text=measured.failures[batch.name]))
             ]
         else:
             task = real if batch.name == EVALUATION else None
-            answers_compared = compared(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
+            answers_compared = compare_batch(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
             comparisons[batch.name] = [
                 replace(comparison, real=batch.name.startswith(shaped)) for comparison in answers_compared
             ]
@@ -151,7 +153,7 @@ def _compared_and_judged(
         grid=[(batch.sizes, comparison) for batch in batches if batch.sizes for comparison in comparisons[batch.name]],
         metric_name=real.metric_name if real is not None else "task metric",
     )
-    notes = [] if images is None else [sampled(manifest, batches, reference)]
+    notes = [] if images is None else [sample_fact(manifest, batches, reference)]
     if _noise_without_fp64(reference):
         notes.append(fact(Code.NOISE_WITHOUT_FP64))
     if manifest.export.failures:
@@ -167,10 +169,10 @@ def units_of(spec: ModelSpec, reference: Reference, tolerance: Tolerance) -> Uni
     """The units of a model's outputs, from what it answered to real inputs."""
     scored = [reference.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
     limit = score_tolerance(tolerance, max(scored, default=0.0))
-    return Units(limit, spreads(spec.outputs, _known(reference), reference.noise))
+    return Units(limit, spreads(spec.outputs, _known_errors(reference), reference.noise))
 
 
-def _known(reference: Reference) -> list[Mapping[str, Array]]:
+def _known_errors(reference: Reference) -> list[Mapping[str, Array]]:
     return [b.outputs for b in reference.batches if b.name in REAL] or [reference.batches[0].outputs]
 
 
@@ -181,7 +183,7 @@ def _again(
     for batch in batches:
         name = f"{batch.name} {AGAIN}"
         if name in again or name in failures:
-            yield batch.chosen(again.get(name, range(len(batch.names))), name)
+            yield batch.select_rows(again.get(name, range(len(batch.names))), name)
 
 
 def sample_of(manifest: Manifest, place: Place) -> int | None:
@@ -189,7 +191,7 @@ def sample_of(manifest: Manifest, place: Place) -> int | None:
     return None if manifest.export.options.get("images") == "all" or not place.sample else place.sample
 
 
-def sampled(manifest: Manifest, judged_batches: tuple[Batch, ...], reference: Reference) -> Fact:
+def sample_fact(manifest: Manifest, judged_batches: tuple[Batch, ...], reference: Reference) -> Fact:
     """What was judged of what there is."""
 
     def count(batches: tuple[Batch, ...]) -> tuple[int, int]:
@@ -207,7 +209,7 @@ def _noise_without_fp64(reference: Reference) -> bool:
     return bool(noise) and not any("cpu64" in pair for by_pair in noise.values() for pair in by_pair)
 
 
-def compared(
+def compare_batch(
     outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], units: Units, task: Evaluation | None
 ) -> list[Comparison]:
     """All rows, of what is large their sketches; the rows and places that were kept whole; then what is one thing."""
@@ -217,25 +219,27 @@ def compared(
     large = {o.name for o in outputs if o.name + SUFFIX in batch.outputs}
     comparisons = []
     if many or not outputs:
-        comparisons.append(_one(*_sketched(many, batch, answers, large), units, task))
+        comparisons.append(_compare_one(*_use_sketches(many, batch, answers, large), units, task))
     if large:
         first = min((len(batch.outputs[name]) for name in large if name in batch.outputs), default=0)
     if large and first:
-        comparison = _one(many, batch.first(first), {n: a[:first] for n, a in answers.items()}, units, None)
+        comparison = _compare_one(many, batch.first(first), {n: a[:first] for n, a in answers.items()}, units, None)
         # The other outputs of these rows were compared above, and a row counts once.
         comparisons.append(replace(comparison, measures=tuple(m for m in comparison.measures if m.output in large)))
     if places := tuple(o for o in many if o.name + PLACES in batch.outputs and o.name in answers):
         expected_places = {o.name: batch.outputs[o.name + PLACES] for o in places}
-        some = {o.name: placed(o, answers[o.name]) for o in places}
+        some = {o.name: sample_places(o, answers[o.name]) for o in places}
         outputs_with_places = tuple(replace(o, axes=("batch", "places", "channels")) for o in places)
-        comparisons.append(_one(outputs_with_places, replace(batch, outputs=expected_places), some, units, None))
+        comparisons.append(
+            _compare_one(outputs_with_places, replace(batch, outputs=expected_places), some, units, None)
+        )
     if single:
         whole = replace(batch, names=row_names(batch.names, 1))
-        comparisons.append(_one(tuple(o for o in outputs if o.name in single), whole, answers, units, None))
+        comparisons.append(_compare_one(tuple(o for o in outputs if o.name in single), whole, answers, units, None))
     return comparisons
 
 
-def _sketched(
+def _use_sketches(
     outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], large: Collection[str]
 ) -> tuple[tuple[Output, ...], Batch, Mapping[str, Array]]:
     """Outputs, batch and answers with sketches in the place of what is large."""
@@ -250,7 +254,7 @@ def _sketched(
     return roles, replace(batch, outputs=expected), actual
 
 
-def _one(
+def _compare_one(
     outputs: tuple[Output, ...],
     batch: Batch,
     answers: Mapping[str, Array],
@@ -291,7 +295,7 @@ def _evidence(reference: Reference, manifest: Manifest, place: Place, measured: 
         place=measured.device,
         settings=dict(place.settings),
         answered_by=dict(answered),
-        not_asked=tuple(_not_asked(reference, manifest, batches, images, measured)),
+        not_asked=tuple(_uncovered(reference, manifest, batches, images, measured)),
         sampled_from=every if inputs[EVALUATION] < every else 0,
     )
 
@@ -300,7 +304,7 @@ def _kind(batch: Batch) -> str:
     return batch.name.partition("-")[0] if batch.sizes else batch.name
 
 
-def _not_asked(
+def _uncovered(
     reference: Reference, manifest: Manifest, batches: list[Batch], images: int | None, measured: Measured
 ) -> list[str]:
     whole = applicable_batches(reference.batches, manifest)

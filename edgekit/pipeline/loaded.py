@@ -50,7 +50,7 @@ def load(artifact: str | Path, *, place: str = "", trust_build: bool = False) ->
     return LoadedArtifact(manifest, target.load(folder, places.get(place, target.places[0])))
 
 
-def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def check_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """One batch of inputs as an artifact takes them.
 
     Raises:
@@ -62,8 +62,8 @@ def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str,
     if wrong := sorted({*declared} ^ {*inputs}):
         word = "lacks the" if wrong[0] in declared else "has no"
         raise UsageError(f"'{manifest.name}' {word} input '{wrong[0]}': it takes {', '.join(declared)}")
-    arrays = {tensor.name: prepared(manifest, tensor, inputs[tensor.name]) for tensor in manifest.inputs}
-    sizes = checked_arrays(manifest.name, manifest.inputs, manifest.axes, arrays)
+    arrays = {tensor.name: prepare_input(manifest, tensor, inputs[tensor.name]) for tensor in manifest.inputs}
+    sizes = check_arrays(manifest.name, manifest.inputs, manifest.axes, arrays)
     if not manifest.takes(sizes):
         size_names = ", ".join(size_text(each) for each in manifest.sizes)
         size_name = size_text({n: size for n, size in sizes.items() if n in manifest.sizes[0]})
@@ -71,7 +71,7 @@ def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str,
     return arrays
 
 
-def prepared(manifest: Manifest, tensor: TensorInfo, array: Array) -> Array:
+def prepare_input(manifest: Manifest, tensor: TensorInfo, array: Array) -> Array:
     """A picture in bytes [H, W, 3] as one row of its input; what is a tensor already stays as it is."""
     bytes_of_picture = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.shape[2:] == (COLOURS,)
     if tensor.kind != "image" or not bytes_of_picture or array.ndim != 3 or not array.size:
@@ -129,7 +129,7 @@ def _sizes_near(rows: AxisInfo, columns: AxisInfo, picture: Sequence[int]) -> It
             yield height, min(max(count, least), most) * columns.multiple_of
 
 
-def checked_arrays(
+def check_arrays(
     model: str,
     tensors: Iterable[TensorInfo],
     axes: Mapping[str, AxisInfo],
@@ -204,7 +204,7 @@ class LoadedArtifact:
         """
         if self._runtime is None:
             raise UsageError(f"{self!r} was closed: load it again")
-        return self._runtime.run(checked_inputs(self.manifest, inputs))
+        return self._runtime.run(check_inputs(self.manifest, inputs))
 
     def close(self) -> None:
         """Free everything; a second call does nothing."""

@@ -161,12 +161,12 @@ class TargetOutcome:
         return bool(self.part_of) and self.bad and self.status != OVER
 
     @property
-    def made_anew(self) -> bool:
+    def is_new(self) -> bool:
         """Whether it was made and judged in this run."""
         return self.result is not None and not self.reused
 
     @property
-    def told(self) -> str:
+    def status_text(self) -> str:
         """The status as people are told it: with what must stand beside the word verified."""
         qualifiers = {place.qualifier for place in self.places}
         labels = (f"{place.place}: {place.qualifier}" for place in self.places if place.qualifier)
@@ -333,13 +333,13 @@ class Build(Mapping[str, TargetOutcome]):
             p50 = next((f"{timing.p50:.2f} ms" for timing in outcome.latency.values()), "")
             size = f"{outcome.size / 1e6:.2f} MB" if outcome.size is not None else ""
             why = next(iter(outcome.sentences), "") if outcome.status != "verified" else ""
-            cells = (outcome.target, outcome.told, size, p50, why)
+            cells = (outcome.target, outcome.status_text, size, p50, why)
             lines.append("".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in cells))
         caption = f"<caption>reference: {html.escape(self.reference)}</caption>"
         return f"<table>{caption}{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
-def allowed_budgets(budgets: Sequence[str], targets: Mapping[str, Target]) -> tuple[Budget, ...]:
+def parse_allowed_budgets(budgets: Sequence[str], targets: Mapping[str, Target]) -> tuple[Budget, ...]:
     """Budgets as a user gave them.
 
     Raises:
@@ -349,14 +349,14 @@ def allowed_budgets(budgets: Sequence[str], targets: Mapping[str, Target]) -> tu
     return parse_budgets(budgets, {*targets, *groups, *get_args(Precision)})
 
 
-def held_to_budgets(
+def apply_budgets(
     outcomes: Mapping[str, TargetOutcome], targets: Mapping[str, Target], budgets: Sequence[Budget]
 ) -> dict[str, TargetOutcome]:
     """The outcomes with what is over budget; a rejected artifact stays a rejected one."""
-    return {name: _held(outcome, targets[name], budgets) for name, outcome in outcomes.items()}
+    return {name: _apply_budgets(outcome, targets[name], budgets) for name, outcome in outcomes.items()}
 
 
-def _held(outcome: TargetOutcome, target: Target, budgets: Sequence[Budget]) -> TargetOutcome:
+def _apply_budgets(outcome: TargetOutcome, target: Target, budgets: Sequence[Budget]) -> TargetOutcome:
     if outcome.result is None:
         return outcome
     names = {outcome.target, *target.groups, outcome.result.precision}

@@ -16,7 +16,7 @@ Options = Mapping[str, Mapping[str, object]]
 """Options as a user gave them, by target and name."""
 
 
-def planned(
+def plan_run(
     targets: Mapping[str, Target], selection: tuple[str, ...], options: Options
 ) -> tuple[tuple[str, ...], dict[str, dict[str, OptionValue]], dict[str, str]]:
     """The targets of a run, sources first, the options of each with their types, and which are parts of which bundle.
@@ -29,13 +29,13 @@ def planned(
     for one in selection:
         if one not in targets and one in registry.available():
             registry.find(one)  # a broken plug-in that was asked for says why
-    selected = registry.select_targets(selection, targets) if selection else _installed(targets)
+    selected = registry.select_targets(selection, targets) if selection else _installed_targets(targets)
     parts = parts_of(selected, targets, options)
-    order = registry.ordered((*selected, *parts), targets)
+    order = registry.sources_first((*selected, *parts), targets)
     for target in order if selection else ():
         registry.require(target, targets[target])
     _check_options(options, order, targets)
-    typed = {name: registry.parsed_options(name, targets[name], options.get(name, {})) for name in order}
+    typed = {name: registry.parse_options(name, targets[name], options.get(name, {})) for name in order}
     return order, typed, parts
 
 
@@ -51,26 +51,26 @@ def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[st
 
 def made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
     """The targets that an ONNX file can become: those that take one, and all that is made from these."""
-    return _made_from(targets, lambda target: target.reads.onnx)
+    return _downstream_targets(targets, lambda target: target.reads.onnx)
 
 
 def made_in_memory(targets: Mapping[str, Target], specs: Iterable[ModelSpec]) -> tuple[str, ...]:
     """The installed targets that each of some models given in memory can become: none that needs a module's code."""
-    captured = _made_from(targets, lambda target: target.source == registry.PROGRAM)
-    return _installed(made_from_onnx(targets) if any(file_of(spec.module) for spec in specs) else captured)
+    captured = _downstream_targets(targets, lambda target: target.source == registry.PROGRAM)
+    return _installed_targets(made_from_onnx(targets) if any(file_of(spec.module) for spec in specs) else captured)
 
 
-def _made_from(targets: Mapping[str, Target], first: Callable[[Target], bool]) -> dict[str, Target]:
+def _downstream_targets(targets: Mapping[str, Target], first: Callable[[Target], bool]) -> dict[str, Target]:
     """The targets that are the first to be made, and all that is made from these."""
     chain: dict[str, Target] = {}
-    for name in registry.ordered(tuple(targets), targets):
+    for name in registry.sources_first(tuple(targets), targets):
         if first(targets[name]) or targets[name].source in chain:
             chain[name] = targets[name]
     return chain
 
 
-def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
-    left_out = run_log.not_installed(targets)
+def _installed_targets(targets: Mapping[str, Target]) -> tuple[str, ...]:
+    left_out = run_log.missing_requirements(targets)
     return tuple(name for name in targets if name not in left_out and not targets[name].by_name)
 
 
@@ -110,5 +110,5 @@ def _groups(
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each bundle with each group of parts that can stand in for each other."""
     for bundle in bundles:
-        bundle_options = registry.parsed_options(bundle, targets[bundle], options.get(bundle, {}))
+        bundle_options = registry.parse_options(bundle, targets[bundle], options.get(bundle, {}))
         yield from ((bundle, group) for group in targets[bundle].bundle.parts(bundle_options))

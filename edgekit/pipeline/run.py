@@ -38,19 +38,19 @@ from edgekit.pipeline.evaluate_step import (
     conclude,
     evaluate,
     evaluate_in_place,
+    is_settled,
     previous,
-    settled,
-    unchanged,
+    settled_outcomes,
     variant_target,
 )
 from edgekit.pipeline.export_step import make
-from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, allowed_budgets, held_to_budgets
-from edgekit.pipeline.plan import Options, made_from_onnx, planned, reserves_of
+from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, apply_budgets, parse_allowed_budgets
+from edgekit.pipeline.plan import Options, made_from_onnx, plan_run, reserves_of
 from edgekit.pipeline.request import Criteria
 from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
-from edgekit.storage.files import locked, sweep
+from edgekit.storage.files import lock, sweep
 from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.limits import require_settings
 
@@ -84,12 +84,12 @@ def export(
     """
     require_settings()
     targets, _ = registry.loadable()
-    further, allowed = further_places.places_of(criteria.places), allowed_budgets(criteria.budget, targets)
+    further, allowed = further_places.places_of(criteria.places), parse_allowed_budgets(criteria.budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
     possible = made_from_onnx(targets) if from_onnx and not selection else targets
-    order, options_by_target, implied = planned(possible, selection, options)
-    record = run_log.started(command)
-    with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
+    order, options_by_target, implied = plan_run(possible, selection, options)
+    record = run_log.start_record(command)
+    with lock(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         for folder in (root, *(root / CACHE).glob("**")):
             sweep(folder)
         listener.progress(MODEL, 0.5, "writing the model")
@@ -106,9 +106,9 @@ def export(
 
         def make_target(target: str) -> None:
             began = time.monotonic()
-            outcome = _one(context, target, options_by_target[target], outcomes, bring)
+            outcome = _run_target(context, target, options_by_target[target], outcomes, bring)
             outcomes[target] = replace(outcome, part_of=implied.get(target, ""))
-            if outcomes[target].made_anew:
+            if outcomes[target].is_new:
                 write_duration(root / CACHE, target, time.monotonic() - began)
             listener.finished(outcomes[target])
 
@@ -121,9 +121,13 @@ def export(
             first = outcomes.get(reserves.get(target, ""))  # none of a reserve whose own first was not needed
             if target not in reserves or (first is not None and first.bad):
                 make_target(target)
-        further_places.adopted(context, outcomes, spec.results)
-        outcomes = held_to_budgets(further_places.judged(context, outcomes, further, criteria.images), targets, allowed)
-        run_log.ended(root, record, outcomes.values(), {} if selection else run_log.not_installed(possible))
+        further_places.judge_shipped(context, outcomes, spec.results)
+        outcomes = apply_budgets(
+            further_places.judge_places(context, outcomes, further, criteria.images), targets, allowed
+        )
+        run_log.finish_record(
+            root, record, outcomes.values(), {} if selection else run_log.missing_requirements(possible)
+        )
         report.write_report(root)
         return Build(tuple(outcomes.values()), root, reference.device)
 
@@ -154,23 +158,23 @@ def verify(
     """
     require_settings()
     places = criteria.places
-    further, allowed = further_places.places_of(places), allowed_budgets(criteria.budget, registry.loadable()[0])
+    further, allowed = further_places.places_of(places), parse_allowed_budgets(criteria.budget, registry.loadable()[0])
     with _build(root, listener, only, trust_build, key) as (context, names):
         context = replace(context, fresh_inputs=fresh_inputs)
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
         for name in names:
-            verified = _verified(context, name, outcomes, bool(places))
+            verified = _verify_target(context, name, outcomes, bool(places))
             outcomes[name] = replace(verified, part_of=run_log.part_of(root, name, context.targets))
             if not places:
                 listener.finished(outcomes[name])
-        outcomes = further_places.judged(context, outcomes, further, criteria.images)
-        outcomes = held_to_budgets(outcomes, context.targets, allowed)
+        outcomes = further_places.judge_places(context, outcomes, further, criteria.images)
+        outcomes = apply_budgets(outcomes, context.targets, allowed)
         if not outcomes:
             raise UsageError(f"nothing here runs in '{further[0].name}': it opens none of {', '.join(names)}")
         for outcome in outcomes.values() if places else ():
             listener.finished(outcome)
-        run_log.ended(root, earlier_run(root), outcomes.values(), {})
+        run_log.finish_record(root, earlier_run(root), outcomes.values(), {})
         report.write_report(root)
         reported = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())
         unsigned = context.signed.unsigned if context.signed is not None else ()
@@ -205,7 +209,7 @@ def import_result(root: Path, path: Path, listener: Listener, trust_build: bool 
         EdgekitError: As `verify`, and where the result cannot be used or is of other artifacts.
     """
     with _build(root, listener, (), trust_build) as (context, _):
-        outcomes = further_places.imported(context, path)
+        outcomes = further_places.judge_imported(context, path)
         for outcome in outcomes.values():
             listener.finished(outcome)
         report.write_report(root)
@@ -226,17 +230,17 @@ def _build(
     selected = registry.select_targets(only, targets) if only else names
     if lacking := [name for name in selected if name not in names]:
         raise UsageError(f"no artifact of '{lacking[0]}' in '{root}': there are {', '.join(names)}")
-    with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
+    with lock(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         signed = None if key is None else doors.hook("require_signature")(root, key)
         spec = load_builds_model(root / MODEL, trust_build)
         require_whole(root / PROGRAM)
         reference = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
         changed = other_code(root / MODEL, spec)
         context = RunContext(spec, root, targets, reference, listener, True, trust_build, signed, changed)
-        yield context, tuple(name for name in registry.ordered(tuple(selected), targets) if name in selected)
+        yield context, tuple(name for name in registry.sources_first(tuple(selected), targets) if name in selected)
 
 
-def _verified(
+def _verify_target(
     context: RunContext, name: str, outcomes: Mapping[str, TargetOutcome], further_alone: bool
 ) -> TargetOutcome:
     folder, source = context.folder(name), context.targets[name].source
@@ -247,7 +251,7 @@ def _verified(
             if (context.folder(source) / MANIFEST).exists():  # it is timed beside it, asked for or not
                 context.signed.require_artifact(context.folder(source), read_artifact(context.folder(source)))
         if further_alone:
-            return further_places.unasked(context, artifact)
+            return further_places.without_verdict(context, artifact)
         registry.require_trust(name, context.targets[name], context.trusted)
         if source in outcomes and outcomes[source].status in ("failed", "skipped"):  # it is timed beside it
             return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
@@ -266,7 +270,7 @@ def _save_program(captured: Capture, root: Path, listener: Listener) -> None:
     listener.done(PROGRAM)
 
 
-def _one(
+def _run_target(
     context: RunContext,
     name: str,
     options: Mapping[str, OptionValue],
@@ -278,7 +282,7 @@ def _one(
         return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
     try:
         registry.require(name, context.targets[name])
-        manifest, findings, reused = made_and_evaluated(context, name, options, bring)
+        manifest, findings, reused = export_and_evaluate(context, name, options, bring)
         return _outcome(context, manifest, findings, reused)
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error), report=error.report)
@@ -293,7 +297,7 @@ Bring = Callable[[Collection[str]], None]
 """Told which targets a bundle rejects, before it is made again without them: makes what can stand in for them."""
 
 
-def made_and_evaluated(
+def export_and_evaluate(
     context: RunContext, name: str, options: Mapping[str, OptionValue], bring: Bring
 ) -> tuple[Manifest, Result, bool]:
     """Make an artifact, if anything changed, and judge it, if anything changed.
@@ -309,20 +313,20 @@ def made_and_evaluated(
     """
     manifest = make(context, name, options)
     before = None if context.fresh else previous(context, name, manifest)
-    if before is not None and unchanged(before):
+    if before is not None and is_settled(before):
         return manifest, before, True
-    settled_findings = settled(context, name, manifest, before) if before is not None else []
+    settled_findings = settled_outcomes(context, name, manifest, before) if before is not None else []
     if manifest.bundle.left_out:  # another judge, reference or host: what was left out gets another chance
         manifest = make(replace(context, fresh=True), name, options)
-    findings = _found(context, name, manifest, settled_findings)
-    while rejected := _rejected(manifest, findings):
+    findings = _evaluate_variants(context, name, manifest, settled_findings)
+    while rejected := _rejected_variants(manifest, findings):
         bring(rejected)
         manifest = make(context, name, options, (*manifest.bundle.left_out, *rejected))
-        findings = _found(context, name, manifest, findings)
+        findings = _evaluate_variants(context, name, manifest, findings)
     return manifest, conclude(context, name, manifest, findings), False
 
 
-def _found(
+def _evaluate_variants(
     context: RunContext, name: str, manifest: Manifest, before: Sequence[EvaluationOutcome]
 ) -> list[EvaluationOutcome]:
     """Judge where its variants run; what was found before counts where the same variant is still there, or none is."""
@@ -348,7 +352,7 @@ def _found(
     return findings
 
 
-def _rejected(manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> list[str]:
+def _rejected_variants(manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> list[str]:
     """The targets of variants that were rejected and that the bundle can do without: all but the first."""
     spare = {variant.target for variant in manifest.bundle.variants[1:]}
     return sorted({f.variant_target for f in findings if f.verdict.status == "rejected"} & spare)

@@ -14,7 +14,7 @@ from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.target import Target
 
 
-def started(command: str) -> RunRecord:
+def start_record(command: str) -> RunRecord:
     """The record of a run that begins now."""
     from importlib.metadata import version
 
@@ -22,10 +22,12 @@ def started(command: str) -> RunRecord:
     return RunRecord(command=command, edgekit=version(DISTRIBUTION), began=began)
 
 
-def ended(root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left_out: Mapping[str, str]) -> None:
+def finish_record(
+    root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left_out: Mapping[str, str]
+) -> None:
     """Write how each target ended, and what was not tried; what was over budget in places not asked now stays."""
     targets = earlier_run(root).targets
-    statuses = {o.target: _asked(o, targets.get(o.target), record.began) for o in outcomes}
+    statuses = {o.target: _status_of(o, targets.get(o.target), record.began) for o in outcomes}
     new = {
         name: why for name, why in left_out.items() if name not in targets or targets[name].status == "not installed"
     }
@@ -33,7 +35,7 @@ def ended(root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left
     write_run(root, record, {**missing, **statuses})
 
 
-def _asked(outcome: TargetOutcome, before: TargetStatus | None, began: str) -> TargetStatus:
+def _status_of(outcome: TargetOutcome, before: TargetStatus | None, began: str) -> TargetStatus:
     places = {place.place for place in outcome.places}
     over = {place: facts for place, facts in before.over.items() if place not in places} if before else {}
     for placed in outcome.over:
@@ -62,7 +64,7 @@ def part_of(root: Path, name: str, targets: Mapping[str, Target]) -> str:
     return "" if name in inside else bundle
 
 
-def not_installed(targets: Mapping[str, Target]) -> dict[str, str]:
+def missing_requirements(targets: Mapping[str, Target]) -> dict[str, str]:
     """The targets that this host cannot make, and why, in a sentence each."""
     missing = {}
     for name, target in targets.items():

@@ -26,7 +26,7 @@ from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches, repeats
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
-from edgekit.runtime.ort import checked, require_onnxruntime
+from edgekit.runtime.ort import check_file, require_onnxruntime
 from edgekit.runtime.protocol import Runtime, SelfTimed
 from edgekit.storage import limits
 from edgekit.target import Job
@@ -115,7 +115,7 @@ def export_target(request: Mapping[str, Any], progress: process.Progress) -> dic
         artifacts=export_job.artifacts,
         entry=export_job.entry,
         dynamic=export_job.dynamic,
-        options=registry.parsed_options(export_job.target, target, export_job.options),
+        options=registry.parse_options(export_job.target, target, export_job.options),
         cache=export_job.cache,
         progress=progress,
     )
@@ -132,12 +132,12 @@ def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict
     run_job = RunJob.model_validate(request)
     reference = read_reference(run_job.reference)
     manifest, further = read_artifact(run_job.folder), further_place(run_job.place) if run_job.runtime else None
-    timed = further.timed if further is not None else registry.find(run_job.target).place(run_job.place).timed
-    manifest_there = further.taken(manifest) if further is not None else manifest
+    timed = further.has_timings if further is not None else registry.find(run_job.target).place(run_job.place).timed
+    manifest_there = further.manifest_at(manifest) if further is not None else manifest
     batches = applicable_batches(reference.batches, manifest_there, run_job.images)
     questions = [InputBatch(b.name, b.rows, b.rows_a_run, repeats(b, timed, run_job.images)) for b in batches]
     how = Timing(timed_seconds(), lambda: _baselines(run_job)) if timed and timed_seconds() > 0 else None
-    with closing(_opened(run_job)) as runtime:
+    with closing(_open(run_job)) as runtime:
         answers, record = evaluate(runtime, questions, reference.info.row_axes, how, progress)
         own_clock = isinstance(runtime, SelfTimed)
     np.savez(run_job.out / ANSWERS, **answers)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary
@@ -159,7 +159,7 @@ def start_artifact(request: Mapping[str, Any], progress: process.Progress) -> di
     run_job = RunJob.model_validate(request)
     with np.load(run_job.out / "row.npz", allow_pickle=False) as stored:
         row: dict[str, Array] = {name: stored[name] for name in stored.files}
-    return start_up(lambda: _opened(run_job), row)
+    return start_up(lambda: _open(run_job), row)
 
 
 def timed_seconds() -> float:
@@ -167,7 +167,7 @@ def timed_seconds() -> float:
     return limits.timed_seconds(timing.SECONDS)
 
 
-def _opened(run_job: RunJob) -> Runtime:
+def _open(run_job: RunJob) -> Runtime:
     if not run_job.runtime:
         target = registry.find(run_job.target)
         return target.load(run_job.folder, target.place(run_job.place))
@@ -183,7 +183,7 @@ def _opened(run_job: RunJob) -> Runtime:
     if is_indexed(manifest, runtime):
         return doors.resolve(runtime.folder_opener)(entry, open_file)  # type: ignore[no-any-return]  # likewise
     if entry.suffix == ".onnx":
-        checked(entry)  # before a runtime sees it
+        check_file(entry)  # before a runtime sees it
     return open_file(entry)
 
 

@@ -22,11 +22,11 @@ from edgekit.reference.info import INFO, ReferenceInfo, read_info
 from edgekit.reference.record import (
     NOISE_ROWS,
     Subject,
-    aligned,
-    answered,
-    kept,
+    align_ranking,
     measured_noise,
     record,
+    retain,
+    run_batches,
     subject_of,
     without,
 )
@@ -46,15 +46,15 @@ def obtain(spec: ModelSpec, folder: Path, progress: Callable[[float, str], None]
         RecordError: If the model's own answer is not finite, or the reference that ships with it was changed.
     """
     subject = subject_of(spec)
-    if (existing := _kept(subject, folder)) is not None:
+    if (existing := _existing_reference(subject, folder)) is not None:
         return existing
     progress(0.1, "preparing the reference")
-    if not _adopted(subject, folder):
+    if not _adopt(subject, folder):
         record(subject, folder, "cpu", True, progress)
     return read_reference(folder, subject.asked)
 
 
-def given_reference(spec: ModelSpec, folder: Path) -> Path:
+def reference_folder(spec: ModelSpec, folder: Path) -> Path:
     """A reference's folder that a user named for a model.
 
     Raises:
@@ -69,7 +69,7 @@ def given_reference(spec: ModelSpec, folder: Path) -> Path:
     return folder
 
 
-def _kept(subject: Subject, folder: Path) -> Reference | None:
+def _existing_reference(subject: Subject, folder: Path) -> Reference | None:
     """A build's reference, if it is whole and belongs to these weights and to the inputs that would be asked now."""
     try:
         reference = read_reference(folder, subject.asked)
@@ -80,7 +80,7 @@ def _kept(subject: Subject, folder: Path) -> Reference | None:
     return reference if same and same_inputs(reference.batches, batches) else None
 
 
-def _adopted(subject: Subject, folder: Path) -> bool:
+def _adopt(subject: Subject, folder: Path) -> bool:
     """Copy the reference that ships with a model into a build; False where there is none of these weights and inputs.
 
     Raises:
@@ -105,32 +105,32 @@ def _adopted(subject: Subject, folder: Path) -> bool:
     }
     if not arrays:
         return False
-    batches, axes = _completed(subject, arrays, info)
+    batches, axes = _complete_answers(subject, arrays, info)
     noise = _noise(subject, info, axes, batches)
     whole = {**info.raw, "row_axes": dict(axes), "noise": noise, "declared": declaration(subject.spec)}
     write_reference(folder, batches, whole, with_inputs=True)
     return True
 
 
-def _completed(
+def _complete_answers(
     subject: Subject, arrays: Mapping[str, Mapping[str, Array]], info: ReferenceInfo
 ) -> tuple[tuple[Batch, ...], Axes]:
     """All that is asked with answers: those that are there, and the CPU's where any are missing."""
     lacking = [b for b in subject.asked if b.name not in arrays or _partial(subject, arrays[b.name], len(b.names))]
-    runtime = subject.opened()
+    runtime = subject.open_runtime()
     axes = info.row_axes or None
-    results, axes = answered(runtime, subject.spec.outputs, lacking if lacking or axes else subject.asked[:1], axes)
+    results, axes = run_batches(runtime, subject.spec.outputs, lacking if lacking or axes else subject.asked[:1], axes)
     own = {batch.name: batch for batch in results}
     batches = []
     for batch in subject.asked:
         if batch.name not in arrays:
             outputs, by = own[batch.name].outputs, runtime.device
         elif batch.name in own:
-            outputs = _filled(subject.spec.outputs, arrays[batch.name], own[batch.name].outputs)
+            outputs = _fill_features(subject.spec.outputs, arrays[batch.name], own[batch.name].outputs)
             by = f"{info.device} (features that it did not keep: {runtime.device})"
         else:
             outputs, by = arrays[batch.name], info.device
-        batches.append(replace(batch, outputs=kept(subject.spec.outputs, outputs), answered_by=by))
+        batches.append(replace(batch, outputs=retain(subject.spec.outputs, outputs), answered_by=by))
     return tuple(batches), axes
 
 
@@ -138,9 +138,11 @@ def _partial(subject: Subject, outputs: Mapping[str, Array], rows: int) -> bool:
     return any(len(outputs[n]) < rows and n + SUFFIX not in outputs for n in subject.features if n in outputs)
 
 
-def _filled(outputs: tuple[Output, ...], arrays: Mapping[str, Array], own: Mapping[str, Array]) -> dict[str, Array]:
+def _fill_features(
+    outputs: tuple[Output, ...], arrays: Mapping[str, Array], own: Mapping[str, Array]
+) -> dict[str, Array]:
     """The answers that are there, their features filled up; a row that chose other patches is wholly the CPU's."""
-    same = aligned(outputs, arrays, own)
+    same = align_ranking(outputs, arrays, own)
     filled = {name: array.copy() for name, array in arrays.items() if len(array) == len(own[name])}
     other = np.zeros(len(next(iter(own.values()))), bool)
     for name in own.keys() - filled.keys():
@@ -162,7 +164,7 @@ def _noise(
     lacking = {name for name in lacking if not name.endswith((SUFFIX, PLACES))}
     if lacking:
         rows = next(b for b in subject.asked if b.name == first.name).first(NOISE_ROWS)
-        own, _ = answered(subject.opened(), subject.spec.outputs, (rows,), axes)
+        own, _ = run_batches(subject.open_runtime(), subject.spec.outputs, (rows,), axes)
         by_output, _ = measured_noise(subject, own[0], "cpu", axes, lacking)
         noise |= by_output
     return noise

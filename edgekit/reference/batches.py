@@ -32,13 +32,13 @@ from edgekit.model.evaluation_set import (
     rows_in,
     run_of,
     runs_of,
-    stacked,
+    stack_runs,
     unusual_shapes,
     usual_sizes,
 )
-from edgekit.model.shapes import between, grid
+from edgekit.model.shapes import grid, shapes_between
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
-from edgekit.reference.pictures import fitted, photographs, resized
+from edgekit.reference.pictures import fit_picture, photographs, resize
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
 PHOTOGRAPHS, CHANGED, LEVELLED, RESIZED, BETWEEN = "photographs", "changed", "levelled", "real", "between"
@@ -110,17 +110,17 @@ class Batch:
         outputs = {name: array[:rows] for name, array in self.outputs.items()}
         return replace(self, inputs=inputs, outputs=outputs, names=self.names[:rows])
 
-    def chosen(self, rows: Sequence[int], name: str) -> Batch:
+    def select_rows(self, rows: Sequence[int], name: str) -> Batch:
         """Some of its rows, under another name; of what was kept of the first rows only the first ones that it has."""
         count, places = len(self.names), np.asarray(rows, int)
 
         outputs = {n: array[places] for n, array in self.outputs.items() if len(array) == count}
         large = {n: array for n, array in self.outputs.items() if n + SUFFIX in self.outputs and len(array) < count}
 
-        def kept(array: Array) -> Array:
+        def select(array: Array) -> Array:
             return array[list(itertools.takewhile(lambda row: row < len(array), rows))]
 
-        whole = {n: kept(array) for n, array in large.items()}
+        whole = {n: select(array) for n, array in large.items()}
         names = tuple(self.names[row] for row in rows)
         return replace(self, name=name, inputs=self._inputs(rows), outputs=outputs | whole, names=names)
 
@@ -149,7 +149,7 @@ def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, 
     entries: list[tuple[str, Mapping[str, int]]] = [(name, {}) for name in ROWS]
     for number, sizes in enumerate(grid(spec.axes)):
         entries += [(f"{GRID}-{number:02d}", sizes), (f"{RESIZED}-{number:02d}", sizes)]
-    entries += [(f"{BETWEEN}-{number:02d}", sizes) for number, sizes in enumerate(between(spec.axes))]
+    entries += [(f"{BETWEEN}-{number:02d}", sizes) for number, sizes in enumerate(shapes_between(spec.axes))]
     batches = (source.batch(name, sizes) for name, sizes in entries)
     return tuple(batch for batch in batches if batch is not None)
 
@@ -183,21 +183,21 @@ class BatchSource:
             rows = {CHANGED: changed_rows, LEVELLED: levelled_rows}[name](self._spec, self._own, self._pictures)
         if not rows:
             return None
-        inputs = {i: stacked(row[i] for row in rows.values()) for i in next(iter(rows.values()))}
+        inputs = {i: stack_runs(row[i] for row in rows.values()) for i in next(iter(rows.values()))}
         return Batch(name, inputs, {}, {}, tuple(rows))
 
     def _shape(self, name: str, kind: str, number: int, sizes: Mapping[str, int]) -> Batch | None:
         steps, seeds = {RESIZED: 8, BETWEEN: 5}, {GRID: 1000, BETWEEN: 2000}
-        if kind in steps and (self._mixed or self._at(sizes)):
-            return self._resized(name, sizes, steps[kind] * number)
+        if kind in steps and (self._mixed_rows or self._at(sizes)):
+            return self._resized_rows(name, sizes, steps[kind] * number)
         if kind in seeds:
             inputs = self._spec.random(seeds[kind] + number, sizes)
             return Batch(name, inputs, {}, sizes, tuple(f"row {row}" for row in range(sizes.get(BATCH, 1))))
         return None
 
-    def _resized(self, name: str, sizes: Mapping[str, int], first: int) -> Batch:
+    def _resized_rows(self, name: str, sizes: Mapping[str, int], first: int) -> Batch:
         own = self._at(sizes)
-        rows = own or self._mixed
+        rows = own or self._mixed_rows
         names = [list(rows)[(first + k) % len(rows)] for k in range(sizes.get(BATCH, 1))]
         whole = batch_of(self._spec, list(rows.values()), sizes, first)
         row_names = tuple(f"{number}: {row}" for number, row in enumerate(names))
@@ -212,10 +212,10 @@ class BatchSource:
 
     def fresh(self, name: str, sizes: Mapping[str, int], draw: np.random.Generator) -> Batch:
         """Inputs by chance that nothing recorded holds: real rows varied, random ones of a model that has none."""
-        rows = list(self._mixed.values())
+        rows = list(self._mixed_rows.values())
         count = sizes.get(BATCH, 1)
         if rows:
-            inputs = batch_of(self._spec, [varied(self._spec, rows, draw) for _ in range(count)], sizes, 0)
+            inputs = batch_of(self._spec, [random_variation(self._spec, rows, draw) for _ in range(count)], sizes, 0)
         else:
             inputs = self._spec.random(int(draw.integers(1 << 31)), sizes)
         names = tuple(f"row {row}" for row in range(count))
@@ -230,7 +230,7 @@ class BatchSource:
         return photograph_rows(self._spec, list(self._own.values()))
 
     @functools.cached_property
-    def _mixed(self) -> Mapping[str, Row]:
+    def _mixed_rows(self) -> Mapping[str, Row]:
         """Real rows from all over the set in turn; none where they cannot be put together."""
         real = {**self._own, **self._pictures}
         if not fits(self._spec, list(real.values())):
@@ -243,7 +243,7 @@ def stress_batch(spec: ModelSpec) -> Batch:
     rows: list[dict[str, Array]] = [spec.random(seed) for seed in range(RANDOM_ROWS)]
     names = [f"random {seed}" for seed in range(RANDOM_ROWS)]
     for name, share in (("all lowest", 0.0), ("all highest", 1.0), ("all middle", 0.5)):
-        rows.append(spec.filled(share))
+        rows.append(spec.constant_inputs(share))
         names.append(name)
     for seed in range(2):
         arrays = spec.random(100 + seed)
@@ -252,7 +252,7 @@ def stress_batch(spec: ModelSpec) -> Batch:
             {i.name: np.where(arrays[i.name] > middles[i.name], i.high, i.low).astype(i.dtype) for i in spec.inputs}
         )
         names.append(f"lowest or highest {seed}")
-    inputs = {i.name: stacked(row[i.name] for row in rows) for i in spec.inputs}
+    inputs = {i.name: stack_runs(row[i.name] for row in rows) for i in spec.inputs}
     return Batch(STRESS, inputs, {}, {}, tuple(names), shapes=unusual_shapes(spec.inputs))
 
 
@@ -309,7 +309,7 @@ def _spread(batch: Batch, rows: int) -> Batch:
     last = len(batch.names) - 1
     if last < rows:
         return batch
-    return batch.chosen([round(k * last / max(rows - 1, 1)) for k in range(rows)], batch.name)
+    return batch.select_rows([round(k * last / max(rows - 1, 1)) for k in range(rows)], batch.name)
 
 
 def _applicable(batch: Batch, manifest: Manifest) -> Batch | None:
@@ -352,10 +352,10 @@ def same_inputs(first: tuple[Batch, ...], other: tuple[Batch, ...]) -> bool:
     def equal(a: Array, b: Array) -> bool:
         return a is b or np.array_equal(a, b)
 
-    def described(batches: tuple[Batch, ...]) -> list[tuple[object, ...]]:
+    def describe_inputs(batches: tuple[Batch, ...]) -> list[tuple[object, ...]]:
         return [(b.name, dict(b.sizes), dict(b.shapes)) for b in batches]
 
-    return described(first) == described(other) and all(
+    return describe_inputs(first) == describe_inputs(other) and all(
         a.inputs.keys() == b.inputs.keys() and all(equal(a.inputs[k], b.inputs[k]) for k in a.inputs)
         for a, b in zip(first, other, strict=True)
     )
@@ -397,7 +397,9 @@ def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
         row = dict(real[number % len(real)]) if real else spec.random(number, single)
         for i in pictures:
             height, width = spec.shape(i.name)[2:]
-            row[i.name] = _as_declared(i, i.low + (i.high - i.low) * fitted(picture, height, width, i.fit)[None])
+            row[i.name] = _cast_to_declared(
+                i, i.low + (i.high - i.low) * fit_picture(picture, height, width, i.fit)[None]
+            )
         rows[f"photograph {name}"] = row
     return rows
 
@@ -435,7 +437,7 @@ def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str
     return by_name
 
 
-def varied(spec: ModelSpec, rows: Sequence[Row], draw: np.random.Generator) -> Row:
+def random_variation(spec: ModelSpec, rows: Sequence[Row], draw: np.random.Generator) -> Row:
     """A real row by chance; its pictures mirrored and their colours exchanged by chance, asked another row's query."""
     row = dict(rows[int(draw.integers(len(rows)))])
     for i in spec.inputs:
@@ -451,10 +453,10 @@ def _of_mean(i: Input, x: Array, level: float) -> Array:
     share = np.clip((x.astype(np.float64) - i.low) / (i.high - i.low), 0.0, 1.0)
     mean = share.mean()
     moved = share * level / mean if mean > level else 1 - (1 - share) * (1 - level) / (1 - mean)
-    return _as_declared(i, i.low + (i.high - i.low) * moved)
+    return _cast_to_declared(i, i.low + (i.high - i.low) * moved)
 
 
-def _as_declared(i: Input, values: Array) -> Array:
+def _cast_to_declared(i: Input, values: Array) -> Array:
     """Values in an input's dtype; integers are rounded."""
     return np.asarray(np.rint(values) if np.dtype(i.dtype).kind in "iu" else values).astype(i.dtype)
 
@@ -464,7 +466,7 @@ def _conditions(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
     floats = tuple(i for i in spec.inputs if np.dtype(i.dtype).kind == "f" or i.kind == "image")
 
     def change_row(change: Change, inputs: Sequence[Input]) -> Row:
-        return {**row, **{i.name: _as_declared(i, change(i, row[i.name])) for i in inputs}}
+        return {**row, **{i.name: _cast_to_declared(i, change(i, row[i.name])) for i in inputs}}
 
     for share in STRENGTHS if floats else ():
         yield f"darkened to {share:g}", change_row(_towards(0.0, share), floats)
@@ -493,13 +495,13 @@ def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], fir
     for i in spec.inputs:
         shape = spec.shape(i.name, sizes)
         parts = [rows[(first + k) % len(rows)][i.name] for k in range(count if BATCH in i.shape else 1)]
-        arrays[i.name] = one_run([_fitted(i, array, shape) for array in parts], i.shape)
+        arrays[i.name] = one_run([_fit(i, array, shape) for array in parts], i.shape)
     return arrays
 
 
-def _fitted(i: Input, array: Array, shape: tuple[int, ...]) -> Array:
+def _fit(i: Input, array: Array, shape: tuple[int, ...]) -> Array:
     if i.kind == "image" and len(shape) == 4:
-        return _as_declared(i, resized(array, *shape[2:]))
+        return _cast_to_declared(i, resize(array, *shape[2:]))
     for axis, size in enumerate(shape):
         if i.shape[axis] != BATCH and array.shape[axis] != size:
             array = np.take(array, np.arange(size) % array.shape[axis], axis)

@@ -39,7 +39,7 @@ from edgekit.model.evaluation_set import (
     rows_of,
     run_of,
     runs_of,
-    stacked,
+    stack_runs,
 )
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.pictures import in_size, pixels_of
@@ -111,7 +111,9 @@ def split(spec: ModelSpec, every: Evaluation) -> Sets:
         return Sets(every, None)
     order = np.argsort(np.array(_digests(spec.inputs, every)))
     calibration_count = max(LEAST, min(COUNT, count // 2))
-    note = f"of {count} real inputs {calibration_count} calibrate INT8 and {count - calibration_count} judge, split by hash"
+    note = (
+        f"of {count} real inputs {calibration_count} calibrate INT8, {count - calibration_count} judge, split by hash"
+    )
     part, rest = sorted(order[:calibration_count].tolist()), sorted(order[calibration_count:].tolist())
     return Sets(rows_of(every, rest), rows_of(every, part), note)
 
@@ -141,7 +143,7 @@ def check_truth(spec: ModelSpec, evaluation: Evaluation) -> None:
         for row in rows:
             arrays = {i.name: run_of(row.inputs[i.name], 0, 1, i.shape) for i in spec.inputs}
             answers.append(named_outputs(spec, spec.module(*to_tensors(spec, arrays))))
-    outputs = {name: stacked(answer[name] for answer in answers) for name in answers[0]}
+    outputs = {name: stack_runs(answer[name] for answer in answers) for name in answers[0]}
     _require_classes(part, outputs)
     own = metric_values(part, outputs)
     if own is None or part.truth is None:
@@ -203,11 +205,11 @@ def read_folder(spec: ModelSpec, folder: Path, own: Own | None = None) -> Evalua
     if pictures and archives:
         raise DataError(f"the folder '{folder}' holds pictures and .npz files: put each kind into its own folder")
     if archives:
-        return _checked(spec, _read_archives(spec, archives))
+        return _check_finite(spec, _read_archives(spec, archives))
     if image is not None:
         if not pictures:
             raise DataError(f"the folder '{folder}' holds {_nothing(spec, folder)}")
-        return _checked(spec, _read_pictures(spec, folder, image, pictures, own))
+        return _check_finite(spec, _read_pictures(spec, folder, image, pictures, own))
     files = [i for i in spec.inputs if (folder / f"{i.name}.npy").is_file()]
     if not files:
         raise DataError(f"the folder '{folder}' holds {_nothing(spec, folder)}")
@@ -215,7 +217,7 @@ def read_folder(spec: ModelSpec, folder: Path, own: Own | None = None) -> Evalua
     count = len(first) // _size(spec, files[0])
     rest = {i.name: _rows(spec, folder, i, count, own) for i in spec.inputs if i is not files[0]}
     inputs = {i.name: first if i is files[0] else rest[i.name] for i in spec.inputs}
-    return _checked(spec, Evaluation(inputs, tuple(f"{files[0].name}-{row}" for row in range(count))))
+    return _check_finite(spec, Evaluation(inputs, tuple(f"{files[0].name}-{row}" for row in range(count))))
 
 
 def _files(folder: Path, suffixes: Collection[str]) -> list[Path]:
@@ -277,7 +279,7 @@ def _digests(inputs: Sequence[Input], every: Evaluation, levels: int = 0) -> lis
     return digests
 
 
-def _checked(spec: ModelSpec, evaluation: Evaluation) -> Evaluation:
+def _check_finite(spec: ModelSpec, evaluation: Evaluation) -> Evaluation:
     """A set whose values are finite."""
     for name, array in evaluation.inputs.items():
         rows = np.isfinite(array).reshape(len(evaluation.names), -1).all(1)
@@ -375,7 +377,7 @@ def _read_archives(spec: ModelSpec, paths: Sequence[Path]) -> Evaluation:
         (path for path, part in zip(paths, parts, strict=True) if (TRUTH in part) != (TRUTH in parts[0])), None
     ):
         raise DataError(f"'{odd}' and '{paths[0]}' differ in having '{TRUTH}': give it in all files or in none")
-    inputs = {i.name: stacked(part[i.name] for part in parts) for i in spec.inputs}
+    inputs = {i.name: stack_runs(part[i.name] for part in parts) for i in spec.inputs}
     try:
         truth = np.concatenate([part[TRUTH] for part in parts]) if TRUTH in parts[0] else None
     except ValueError as error:
@@ -385,7 +387,7 @@ def _read_archives(spec: ModelSpec, paths: Sequence[Path]) -> Evaluation:
 
 def _archive(spec: ModelSpec, path: Path) -> tuple[dict[str, Array], int]:
     """The arrays of one .npz file, checked, and how many rows they hold."""
-    arrays = _unpacked(path)
+    arrays = _unpack(path)
     takes = [i.name for i in spec.inputs]
     if unknown := [name for name in arrays if name not in (*takes, TRUTH)]:
         meant = suggestion(unknown[0], takes)
@@ -408,7 +410,7 @@ def _takes(names: Sequence[str]) -> str:
     return f"possible are {', '.join(names)}, and '{TRUTH}' for a metric"
 
 
-def _unpacked(path: Path) -> dict[str, Array]:
+def _unpack(path: Path) -> dict[str, Array]:
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
@@ -444,7 +446,7 @@ def _labels(spec: ModelSpec, folder: Path, names: Sequence[str]) -> Array | None
     path = next((folder / name for name in LABELS if (folder / name).is_file()), None)
     if path is None:
         return None
-    table = _said(path)
+    table = _read_labels(path)
     if missing := [name for name in names if name not in table]:
         raise DataError(f"'{path}' has no label for '{missing[0]}': add a line for each picture, file,label")
     if unknown := [name for name in table if name not in names]:
@@ -453,7 +455,7 @@ def _labels(spec: ModelSpec, folder: Path, names: Sequence[str]) -> Array | None
     return np.array([_label(path, name, table[name], classes) for name in names], np.int64)
 
 
-def _said(path: Path) -> dict[str, str]:
+def _read_labels(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".json":
@@ -478,7 +480,7 @@ def _label(path: Path, name: str, text: str, classes: Sequence[str]) -> int:
     return int(text)
 
 
-def held_by(inputs: Mapping[str, Array], spec: ModelSpec) -> None:
+def check_integers(inputs: Mapping[str, Array], spec: ModelSpec) -> None:
     """Refuse integers that a model's declaration says are impossible.
 
     Raises:

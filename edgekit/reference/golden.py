@@ -147,14 +147,14 @@ class Golden:
         reasons = (self._failure(case, answer(case.feed(self.spec)), limits) for case in self.cases)
         return tuple(reason for reason in reasons if reason)
 
-    def undetected(self, answer: Answer, limits: Limits) -> tuple[str, ...]:
+    def undetected_faults(self, answer: Answer, limits: Limits) -> tuple[str, ...]:
         """The faults of preprocessing that no case shows beyond the limits; none where no case has a picture."""
         pictures = [case for case in self.cases if case.image is not None]
 
-        def seen(fault: str) -> bool:
+        def is_detected(fault: str) -> bool:
             return any(self._failure(case, answer(_faulty(fault, case, self.spec)), limits) for case in pictures)
 
-        return tuple(name for name in FAULTS if pictures and not seen(name))
+        return tuple(name for name in FAULTS if pictures and not is_detected(name))
 
     def with_another_size(self, answer: Answer, sizes: Mapping[str, SizeOf]) -> Golden:
         """A picture more, for libraries that resize a picture themselves: the first one's with mirrored borders.
@@ -179,7 +179,7 @@ class Golden:
         for size, names in targets.items():
             small = replace(case, image=in_size(large, *size, picture.fit))
             name = f"{case.name}, {large.shape[1]} x {large.shape[0]} pixels as {size[1]} x {size[0]}"
-            expected = _kept(self.spec, answer(small.feed(self.spec)))
+            expected = _golden_outputs(self.spec, answer(small.feed(self.spec)))
             others.append(replace(case, name=name, image=large, expected=expected, targets=tuple(names)))
         return replace(self, cases=(*self.cases, *others))
 
@@ -266,7 +266,7 @@ def write_golden(folder: Path, golden: Golden, limits: Mapping[str, Limits]) -> 
     scored = {o.name: o.of for o in golden.spec.outputs if o.role == "ranking"}
 
     def part(array: Array, every: int = 1) -> dict[str, object]:
-        subset = _held(array)
+        subset = _select(array)
         where: dict[str, object] = {"offset": len(binary), "shape": list(subset.shape), "dtype": subset.dtype.name}
         binary.extend(np.ascontiguousarray(subset.ravel()[::every]).tobytes())
         binary.extend(b"\0" * (-len(binary) % 4))
@@ -294,7 +294,7 @@ def pictures(spec: ModelSpec, path: Path, most: int) -> Iterator[Case]:
     """The first rows of the evaluation set whose picture is of the default size and made of bytes; nothing expected."""
     batch = next((b for b in read_reference(path).batches if b.name == EVALUATION), None)
     for row, inputs in zip(range(most), batch.rows() if batch is not None else (), strict=False):
-        image, others = _parted(spec, inputs)
+        image, others = _split_picture(spec, inputs)
         if batch is not None and image is not None:
             yield Case(batch.names[row], image, others, {})
 
@@ -358,9 +358,9 @@ def _largest(limits: Iterable[Limits]) -> dict[str, dict[str, float]]:
 
 def _case(spec: ModelSpec, batch: Batch, row: int, inputs: Mapping[str, Array], answer: Answer) -> Case:
     """A row with its recorded outputs; of one that is kept in part only, those of `answer`."""
-    image, others = _parted(spec, inputs)
+    image, others = _split_picture(spec, inputs)
     case = Case(batch.names[row], image, others, {})
-    expected = _kept(spec, answer(case.feed(spec)))
+    expected = _golden_outputs(spec, answer(case.feed(spec)))
     for name, array in expected.items():
         rows = batch.outputs.get(name, np.empty(0))
         if len(rows) == len(batch.names) and rows[row].size == array.size:
@@ -368,13 +368,13 @@ def _case(spec: ModelSpec, batch: Batch, row: int, inputs: Mapping[str, Array], 
     return replace(case, expected=expected)
 
 
-def _kept(spec: ModelSpec, answers: Mapping[str, Array]) -> dict[str, Array]:
+def _golden_outputs(spec: ModelSpec, answers: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs that golden vectors hold: all but the features of a ranking, whose rows change places with ties."""
     left_out = {output.name for output in spec.outputs if output.role == "features"}
     return {name: values for name, values in answers.items() if name not in left_out}
 
 
-def _parted(spec: ModelSpec, inputs: Mapping[str, Array]) -> tuple[Array | None, dict[str, Array]]:
+def _split_picture(spec: ModelSpec, inputs: Mapping[str, Array]) -> tuple[Array | None, dict[str, Array]]:
     """The picture of one run in bytes, where it is of the default size and made of bytes, and the other inputs."""
     picture, image = _picture(spec), None
     if picture is not None and inputs[picture.name].shape == spec.shape(picture.name, {"batch": 1}):
@@ -395,7 +395,7 @@ def _of_another_width(case: Case, spec: ModelSpec, answer: Answer, dynamic: Coll
         return
     columns = np.arange(width) % axis.default
     cut = replace(case, name=f"{case.name}, {width} pixels wide", image=np.ascontiguousarray(case.image[:, columns]))
-    yield replace(cut, expected=_kept(spec, answer(cut.feed(spec))))
+    yield replace(cut, expected=_golden_outputs(spec, answer(cut.feed(spec))))
 
 
 def _faulty(fault: str, case: Case, spec: ModelSpec) -> dict[str, Array]:
@@ -409,7 +409,7 @@ def _picture(spec: ModelSpec) -> Input | None:
     return next((i for i in spec.inputs if i.kind == "image" and i.dtype == "float32"), None)
 
 
-def _held(array: Array) -> Array:
+def _select(array: Array) -> Array:
     if array.dtype.name in KEPT:
         return array
     return array.astype("<f4" if array.dtype.kind == "f" else "<i8")

@@ -15,7 +15,7 @@ import numpy as np
 from edgekit.model.spec import Array
 from edgekit.storage import verified_io
 from edgekit.storage.files import digest_text
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 
 INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
 SMALLEST = 1 << 12  # elements: a smaller array is stored as it is
@@ -82,10 +82,10 @@ class StoredForm:
         if array.dtype != np.float32 or array.size < SMALLEST:
             return form
         pixels = replace(form, pixels=True)
-        same = np.array_equal(pixels.restored(pixels.stored(array)).view(np.uint32), array.view(np.uint32))
+        same = np.array_equal(pixels.restore(pixels.store(array)).view(np.uint32), array.view(np.uint32))
         return pixels if same else form
 
-    def stored(self, array: Array) -> Array:
+    def store(self, array: Array) -> Array:
         """The array as it is stored."""
         laid = np.asarray(array.transpose(self.order) if self.order else array, order="C")
         if not self.pixels:
@@ -93,7 +93,7 @@ class StoredForm:
         with np.errstate(invalid="ignore"):  # a NaN is no byte
             return np.asarray(np.rint(np.clip(laid, 0, 1) * 255), dtype=np.uint8)
 
-    def restored(self, array: Array) -> Array:
+    def restore(self, array: Array) -> Array:
         """The array as it was."""
         wide: Array = np.divide(array, np.float32(255), dtype=np.float32) if self.pixels else array
         return wide.transpose(np.argsort(self.order)) if self.order else wide
@@ -196,7 +196,7 @@ class ReferenceInfo:
 
         try:
             with safe_open(self.folder / INPUTS, framework="numpy") as file:
-                row = self.form(tensor).restored(file.get_slice(tensor)[index : index + 1])[0]
+                row = self.form(tensor).restore(file.get_slice(tensor)[index : index + 1])[0]
         except (OSError, ValueError, IndexError, TypeError, SafetensorError):
             return None
         bright = np.nan_to_num(np.asarray(row, np.float32).transpose(1, 2, 0))
@@ -249,7 +249,7 @@ def read_info(folder: Path) -> ReferenceInfo:
         }
     return ReferenceInfo(
         folder,
-        sha256=digest_text(sealed(record)),
+        sha256=digest_text(seal_record(record)),
         host=RecordedHost(str(record.get("device") or "unknown device"), str(record.get("device_kind") or ""), facts),
         noise=tuple(Noise(*row) for row in _leaves(_table(record, "noise"))),
         speeds=tuple(_speeds(_table(record, "latency"))),

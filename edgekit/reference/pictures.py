@@ -54,7 +54,7 @@ def pixels_of(picture: Image.Image) -> Array:
     return np.array(upright if upright.mode == "RGB" else upright.convert("RGB"))
 
 
-def resized(pictures: Array, height: int, width: int) -> Array:
+def resize(pictures: Array, height: int, width: int) -> Array:
     """Pictures [..., H, W] at another size: bilinear, half-pixel centres, antialiased where they shrink."""
     if pictures.shape[-2] != height:
         pictures = _rows(pictures, height)
@@ -80,24 +80,24 @@ def seen_part(picture: tuple[int, int], height: int, width: int, fit: Fit) -> tu
     return -((height - edges[0]) // 2) * down, -((width - edges[1]) // 2) * across, height * down, width * across
 
 
-def fitted(picture: Array, height: int, width: int, fit: Fit = "stretch", border: float = BORDER) -> Array:
+def fit_picture(picture: Array, height: int, width: int, fit: Fit = "stretch", border: float = BORDER) -> Array:
     """A picture [C, H, W] of a model's size, as an input's `fit` says; letterboxes have borders of the given value.
 
     Every library places it alike (`tests/golden/README.md`): a part's edge is rounded half up, what is left over in
     front of it or beside it is rounded down.
     """
     if fit == "stretch":
-        return resized(picture, height, width)
+        return resize(picture, height, width)
     high, wide = picture.shape[1:]
     wider = wide * height > high * width
     if fit == "crop":
         edges = (high, _share(high, width, height)) if wider else (_share(wide, height, width), wide)
         top, left_edge = (high - edges[0]) // 2, (wide - edges[1]) // 2
-        return resized(picture[:, top : top + edges[0], left_edge : left_edge + edges[1]], height, width)
+        return resize(picture[:, top : top + edges[0], left_edge : left_edge + edges[1]], height, width)
     edges = (_share(width, high, wide), width) if wider else (height, _share(height, wide, high))
     top, left_edge = (height - edges[0]) // 2, (width - edges[1]) // 2
     canvas = np.full((len(picture), height, width), border, np.float32)
-    canvas[:, top : top + edges[0], left_edge : left_edge + edges[1]] = resized(picture, *edges)
+    canvas[:, top : top + edges[0], left_edge : left_edge + edges[1]] = resize(picture, *edges)
     return canvas
 
 
@@ -107,7 +107,7 @@ def in_size(pixels: Array, height: int, width: int, fit: Fit = "stretch") -> Arr
         return pixels
     channels = (pixels[None, ..., channel].astype(np.float32) for channel in range(pixels.shape[2]))
     # One after the other: a large picture in floats takes twelve times its bytes.
-    planes = np.concatenate([fitted(channel, height, width, fit, 255 * BORDER) for channel in channels])
+    planes = np.concatenate([fit_picture(channel, height, width, fit, 255 * BORDER) for channel in channels])
     resized = np.floor(planes + np.float32(0.5)).clip(0, 255).astype(np.uint8)
     return np.ascontiguousarray(resized.transpose(1, 2, 0))
 

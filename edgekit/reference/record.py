@@ -17,9 +17,9 @@ import numpy as np
 from edgekit.errors import EdgekitError, RecordError, out_of_memory
 from edgekit.evaluate import timing
 from edgekit.evaluate.rows import Axes, Run, rows_of
-from edgekit.judge.detections import paired
-from edgekit.judge.metrics import matched, reordered
-from edgekit.judge.rows import PLACED, PLACES, PROJECTIONS, SUFFIX, placed, row_axes, sketch
+from edgekit.judge.detections import pair_detections
+from edgekit.judge.metrics import match_indices, reorder_rows
+from edgekit.judge.rows import PLACED, PLACES, PROJECTIONS, SUFFIX, row_axes, sample_places, sketch
 from edgekit.model.adapter import to_tensors
 from edgekit.model.capture_errors import FIXED_LENGTH, line_of, sentence
 from edgekit.model.evaluation_set import evaluation_of, metric_values
@@ -28,7 +28,7 @@ from edgekit.model.sources.onnx import refuse_random
 from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
 from edgekit.reference.batches import BETWEEN, EVALUATION, REAL, RESIZED, Batch, batches_for
 from edgekit.reference.store import declaration, write_reference
-from edgekit.runtime.cuda_graph import captured
+from edgekit.runtime.cuda_graph import capture_graph
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime
@@ -68,10 +68,10 @@ def record(
 ) -> None:
     """As `record_reference`, of a model whose needs are known."""
     _settle(device)
-    runtime = subject.opened(device)
+    runtime = subject.open_runtime(device)
     progress(0.1, f"recording on {runtime.device}")
     refuse_random(subject.spec)
-    batches, axes = _asked(subject, runtime)
+    batches, axes = _run_batches(subject, runtime)
     every = tuple(replace(batch, answered_by=_describe(device)) for batch in batches)
     batches, unanswered = answerable(every)
     _refuse_not_finite(subject, batches or every)
@@ -99,7 +99,7 @@ def record(
         **({"declared": declaration(subject.spec)} if with_inputs else {}),
     }
     sketched = () if with_inputs else subject.features
-    batches = tuple(replace(batch, outputs=kept(subject.spec.outputs, batch.outputs, sketched)) for batch in batches)
+    batches = tuple(replace(batch, outputs=retain(subject.spec.outputs, batch.outputs, sketched)) for batch in batches)
     write_reference(folder, batches, info, with_inputs)
 
 
@@ -119,17 +119,17 @@ def measured_noise(
         By output and pair; and whether the module runs in double precision: what does not is compared without it.
     """
     answers: dict[str, Mapping[str, Array]] = {device: batch.outputs} if device != "cpu" else {}
-    answers["cpu32"] = _answers(subject.opened(), subject, batch, axes) if device != "cpu" else batch.outputs
+    answers["cpu32"] = _answers(subject.open_runtime(), subject, batch, axes) if device != "cpu" else batch.outputs
     floats = [n for n, a in answers["cpu32"].items() if a.dtype.kind == "f" and (outputs is None or n in outputs)]
     try:
-        double = _answers(subject.opened(double=True), subject, batch, axes)
+        double = _answers(subject.open_runtime(double=True), subject, batch, axes)
     except Exception:  # whatever a module raises that was written for one precision
         double = {}
     if double and all(double[name].dtype == np.float64 for name in floats):
         answers["cpu64"] = double
     kinds = list(answers)
     pairs = [(a, b) for i, a in enumerate(kinds) for b in kinds[i + 1 :]]
-    others = {b: aligned(subject.spec.outputs, answers[kinds[0]], answers[b]) for b in kinds}
+    others = {b: align_ranking(subject.spec.outputs, answers[kinds[0]], answers[b]) for b in kinds}
     noise = {o: {f"{a} {b}": _furthest(others[a][o], others[b][o]) for a, b in pairs} for o in floats}
     return noise, "cpu64" in answers
 
@@ -157,9 +157,9 @@ def _settle(device: str) -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def _asked(subject: Subject, runtime: Runtime) -> tuple[tuple[Batch, ...], Axes]:
+def _run_batches(subject: Subject, runtime: Runtime) -> tuple[tuple[Batch, ...], Axes]:
     try:
-        return answered(runtime, subject.spec.outputs, subject.asked)
+        return run_batches(runtime, subject.spec.outputs, subject.asked)
     except (EdgekitError, MemoryError):
         raise
     except Exception as error:
@@ -172,7 +172,7 @@ def _asked(subject: Subject, runtime: Runtime) -> tuple[tuple[Batch, ...], Axes]
 
 
 def _answers(runtime: Runtime, subject: Subject, batch: Batch, axes: Axes) -> Mapping[str, Array]:
-    return answered(runtime, subject.spec.outputs, (batch,), axes)[0][0].outputs
+    return run_batches(runtime, subject.spec.outputs, (batch,), axes)[0][0].outputs
 
 
 def _refuse_not_finite(subject: Subject, batches: tuple[Batch, ...]) -> None:
@@ -194,9 +194,9 @@ def _latency(subject: Subject, device: str) -> dict[str, dict[str, dict[str, obj
     for size in LATENCY_BATCHES if "batch" in subject.spec.axes else LATENCY_BATCHES[:1]:
         inputs = subject.spec.random(7, {"batch": size})
         if device == "cuda":
-            latencies[f"batch {size}"] = timings(subject.copied(), inputs)
+            latencies[f"batch {size}"] = timings(subject.copy_spec(), inputs)
         else:
-            timed = timing.measure({"eager": subject.opened()}, inputs, warm_up=1, runs=CPU_RUNS[size], seconds=0)
+            timed = timing.measure({"eager": subject.open_runtime()}, inputs, warm_up=1, runs=CPU_RUNS[size], seconds=0)
             latencies[f"batch {size}"] = {name: timing.as_record() for name, timing in timed.items()}
     return latencies
 
@@ -247,14 +247,14 @@ def timings(spec: ModelSpec, inputs: Mapping[str, Array]) -> dict[str, dict[str,
     arguments = tuple(t.to("cuda") for t in to_tensors(spec, inputs))
     by_mode: dict[str, dict[str, object]] = {}
     with torch.inference_mode(), _any_algorithm():
-        by_mode["eager"] = _timed(lambda: module(*arguments))
+        by_mode["eager"] = _time_modes(lambda: module(*arguments))
         compiled = torch.compile(module)
-        by_mode["compiled"] = _timed(lambda: compiled(*arguments))
-        by_mode["cuda graph"] = _timed(captured(compiled, arguments)[0])
+        by_mode["compiled"] = _time_modes(lambda: compiled(*arguments))
+        by_mode["cuda graph"] = _time_modes(capture_graph(compiled, arguments)[0])
     return by_mode
 
 
-def _timed(once: Callable[[], object]) -> dict[str, object]:
+def _time_modes(once: Callable[[], object]) -> dict[str, object]:
     import torch
 
     for _ in range(WARM_UPS):
@@ -318,16 +318,16 @@ class Subject:
         """Outputs of which a reference that ships keeps sketches."""
         return frozenset(o.name for o in self.spec.outputs if o.role == "features")
 
-    def copied(self) -> ModelSpec:
+    def copy_spec(self) -> ModelSpec:
         """The model with a module of its own."""
         import torch
 
         with torch.no_grad():  # the copy of a TorchScript weight is computed from it otherwise
             return replace(self.spec, module=copy.deepcopy(self.spec.module))
 
-    def opened(self, device: str = "cpu", double: bool = False) -> Runtime:
+    def open_runtime(self, device: str = "cpu", double: bool = False) -> Runtime:
         """A copy of the model on "cpu" or "cuda", in fp32 or in fp64."""
-        return EagerRuntime(self.copied(), device, double)
+        return EagerRuntime(self.copy_spec(), device, double)
 
 
 def subject_of(spec: ModelSpec) -> Subject:
@@ -384,11 +384,11 @@ class Asked:
             return rows_of(self.runs[batch.name], self.row_axes)
         except ValueError as error:
             raise RecordError(
-                f"{self._named_by_length(batch)} has another shape for each of the {batch.name} inputs, so that it "
+                f"{self._output_of_length(batch)} has another shape for each of the {batch.name} inputs, so that it "
                 f"cannot be compared: {FIXED_LENGTH}"
             ) from error
 
-    def _named_by_length(self, batch: Batch) -> str:
+    def _output_of_length(self, batch: Batch) -> str:
         """The output whose shape differs between runs of as many rows."""
         runs = self.runs[batch.name]
         for name in runs[0][1]:
@@ -397,7 +397,7 @@ class Asked:
         return "an output"
 
 
-def answered(
+def run_batches(
     runtime: Runtime, outputs: Sequence[Output], batches: Iterable[Batch], axes: Axes | None = None
 ) -> tuple[tuple[Batch, ...], Axes]:
     """Batches with a runtime's answers to them, and the batch axis of each output."""
@@ -430,7 +430,7 @@ def without(batches: Sequence[Batch], lost: Mapping[str, Collection[str]]) -> tu
     for batch in batches:
         rows = [row for row, name in enumerate(batch.names) if name not in lost.get(batch.name, ())]
         if rows:
-            remaining.append(batch if len(rows) == len(batch.names) else batch.chosen(rows, batch.name))
+            remaining.append(batch if len(rows) == len(batch.names) else batch.select_rows(rows, batch.name))
     return tuple(remaining)
 
 
@@ -444,7 +444,7 @@ def _not_finite(batch: Batch) -> set[int]:
     return bad_rows
 
 
-def kept(outputs: Sequence[Output], answers: Mapping[str, Array], sketched: Collection[str] = ()) -> dict[str, Array]:
+def retain(outputs: Sequence[Output], answers: Mapping[str, Array], sketched: Collection[str] = ()) -> dict[str, Array]:
     """What is kept of a batch's answers: all, or the first rows, and sketches and some places of every row.
 
     Args:
@@ -459,13 +459,15 @@ def kept(outputs: Sequence[Output], answers: Mapping[str, Array], sketched: Coll
         if large and long and len(array) > WHOLE_ROWS:
             arrays |= {name: array[:WHOLE_ROWS], name + SUFFIX: sketch(array)}
             output = next((o for o in outputs if o.name == name and o.role in PLACED), None)
-            arrays |= {name + PLACES: placed(output, array)} if output is not None else {}
+            arrays |= {name + PLACES: sample_places(output, array)} if output is not None else {}
         else:
             arrays[name] = array
     return arrays
 
 
-def aligned(outputs: Sequence[Output], arrays: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
+def align_ranking(
+    outputs: Sequence[Output], arrays: Mapping[str, Array], other: Mapping[str, Array]
+) -> dict[str, Array]:
     """Another answer with the rows of its features in the order of the first one's ranking, and its detections.
 
     Where it chose other patches or boxes, the rows of these are NaN: there is nothing to set against them.
@@ -476,10 +478,10 @@ def aligned(outputs: Sequence[Output], arrays: Mapping[str, Array], other: Mappi
             rows = other[output.name]
             candidate_indices = other[output.of]
             reference_indices = arrays[output.of]
-            places, is_shared = matched(reference_indices, candidate_indices)
+            places, is_shared = match_indices(reference_indices, candidate_indices)
             arrays_in_order[output.name] = np.where(
-                is_shared.reshape(*is_shared.shape, *[1] * (rows.ndim - 2)), reordered(rows, places), np.nan
+                is_shared.reshape(*is_shared.shape, *[1] * (rows.ndim - 2)), reorder_rows(rows, places), np.nan
             )
         if output.role == "detections":
-            arrays_in_order[output.name] = paired(arrays[output.name], other[output.name])
+            arrays_in_order[output.name] = pair_detections(arrays[output.name], other[output.name])
     return arrays_in_order

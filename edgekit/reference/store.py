@@ -22,7 +22,7 @@ from edgekit.reference.batches import EVALUATION, Batch, BatchSource, arrays_of,
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, StoredForm, read_info
 from edgekit.storage import verified_io
 from edgekit.storage.files import digest_file, staging, write_text
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 
 if TYPE_CHECKING:
     import torch
@@ -76,21 +76,21 @@ def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str,
     """
     from safetensors.numpy import save
 
-    outputs = _named({b.name: b.outputs for b in batches})
+    outputs = _flat_names({b.name: b.outputs for b in batches})
     with staging(folder, _own_files) as staged:
         (staged / OUTPUTS).write_bytes(save(outputs))
-        whole = {**info, "batches": [_described(b) for b in batches], "outputs_sha256": digest_file(staged / OUTPUTS)}
+        whole = {**info, "batches": [_describe(b) for b in batches], "outputs_sha256": digest_file(staged / OUTPUTS)}
         for key in ("inputs_sha256", "stored"):
             whole.pop(key, None)
-        every = not (_declared(info) and _size(info, batches) <= LARGEST)
+        every = not (_has_declaration(info) and _size(info, batches) <= LARGEST)
         stored = [b for b in batches if with_inputs and (every or b.kept or b.name == EVALUATION)]
         if stored:
             forms = {f"{b.name}/{name}": StoredForm.of(array) for b in stored for name, array in b.inputs.items()}
             arrays = {f"{b.name}/{name}": array for b in stored for name, array in b.inputs.items()}
-            (staged / INPUTS).write_bytes(save({name: form.stored(arrays[name]) for name, form in forms.items()}))
+            (staged / INPUTS).write_bytes(save({name: form.store(arrays[name]) for name, form in forms.items()}))
             whole["inputs_sha256"] = digest_file(staged / INPUTS)
             whole["stored"] = {name: asdict(form) for name, form in forms.items() if form != StoredForm()}
-        write_text(staged / INFO, sealed(whole))
+        write_text(staged / INFO, seal_record(whole))
 
 
 def declaration(spec: ModelSpec) -> dict[str, object]:
@@ -157,9 +157,11 @@ def _inputs(info: ReferenceInfo, batches: Iterable[Batch]) -> dict[str, Mapping[
     Raises:
         RecordError: If they are missing or damaged.
     """
-    stored = _arrays(info.folder, INPUTS, info.files[INPUTS]) if info.files[INPUTS] or not _declared(info.raw) else {}
+    stored = (
+        _arrays(info.folder, INPUTS, info.files[INPUTS]) if info.files[INPUTS] or not _has_declaration(info.raw) else {}
+    )
     try:
-        stored = {name: info.form(name).restored(array) for name, array in stored.items()}
+        stored = {name: info.form(name).restore(array) for name, array in stored.items()}
         inputs: dict[str, Mapping[str, Array]] = {b.name: arrays_of(b.name, stored) for b in info.batches}
         lacking = [b for b in info.batches if not inputs[b.name]]
         if lacking and _size(info.raw, info.batches) <= LARGEST:
@@ -182,11 +184,11 @@ def _regenerate(source: BatchSource, batch_info: BatchInfo, in_memory: Batch | N
     if batch is None:
         raise ValueError(f"the model has no inputs '{batch_info.name}'")
     if batch.names != batch_info.names:  # rows that the model itself answers with NaN are left out
-        batch = batch.chosen([batch.names.index(name) for name in batch_info.names], batch_info.name)
+        batch = batch.select_rows([batch.names.index(name) for name in batch_info.names], batch_info.name)
     return batch.inputs
 
 
-def _declared(info: Mapping[str, Any]) -> bool:
+def _has_declaration(info: Mapping[str, Any]) -> bool:
     return "declared" in info
 
 
@@ -229,7 +231,7 @@ def _own_files(folder: Path) -> Collection[str]:
     return (INFO, INPUTS, OUTPUTS) if (folder / INFO).is_file() else ()
 
 
-def _described(batch: Batch) -> dict[str, object]:
+def _describe(batch: Batch) -> dict[str, object]:
     return {
         "name": batch.name,
         "sizes": dict(batch.sizes),
@@ -245,7 +247,7 @@ def _largest(values: Iterable[float]) -> float:
     return max(values_as_floats, default=0.0) if all(math.isfinite(value) for value in values_as_floats) else math.nan
 
 
-def _named(batches: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
+def _flat_names(batches: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
     """Arrays by `<batch>/<tensor>`; contiguous, since safetensors writes the memory of others as it lies."""
     return {
         f"{batch}/{name}": np.asarray(array, order="C")

@@ -118,7 +118,7 @@ def _accuracy(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Chan
     for was in old.verdict.measures:
         change = _measure(new.label, was, now.get((was.batch, was.output, was.metric)), allowed)
         if (was.output, was.metric) not in measured and was.limit is not None:
-            words = formats.named(was), formats.measured(was), NOT_MEASURED, formats.limit(was)
+            words = formats.metric_label(was), formats.format_measure(was), NOT_MEASURED, formats.limit(was)
             gone[was.output, was.metric] = Change(new.label, "accuracy", False, *words, batch=was.batch)
         if change is not None:
             kind = was.batch if was.batch in (EVALUATION, "stress") else "shape"
@@ -136,9 +136,9 @@ def _measure(label: str, was: Measure, now: Measure | None, allowed: Allowed) ->
     if was.passed == now.passed and (not abs(moved) > room or moved == 0):
         return None
     better = now.passed if was.passed != now.passed else moved < 0
-    words = formats.measured(was), formats.measured(now), formats.limit(now) or formats.limit(was)
+    words = formats.format_measure(was), formats.format_measure(now), formats.limit(now) or formats.limit(was)
     extent = math.inf if was.passed != now.passed and not moved else _over(moved, room)
-    return Change(label, "accuracy", better, formats.named(now), *words, now.row, now.batch, extent)
+    return Change(label, "accuracy", better, formats.metric_label(now), *words, now.row, now.batch, extent)
 
 
 def _images(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
@@ -156,7 +156,12 @@ def _images(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
             moved = badness(metric, now[image]) - badness(metric, was[image])
             if abs(moved) > room:
                 info = metric_info(metric)
-                words = formats.named(limit), info.format(was[image]), info.format(now[image]), formats.limit(limit)
+                words = (
+                    formats.metric_label(limit),
+                    info.format(was[image]),
+                    info.format(now[image]),
+                    formats.limit(limit),
+                )
                 yield Change(after.row.label, "image", moved < 0, *words, image, EVALUATION, _over(moved, room))
 
 

@@ -15,7 +15,7 @@ from edgekit.reference.info import OUTPUTS, ReferenceInfo
 from edgekit.report.change import SUBJECTS, Allowed, Change, Side, changes
 from edgekit.report.rows import read_study
 from edgekit.report.study import STATUSES, BuildReport
-from edgekit.report.text import escaped
+from edgekit.report.text import escape_markdown
 
 SCHEMA_VERSION = 1
 MOST = 6  # changes of one artifact in text and Markdown; all of them are in the JSON
@@ -54,7 +54,7 @@ class Difference:
         if not self.changes:
             return (*self.notes, "nothing became better or worse")
         lines = list(self.notes)
-        for artifact, better, listed in self._listed():
+        for artifact, better, listed in self._sorted_changes():
             lines += [f"{'better' if better else 'WORSE'}\t{change.sentence}" for change in listed[:MOST]]
             lines += [f"\t{artifact}: and {len(listed) - MOST} more, in --json"] if len(listed) > MOST else []
         return (*lines, f"{len(self.worse)} worse, {len(self.better)} better")
@@ -76,18 +76,18 @@ class Difference:
         if not self.changes:
             return "Nothing became better or worse.\n"
         lines = [f"**{len(self.worse)} worse, {len(self.better)} better** beside `{self.before}`", ""]
-        lines += [f"> {escaped(note)}\n" for note in self.notes]
+        lines += [f"> {escape_markdown(note)}\n" for note in self.notes]
         lines += ["| | artifact | what | before | after | limit | image |", "|---|---|---|---:|---:|---:|---|"]
-        listed_changes = [change for _, _, listed in self._listed() for change in listed[:MOST]]
+        listed_changes = [change for _, _, listed in self._sorted_changes() for change in listed[:MOST]]
         for change in listed_changes:
             what = " ".join(part for part in (change.subject, change.what) if part)
             cells = (change.artifact, what, change.before, change.after, change.limit, change.image)
-            lines.append(f"| {'✅' if change.better else '❌'} | {' | '.join(map(escaped, cells))} |")
+            lines.append(f"| {'✅' if change.better else '❌'} | {' | '.join(map(escape_markdown, cells))} |")
         hidden = len(self.changes) - len(listed_changes)
         lines += [f"\nand {hidden} more in `edgekit diff --json`"] if hidden else []
         return "\n".join(lines) + "\n"
 
-    def _listed(self) -> Iterator[tuple[str, bool, list[Change]]]:
+    def _sorted_changes(self) -> Iterator[tuple[str, bool, list[Change]]]:
         """Artifact, direction and changes, the worse first."""
         for (better, artifact), listed in groupby(self.changes, lambda change: (change.better, change.artifact)):
             yield artifact, better, list(listed)
@@ -162,7 +162,7 @@ def _model(old: ReferenceInfo, new: ReferenceInfo) -> Iterator[Change]:
 
 
 def _sides(study: BuildReport) -> Mapping[str, Side]:
-    reference = study.recorded()
+    reference = study.reference_outputs()
     return {row.label: Side(row, study.reference, reference) for row in study.rows}
 
 

@@ -13,7 +13,7 @@ NONE = "–"
 TOO_NOISY = "too noisy to say"
 
 
-def measured(measure: Measure | None) -> str:
+def format_measure(measure: Measure | None) -> str:
     """The value of a measure, by the custom of its metric; a dash where it was not measured."""
     return NONE if measure is None else metric_info(measure.metric).format(measure.value)
 
@@ -36,7 +36,7 @@ def noise(measure: Measure) -> str:
     return "" if measure.noise is None else plain(measure.noise)
 
 
-def named(measure: Measure) -> str:
+def metric_label(measure: Measure) -> str:
     """A metric and its output."""
     return f"{measure.metric} of '{measure.output}'" if measure.output else measure.metric
 

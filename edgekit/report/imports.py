@@ -50,7 +50,7 @@ def add_result(build: Path, path: Path, name: str) -> Path:
             "dots, dashes and underscores, for example 'pixel-8-onnx'"
         )
     data = _content(path)
-    _checked(data, path)
+    _check(data, path)
     home = build / IMPORTED / name
     try:
         write_imported(home, {RESULT: data})
@@ -66,7 +66,7 @@ def write_imported(home: Path, files: Mapping[str, bytes]) -> None:
     for name, data in files.items():
         write_bytes(home / name, data)
     record = {"schema_version": 1, "files": {name: digest_bytes(data) for name, data in sorted(files.items())}}
-    write_text(home / SEAL, verified_io.sealed(record))
+    write_text(home / SEAL, verified_io.seal_record(record))
 
 
 def read_imported(home: Path) -> Result:
@@ -79,7 +79,7 @@ def read_imported(home: Path) -> Result:
     for path in arrays:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_MAPS:
             _refuse(path, f"is not a regular file of at most {LARGEST_MAPS} bytes")
-    result = _checked(_content(home / RESULT), home / RESULT)
+    result = _check(_content(home / RESULT), home / RESULT)
     sealed = read_seal(home)["files"]
     if unknown := [path for path in (home / RESULT, *arrays) if path.name not in sealed]:
         _refuse(unknown[0], f"is not named in '{SEAL}'")
@@ -110,7 +110,7 @@ def _content(path: Path) -> bytes:
         _refuse(path, f"cannot be read ({getattr(error, 'strerror', None) or error})")
 
 
-def _checked(data: bytes, path: Path) -> Result:
+def _check(data: bytes, path: Path) -> Result:
     try:
         _check_plain(load_json(data, parse_constant=_no_number, object_pairs_hook=_once))
         result = Result.model_validate_json(data)

@@ -71,7 +71,7 @@ def environment() -> Environment:
         "n": formats,
         "statuses": STATUSES,
         "strip": plots.STRIP,
-        "displayed": displayed,
+        "displayed": measures_by_batch,
         "brief": lambda reason: formats.brief(str(reason), LONGEST_REASON),
         "decisive": decisive,
         "share_of_limit": share_of_limit,
@@ -89,7 +89,7 @@ def environment() -> Environment:
 
 def context(study: BuildReport) -> dict[str, Any]:
     """What the template shows."""
-    reference = study.recorded()
+    reference = study.reference_outputs()
     cards = picture_cards(study, reference)
     advice = recommend(study)
     return {
@@ -148,7 +148,7 @@ def _kind(batch: str) -> str:
     return batch if batch in (EVALUATION, "stress") else "grid of shapes"
 
 
-def displayed(row: ReportRow) -> dict[str, list[Measure]]:
+def measures_by_batch(row: ReportRow) -> dict[str, list[Measure]]:
     """A row's measures for its table: real and stress inputs whole, of the grid the one nearest its limit a metric."""
     groups: dict[str, list[Measure]] = {}
     for measure in row.verdict.measures:
@@ -255,11 +255,11 @@ def picture_cards(study: BuildReport, arrays: Mapping[str, Array]) -> tuple[Card
     errors = {row: values for row in study.rows if (values := plots.errors(row.scores, arrays)) is not None}
     if not tensor or not errors:
         return ()
-    cards = (_card(index, why, list(errors), arrays, study.reference, tensor) for index, why in _chosen(errors))
+    cards = (_card(index, why, list(errors), arrays, study.reference, tensor) for index, why in _select_images(errors))
     return tuple(card for card in cards if card)
 
 
-def _chosen(errors: Mapping[ReportRow, Array]) -> list[tuple[int, tuple[str, ...]]]:
+def _select_images(errors: Mapping[ReportRow, Array]) -> list[tuple[int, tuple[str, ...]]]:
     """Indices of images and why each was chosen."""
     table = np.nan_to_num(np.stack(list(errors.values())), nan=np.inf)
     reasons: dict[int, list[str]] = {}

@@ -293,5 +293,6 @@ def _accuracy(row: ReportRow) -> dict[str, Mark]:
     if row.status == "rejected" and used <= 1 and row.reasons:  # on other inputs than the evaluation set
         return {"accuracy": Mark(100.0, "over", str(row.reasons[0]))}
     number = f"{used:.0%}" if math.isfinite(used) and used < 10 else ">1000%" if math.isfinite(used) else "not finite"
-    title = f"{measure.metric} of {measure.output or 'the task'} {formats.measured(measure)}, {formats.limit(measure)}"
+    value = f"{formats.format_measure(measure)}, {formats.limit(measure)}"
+    title = f"{measure.metric} of {measure.output or 'the task'} {value}"
     return {"accuracy": Mark(LIMIT_SCALE.x(used), number, title)}

@@ -54,7 +54,7 @@ class Candidate:
         return " ".join(part for part in (self.row.target, self.row.place if self.row.verdict.variant else "") if part)
 
     @property
-    def proved(self) -> bool:
+    def ran_natively(self) -> bool:
         """Whether a runtime of the platform itself answered, rather than an interpreter."""
         return self.row.place != "interpreter"
 
@@ -88,7 +88,7 @@ class Recommendation:
         """What to do, in a few words."""
         if self.best is None:
             return "Nothing verified on this host" if self.undecided else "Nothing to ship"
-        return f"Ship {self.best.name}" if self.best.proved else f"Try {self.best.name}"
+        return f"Ship {self.best.name}" if self.best.ran_natively else f"Try {self.best.name}"
 
     @property
     def reason(self) -> str:
@@ -98,7 +98,7 @@ class Recommendation:
         joint = "as" if self.best.gains.endswith(("as fast", "as large")) else "than"
         gains = f"{self.best.gains} {joint} {self.against}" if self.against and self.best.gains else ""
         alone = f"{formats.size(self.best.size)}, and nothing that was verified is better" if not self.against else ""
-        unproved = "" if self.best.proved else "no device of the platform has run it"
+        unproved = "" if self.best.ran_natively else "no device of the platform has run it"
         return ", ".join(part for part in (gains or alone, self.task, unproved) if part)
 
     @property
@@ -162,7 +162,7 @@ def _for(study: BuildReport, audience: str, rows: Sequence[ReportRow], successor
         best = _fastest([candidate for candidate in candidates.values() if not candidate.fixed])
     else:
         best = _smallest(list(candidates.values()))
-    others = [_told(candidate, base) for candidate in candidates.values() if candidate is not best]
+    others = [_gain_text(candidate, base) for candidate in candidates.values() if candidate is not best]
     bad = [row for row in rows if row.status in (*FAILURES, "skipped") and row.reasons]
     others += [f"{_candidate(study, row, None).name}: {row.status}, {row.reasons[0]}" for row in bad]
     others += [f"{target}: no longer developed, new ones take {new}" for target, new in replaced.items()]
@@ -171,7 +171,7 @@ def _for(study: BuildReport, audience: str, rows: Sequence[ReportRow], successor
         return Recommendation(audience, None, others=tuple(others), undecided=undecided)
     against = candidates[id(base)].name if base is not None and base is not best.row else ""
     task = formats.task(study.reference.evaluation.metric, study.reference.evaluation.mean, best.row.drop)
-    return Recommendation(audience, best, against, task, told(best.row.verdict), tuple(others))
+    return Recommendation(audience, best, against, task, deciding_text(best.row.verdict), tuple(others))
 
 
 def _candidate(study: BuildReport, row: ReportRow, base: ReportRow | None) -> Candidate:
@@ -184,7 +184,7 @@ def _candidate(study: BuildReport, row: ReportRow, base: ReportRow | None) -> Ca
     return Candidate(row, size, full / size if full and size else None, beside(row, base), fixed)
 
 
-def _told(candidate: Candidate, base: ReportRow | None) -> str:
+def _gain_text(candidate: Candidate, base: ReportRow | None) -> str:
     """What an artifact that is not recommended gains, and which sizes it has fixed."""
     gains = "the original" if candidate.row is base else candidate.gains or "no gain"
     return f"{candidate.name}: {gains}" + (f", {', '.join(candidate.fixed)} fixed" if candidate.fixed else "")
@@ -256,7 +256,7 @@ def _nearest(measures: Iterable[Measure]) -> Measure | None:
     return max(measures, key=lambda m: (share_of_limit(m), m.batch == EVALUATION), default=None)
 
 
-def told(verdict: EvaluationResult) -> str:
+def deciding_text(verdict: EvaluationResult) -> str:
     """The number that decided with its limit, in words; empty where there is none."""
     measure = decisive(verdict)
     if measure is None:
@@ -297,13 +297,13 @@ def beside(row: ReportRow, base: ReportRow) -> Speed | None:
     for own in row.verdict.ratios:
         for other in (ratio for ratio in base.verdict.ratios if ratio.baseline == own.baseline):
             return _through(own, other, p50)
-    if _ran_in(row) != _ran_in(base):
+    if _runtime_key(row) != _runtime_key(base):
         return None
     value = base.timing.p50 / row.timing.p50
     return Speed(value, value / SURE, value * SURE, f"{p50}; not run interleaved with {base.label}")
 
 
-def _ran_in(row: ReportRow) -> tuple[str, str, str]:
+def _runtime_key(row: ReportRow) -> tuple[str, str, str]:
     return row.origin, row.processor, formats.runtime(row)
 
 
@@ -325,7 +325,7 @@ def next_commands(folder: Path, study: BuildReport, advice: Sequence[Recommendat
 
     A signed build is not to be judged again in its place: its results would be others than were signed.
     """
-    commands = (*_shipped(folder, advice), *_explained(folder, study))
+    commands = (*_ship_sentences(folder, advice), *_explanations(folder, study))
     proved = {row.target for row in study.rows if row.status == "verified"}
     if commands or not proved or (folder / SIGNATURE).is_dir():
         return commands
@@ -335,7 +335,7 @@ def next_commands(folder: Path, study: BuildReport, advice: Sequence[Recommendat
     return (f"edgekit verify {shlex.quote(str(folder))}{trust}  # on the host that will run it",)
 
 
-def _shipped(folder: Path, advice: Sequence[Recommendation]) -> Iterator[str]:
+def _ship_sentences(folder: Path, advice: Sequence[Recommendation]) -> Iterator[str]:
     for recommendation in advice:
         if recommendation.best is None:
             continue
@@ -346,7 +346,7 @@ def _shipped(folder: Path, advice: Sequence[Recommendation]) -> Iterator[str]:
             yield f"edgekit assets {PLATFORMS[recommendation.audience]} {shlex.quote(str(folder))} --into APP"
 
 
-def _explained(folder: Path, study: BuildReport) -> Iterator[str]:
+def _explanations(folder: Path, study: BuildReport) -> Iterator[str]:
     rejected = [row for row in study.rows if row.status == "rejected" and not row.origin and row.precision in EXPLAINED]
     for target in dict.fromkeys(row.target for row in rejected):
         manifest = next(each.manifest for each in study.artifacts if each.target == target)

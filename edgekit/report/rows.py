@@ -52,10 +52,12 @@ def read_study(folder: Path) -> BuildReport:
     }
     for home in imported:
         _join(artifacts, home, reference.sha256)
-    return BuildReport(folder.name, tuple(_with_asked(artifacts, run)), reference, run, read_profile(folder, present))
+    return BuildReport(
+        folder.name, tuple(_with_missing_targets(artifacts, run)), reference, run, read_profile(folder, present)
+    )
 
 
-def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[ReportedArtifact]:
+def _with_missing_targets(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[ReportedArtifact]:
     """The artifacts, and what a run asked for and could not make: whatever an earlier run left of it is out of date."""
     rows = list(artifacts)
     for target, status in run.targets.items():
@@ -66,7 +68,7 @@ def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[R
             rows = [each for each in rows if each.target != target]
             rows.append(ReportedArtifact(target, None, (row, *old)))
         elif status.over:
-            rows = [_held(each, status) if each in same else each for each in rows]
+            rows = [_with_budgets(each, status) if each in same else each for each in rows]
     latest = run.began in {target.began for target in run.targets.values()} - {""}
     rows = [
         replace(
@@ -74,22 +76,22 @@ def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[R
         )
         for each in rows
     ]
-    return sorted(rows, key=lambda each: (_not_installed(each), each.earlier, each.target))
+    return sorted(rows, key=lambda each: (_is_not_installed(each), each.earlier, each.target))
 
 
-def _not_installed(artifact: ReportedArtifact) -> bool:
+def _is_not_installed(artifact: ReportedArtifact) -> bool:
     return all(row.status == "not installed" for row in artifact.rows)
 
 
-def _held(artifact: ReportedArtifact, target_status: TargetStatus) -> ReportedArtifact:
+def _with_budgets(artifact: ReportedArtifact, target_status: TargetStatus) -> ReportedArtifact:
     """An artifact with what the last run measured over budget; where it is not verified, that comes first."""
 
-    def held(row: ReportRow) -> ReportRow:
+    def row_with_budgets(row: ReportRow) -> ReportRow:
         over = target_status.over.get(row.place, ())
         status: RowStatus = "over budget" if over and row.status == "verified" else row.status
         return replace(row, status=status, reasons=(*row.reasons, *over))
 
-    return replace(artifact, rows=tuple(held(row) for row in artifact.rows))
+    return replace(artifact, rows=tuple(row_with_budgets(row) for row in artifact.rows))
 
 
 def _artifact(home: Path, reference_digest: str) -> ReportedArtifact:
@@ -153,7 +155,7 @@ def _arrays(
     """Arrays of the evaluation images that lie beside a result, by output: of its own only what the manifest names."""
     safe = place.place.replace("/", "-").replace("\0", "-")
     file = f"{kind}-{safe}.safetensors"
-    has_file = bool(origin) or manifest.named(file) is not None
+    has_file = bool(origin) or manifest.entry_of(file) is not None
     return tensors(home / file, {name: name for name in outputs if has_file})
 
 
@@ -167,12 +169,14 @@ def _join(artifacts: list[ReportedArtifact], home: Path, reference_digest: str) 
     same = [each for each in artifacts if each.target == result.target]
     exact = [each for each in same if each.manifest is not None and each.manifest.sha256 == result.artifact_sha256]
     own = next(iter(exact or same), None) or ReportedArtifact(result.target, None, ())
-    rows = own.rows + tuple(_imported(own.manifest, result, place, home, reference_digest) for place in result.places)
+    rows = own.rows + tuple(
+        _imported_row(own.manifest, result, place, home, reference_digest) for place in result.places
+    )
     joined = replace(own, rows=rows, results=(*own.results, result))
     artifacts[:] = [joined if each is own else each for each in artifacts] + ([] if same else [joined])
 
 
-def _imported(
+def _imported_row(
     manifest: Manifest | None, result: Result, place: EvaluationResult, home: Path, reference_digest: str
 ) -> ReportRow:
     why = _stale(manifest, result, reference_digest, "measure again on that device")

@@ -82,7 +82,7 @@ class ReportRow:
         return " · ".join(part for part in (self.target, self.place, self.origin) if part)
 
     @property
-    def failed(self) -> tuple[Measure, ...]:
+    def failed_measures(self) -> tuple[Measure, ...]:
         """The numbers that did not hold."""
         return tuple(measure for measure in self.verdict.measures if not measure.passed)
 
@@ -94,7 +94,7 @@ class ReportRow:
     def worst(self, metric: str) -> Measure | None:
         """The worst evaluation measure of a metric: of scores before other outputs."""
         measures = [m for m in self.verdict.measures if m.batch == EVALUATION and m.metric == metric]
-        measures = [m for m in measures if m.output in self._scored] or measures
+        measures = [m for m in measures if m.output in self._scored_outputs] or measures
         sign = metric_info(metric).sign
         return max(measures, key=lambda m: (m.value is None, sign * (m.value or 0.0)), default=None)
 
@@ -102,7 +102,7 @@ class ReportRow:
     def error(self) -> Measure | None:
         """The largest error: of scores absolute, of other outputs relative to their peak."""
         largest = self.worst("max abs")
-        if largest is not None and largest.limit is None and not self._scored:
+        if largest is not None and largest.limit is None and not self._scored_outputs:
             return self.worst("relative") or largest
         return largest
 
@@ -113,7 +113,7 @@ class ReportRow:
         return next((m for m in measures if m.batch == EVALUATION and m.metric.endswith(" drop")), None)
 
     @property
-    def _scored(self) -> set[str]:
+    def _scored_outputs(self) -> set[str]:
         return {measure.output for measure in self.verdict.measures if measure.metric == "spearman"}
 
 
@@ -168,7 +168,7 @@ class BuildReport:
         """How many rows have a status."""
         return sum(row.status == status for row in self.rows)
 
-    def recorded(self) -> Mapping[str, Array]:
+    def reference_outputs(self) -> Mapping[str, Array]:
         """The reference's outputs of which some row holds maps."""
         return self.reference.outputs(sorted({name for row in self.rows for name in row.scores}))
 

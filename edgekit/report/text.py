@@ -14,7 +14,7 @@ from edgekit.artifact.metric import NOT_FINITE
 from edgekit.artifact.result import Measure
 from edgekit.report import formats
 from edgekit.report.page import environment
-from edgekit.report.recommendation import Recommendation, recommend, told
+from edgekit.report.recommendation import Recommendation, deciding_text, recommend
 from edgekit.report.study import FAILURES, STATUSES, BuildReport, ReportRow
 from edgekit.storage.files import dump_json, finite
 from edgekit.storage.verified_io import visible
@@ -72,7 +72,7 @@ def to_csv(study: BuildReport) -> str:
 def to_markdown(study: BuildReport) -> str:
     """What to ship, a row an artifact and place of the last run, and why what is not verified is not."""
     jinja = environment()
-    jinja.filters["escaped"] = escaped
+    jinja.filters["escaped"] = escape_markdown
     unverified = [row for row in study.current if row.reasons]
     omitted = (len(study.current) - MOST_ROWS, len(unverified) - MOST_REASONS, len(study.further))
     context = {
@@ -83,7 +83,7 @@ def to_markdown(study: BuildReport) -> str:
         "rest": sum(max(count, 0) for count in omitted),
         "most_rows": MOST_ROWS,
         "most_reasons": MOST_REASONS,
-        "told": told,
+        "told": deciding_text,
         "brief": lambda reason: formats.brief(str(reason), LONGEST_REASON),
     }
     return jinja.get_template("report.md.jinja").render(context)
@@ -109,7 +109,7 @@ def _output(row: ReportRow) -> list[str]:
     lines += [f"{formats.speed(ratio)} as fast as {ratio.baseline}" for ratio in verdict.ratios]
     lines += [str(verdict.evidence)] if verdict.evidence else []
     measures = [m for m in verdict.measures if m.limit is not None and (m.batch == EVALUATION or not m.passed)]
-    return [*lines, *(f"{m.metric} {m.output} {formats.measured(m)} ({formats.limit(m)})" for m in measures)]
+    return [*lines, *(f"{m.metric} {m.output} {formats.format_measure(m)} ({formats.limit(m)})" for m in measures)]
 
 
 def _advice(recommendation: Recommendation) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _advice(recommendation: Recommendation) -> dict[str, Any]:
         "target": best.row.target if best else None,
         "place": best.row.place if best else None,
         "variant": best.row.verdict.variant if best else "",
-        "proved": best.proved if best else False,
+        "proved": best.ran_natively if best else False,
         "size": best.size if best else None,
         "times_smaller": best.smaller if best else None,
         "times_as_fast": best.speed.value if best and best.speed else None,
@@ -155,7 +155,7 @@ def _value(measure: Measure | None) -> object:
 
 
 def _worst_image(row: ReportRow) -> str:
-    measures = [*row.failed, *([row.error] if row.error else [])]
+    measures = [*row.failed_measures, *([row.error] if row.error else [])]
     return measures[0].row if measures else ""
 
 
@@ -215,7 +215,7 @@ def _cell(value: object) -> str:
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """A text as Markdown shows it, whatever is in it: one line, nothing that is markup."""
     flat = visible(" ".join(text.split())).replace("&", "&amp;")
     return "".join(f"\\{letter}" if letter in "<>|`*_[]\\~" else letter for letter in flat)

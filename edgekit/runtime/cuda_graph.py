@@ -12,7 +12,7 @@ WARM_UPS = 3
 """Runs before a capture: kernels are compiled and libraries take their memory, which no capture may do."""
 
 
-def captured(module: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> tuple[Callable[[], None], Any]:
+def capture_graph(module: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> tuple[Callable[[], None], Any]:
     """A module as a CUDA graph on tensors on the GPU: what replays it, and the answer that each replay overwrites.
 
     The graph reads the module's weights where they are: they must outlive it.

@@ -24,7 +24,7 @@ class EagerRuntime:
         self._floats, self._complex = (torch.float64, torch.complex128) if double else (torch.float32, torch.complex64)
         self._device = device
         # Module.to would drop the imaginary parts of complex weights.
-        self._module = spec.module._apply(self._moved)  # type: ignore[no-untyped-call]
+        self._module = spec.module._apply(self._to_device)  # type: ignore[no-untyped-call]
 
     @property
     def device(self) -> str:
@@ -39,11 +39,11 @@ class EagerRuntime:
         """Answer one batch; floating-point inputs are cast to the runtime's dtype."""
         import torch
 
-        arguments = map(self._moved, to_tensors(self._spec, inputs))
+        arguments = map(self._to_device, to_tensors(self._spec, inputs))
         with torch.inference_mode():
             return named_outputs(self._spec, self._module(*arguments))
 
-    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor on the device; one of floats or complex numbers in the runtime's width."""
         dtype = self._floats if tensor.is_floating_point() else self._complex if tensor.is_complex() else None
         return tensor.to(self._device, dtype)

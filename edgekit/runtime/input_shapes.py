@@ -29,7 +29,7 @@ def arguments(
         if declared.name not in inputs:
             raise UsageError(f"the artifact '{manifest.name}' ({manifest.target}) needs the input '{declared.name}'")
         shape = inputs[declared.name].shape
-        sizes = [_fixed(manifest, size) for size in declared.shape]
+        sizes = [_fixed_size(manifest, size) for size in declared.shape]
         if not _fits(sizes, shape):
             possible = ", ".join("any" if size is None else str(size) for size in sizes)
             raise UsageError(
@@ -76,7 +76,7 @@ def enumerated_size(manifest: Manifest, inputs: Mapping[str, Array]) -> Mapping[
     raise UsageError(f"the artifact '{manifest.name}' ({manifest.target}) takes the sizes {possible}, not {shapes}")
 
 
-def _fixed(manifest: Manifest, size: int | str) -> int | None:
+def _fixed_size(manifest: Manifest, size: int | str) -> int | None:
     if isinstance(size, int):
         return size
     axis = manifest.axes.get(size)

@@ -30,11 +30,11 @@ class OrtRuntime(OrtSession):
 
     def __init__(self, model: Path, settings: Mapping[str, str] | None = None) -> None:
         require_onnxruntime()
-        checked(model)
+        check_file(model)
         super().__init__(model, settings)
 
 
-def checked(model: Path, beside: str = "") -> None:
+def check_file(model: Path, beside: str = "") -> None:
     """See that a file may be given to a runtime; `beside` names the file in its folder that holds its weights.
 
     Raises:
@@ -46,7 +46,7 @@ def checked(model: Path, beside: str = "") -> None:
         raise ArtifactError(str(error)) from error
 
 
-def tapped(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime:
+def open_with_taps(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime:
     """A graph in ONNX Runtime that also answers with the named inner tensors; these are not fused away."""
     import onnx
 
@@ -66,7 +66,7 @@ def require_onnxruntime() -> None:
     Raises:
         DependencyError: If there is none, or both are there.
     """
-    installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
+    installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
     if len(installed) == 2:
         raise DependencyError(
             "both onnxruntime and onnxruntime-gpu are installed and overwrite each other: "
@@ -76,7 +76,7 @@ def require_onnxruntime() -> None:
         raise DependencyError(f"ONNX Runtime is not installed: {install_command('cpu')}, or {install_command('gpu')}")
 
 
-def _installed(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     try:
         metadata.version(name)
     except metadata.PackageNotFoundError:

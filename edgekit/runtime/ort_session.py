@@ -110,7 +110,7 @@ class OrtSession:
         """On a GPU: with buffers bound in its memory, and as a captured CUDA graph, which holds one shape."""
         if self._provider == CUDA:
             yield "bound buffers", lambda: self._bind(self, inputs)
-            yield "CUDA graph", lambda: self._bind(self._captured(inputs), inputs)
+            yield "CUDA graph", lambda: self._bind(self._capture(inputs), inputs)
 
     def way_answer(self) -> dict[str, Array]:
         """What the last bound run left in the device's memory."""
@@ -124,7 +124,7 @@ class OrtSession:
     def _provider_options(self) -> dict[str, str]:
         return {k.removeprefix(_PROVIDER): v for k, v in self._settings.items() if k.startswith(_PROVIDER)}
 
-    def _captured(self, inputs: Mapping[str, Array]) -> OrtSession:
+    def _capture(self, inputs: Mapping[str, Array]) -> OrtSession:
         shapes = {value.name: value.shape for value in self._session.get_inputs()}
         dimensions = [pair for name, array in inputs.items() for pair in zip(shapes[name], array.shape, strict=True)]
         sizes = {dimension: size for dimension, size in dimensions if isinstance(dimension, str)}

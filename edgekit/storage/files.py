@@ -160,7 +160,7 @@ def require_own(final: Path, own_files: Callable[[Path], Collection[str]]) -> No
     if not stat.S_ISDIR(kind):
         raise UsageError(f"'{final}' is in the way and edgekit did not write it: move it or choose another folder")
     own: Collection[str] | None = None
-    for path in _listed(final):
+    for path in _list_folder(final):
         if (path.is_dir() and not path.is_symlink()) or path.name in _NOBODYS or _parts(path) is not None:
             continue
         own = own_files(final) if own is None else own
@@ -170,7 +170,7 @@ def require_own(final: Path, own_files: Callable[[Path], Collection[str]]) -> No
             )
 
 
-def _listed(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     """All that is in a folder, also while other writers replace it."""
     for _ in range(_SWAPS):
         with contextlib.suppress(FileNotFoundError):
@@ -223,7 +223,7 @@ def scratch() -> Iterator[Path]:
     """An empty folder among the host's temporary files, which goes at the end; those of stopped processes go first."""
     for path in Path(gettempdir()).glob(f".{_SCRATCH}.*.tmp"):
         with contextlib.suppress(OSError):
-            if path.stat().st_uid == os.getuid() and _left_behind(path, _FORGOTTEN):
+            if path.stat().st_uid == os.getuid() and _is_abandoned(path, _FORGOTTEN):
                 _remove(path)
     folder = Path(gettempdir()) / _temporary(_SCRATCH, "tmp")
     folder.mkdir(mode=0o700)
@@ -236,16 +236,16 @@ def scratch() -> Iterator[Path]:
 def sweep(parent: Path) -> None:
     """Remove temporary folders and files that stopped processes left in a folder; put a half-swapped folder back."""
     for path in parent.glob(".*.tmp"):
-        if _left_behind(path, _FORGOTTEN):
+        if _is_abandoned(path, _FORGOTTEN):
             _remove(path)
     for path in parent.glob(".*.old"):
         if (parts := _parts(path)) is None:
             continue
         final = parent / parts[0]
         if final.exists():
-            if _left_behind(path, _FORGOTTEN):
+            if _is_abandoned(path, _FORGOTTEN):
                 _remove(path)
-        elif _left_behind(path, _STEPPED_ASIDE):
+        elif _is_abandoned(path, _STEPPED_ASIDE):
             with contextlib.suppress(OSError):  # another writer was quicker
                 path.replace(final)
 
@@ -302,7 +302,7 @@ def _parts(path: Path) -> tuple[str, str, int] | None:
     return ".".join(parts[1 : -4 if where else -3]), where, int(parts[-3])
 
 
-def _left_behind(path: Path, forgotten: float) -> bool:
+def _is_abandoned(path: Path, forgotten: float) -> bool:
     """Whether nobody writes a temporary any more."""
     if (parts := _parts(path)) is None:
         return False
@@ -358,7 +358,7 @@ def _remove(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
+def lock(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
     """Hold a folder's lock: a file among the host's temporary files, so that none is left in the folder itself.
 
     A process that dies gives its lock back, since the operating system holds it. Correctness does not depend on the
@@ -374,12 +374,12 @@ def locked(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             locks.mkdir(mode=0o700, exist_ok=True)
-            lock = FileLock(locks / f"{digest_text(str(folder.resolve()))}.lock")
+            file_lock = FileLock(locks / f"{digest_text(str(folder.resolve()))}.lock")
             try:
-                stack.enter_context(lock.acquire(timeout=0))
+                stack.enter_context(file_lock.acquire(timeout=0))
             except Timeout:
                 waiting()
-                stack.enter_context(lock.acquire())
+                stack.enter_context(file_lock.acquire())
         except (OSError, NotImplementedError):
             pass  # a file system without locks, or a folder that is not ours
         yield

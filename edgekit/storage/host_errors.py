@@ -40,12 +40,12 @@ def as_sentences() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if (sentence := told(error)) is None:
+        if (sentence := sentence_of(error)) is None:
             raise
         raise HostError(sentence) from error
 
 
-def told(error: OSError) -> str | None:
+def sentence_of(error: OSError) -> str | None:
     """The sentence of an error; None for one that no user can change."""
     if isinstance(error, shutil.Error):  # of a folder that is copied: a list of what failed, and no number
         _, path, why = error.args[0][0]

@@ -69,7 +69,7 @@ def check_file(folder: Path, name: str, size: int | None, sha256: str, alone: bo
     Raises:
         RefusedError: If anything differs.
     """
-    with _opened(folder, name, alone) as stream:
+    with _open_regular(folder, name, alone) as stream:
         if size is not None and os.fstat(stream.fileno()).st_size != size:
             raise RefusedError("is damaged: its size is not what was recorded")
         hashed = hashlib.sha256()
@@ -86,7 +86,7 @@ def read_file(folder: Path, name: str, size: int, sha256: str, alone: bool = Fal
     Raises:
         RefusedError: If anything differs.
     """
-    with _opened(folder, name, alone) as stream:
+    with _open_regular(folder, name, alone) as stream:
         if os.fstat(stream.fileno()).st_size != size:
             raise RefusedError("is damaged: its size is not what was recorded")
         data = stream.read(size + 1)
@@ -102,7 +102,7 @@ def read_bytes(folder: Path, name: str, largest: int = LARGEST_RECORD, alone: bo
         MissingError: If there is none.
         RefusedError: If it is no regular file in its folder, or larger than `largest` bytes.
     """
-    with _opened(folder, name, alone) as stream:
+    with _open_regular(folder, name, alone) as stream:
         data = stream.read(largest + 1)
     if len(data) > largest:
         raise RefusedError(f"is larger than {largest} bytes")
@@ -116,10 +116,10 @@ def read_record(folder: Path, name: str, alone: bool = False) -> dict[str, Any]:
         MissingError: If there is none.
         RefusedError: If it is not as it was written.
     """
-    return checked_record(read_bytes(folder, name, alone=alone))
+    return parse_record(read_bytes(folder, name, alone=alone))
 
 
-def checked_record(data: bytes) -> dict[str, Any]:
+def parse_record(data: bytes) -> dict[str, Any]:
     """A record that carries a hash of itself, from its bytes.
 
     Raises:
@@ -158,7 +158,7 @@ def named_files(folder: Path, name: str, *always: str) -> frozenset[str]:
     return frozenset({name, *always, *paths})
 
 
-def sealed(record: Mapping[str, Any]) -> str:
+def seal_record(record: Mapping[str, Any]) -> str:
     """A record as `read_record` takes it: canonical JSON with a hash of itself."""
     return _canonical({**record, SEAL: seal_of(record)})
 
@@ -174,7 +174,7 @@ def _canonical(record: Mapping[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, name: str, alone: bool) -> Iterator[BinaryIO]:
+def _open_regular(folder: Path, name: str, alone: bool) -> Iterator[BinaryIO]:
     """A regular file in a folder, which no link leads to; opening neither waits for a pipe nor follows a link."""
     require_plain(name)
     path = folder / name
@@ -213,11 +213,11 @@ def visible(text: str, allowed: str = "") -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        letter if letter in allowed or (unicodedata.category(letter) not in _UNSHOWN) else _escaped(letter)
+        letter if letter in allowed or (unicodedata.category(letter) not in _UNSHOWN) else _escape(letter)
         for letter in text
     )
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     code = ord(letter)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

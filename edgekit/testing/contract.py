@@ -40,7 +40,7 @@ from edgekit.pipeline.loaded import load
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
-from edgekit.storage.files import locked
+from edgekit.storage.files import lock
 from edgekit.target import Need
 from edgekit.testing.models import SMALL
 
@@ -153,7 +153,7 @@ class TargetContract:
         """Another folder and another order of sets, the same bytes: of the target's own step, from its source on."""
         monkeypatch.setenv("PYTHONHASHSEED", "7")
         assert (
-            self._made_again(builds / "small", tmp_path / "small").files
+            self._export_again(builds / "small", tmp_path / "small").files
             == read_artifact(builds / "small" / self.name).files
         )
 
@@ -184,10 +184,10 @@ class TargetContract:
             )
 
     @classmethod
-    def _made_again(cls, first: Path, root: Path) -> Manifest:
+    def _export_again(cls, first: Path, root: Path) -> Manifest:
         """The artifact, from its source on and without judging it."""
         targets, _ = registry.loadable()
-        _, options, _ = plan.planned(targets, (cls.name,), {cls.name: dict(cls.options)})
+        _, options, _ = plan.plan_run(targets, (cls.name,), {cls.name: dict(cls.options)})
         shutil.copytree(first, root)
         for folder in (cls.name, CACHE):
             shutil.rmtree(root / folder)
@@ -201,7 +201,7 @@ class TargetContract:
         """The targets that this one is made from, sources first."""
         targets, _ = registry.loadable()
         source = targets[cls.name].source
-        return registry.ordered((source,), targets) if source in targets else ()
+        return registry.sources_first((source,), targets) if source in targets else ()
 
     @classmethod
     def _export(cls, folder: Path) -> Build:
@@ -229,7 +229,7 @@ def small_build(session: Path, targets: tuple[str, ...]) -> Path:
     shared = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
     root = shared / "-".join(("builds", *targets)) / "small"
     build = root.with_name("made")
-    with locked(root.parent, lambda: None):
+    with lock(root.parent, lambda: None):
         if build.exists():
             return root
         if targets:

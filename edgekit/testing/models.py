@@ -90,10 +90,12 @@ def _pictures(count: int, seed: int) -> Evaluation:
         truth[number] = blob.reshape(6, PATCH, 6, PATCH).mean(axis=(1, 3)).ravel()
     queries = generator.uniform(-1, 1, (count, 16)).astype(np.float32)
     names = tuple(f"blob {number}" for number in range(count))
-    return Evaluation({"images": images, "queries": queries}, names, truth=truth, metric=_found, metric_name="found@8")
+    return Evaluation(
+        {"images": images, "queries": queries}, names, truth=truth, metric=_coverage, metric_name="found@8"
+    )
 
 
-def _found(outputs: Mapping[str, Array], truth: Array) -> Array:
+def _coverage(outputs: Mapping[str, Array], truth: Array) -> Array:
     """Share of the blob that the chosen patches cover, of what eight patches could cover, float64 [n]."""
     masses = np.take_along_axis(truth.astype(np.float64), outputs["indices"], axis=1).sum(axis=1)
     best = np.sort(truth.astype(np.float64), axis=1)[:, -TOP:].sum(axis=1)

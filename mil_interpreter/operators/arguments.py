@@ -51,7 +51,7 @@ def axes(value: Value | None, rank: int) -> tuple[int, ...]:
     return tuple(a % rank for a in selected)
 
 
-def sized(shape: Iterable[int]) -> tuple[int, ...]:
+def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
     """A shape that may be allocated.
 
     Raises:

@@ -361,14 +361,14 @@ def batch_norm(
 ) -> Array:
     """`gamma * (x - mean) / sqrt(variance + epsilon) + beta`, one of each a channel (axis 1)."""
     scale = 1 / np.sqrt(variance + np.float32(epsilon))
-    return _scaled((x - along(mean, 1, x.ndim)) * along(scale, 1, x.ndim), gamma, beta)
+    return _scale((x - along(mean, 1, x.ndim)) * along(scale, 1, x.ndim), gamma, beta)
 
 
 def instance_norm(
     x: Array, gamma: Array | None = None, beta: Array | None = None, epsilon: Array | float = 1e-5
 ) -> Array:
     """Mean 0 and variance 1 over the spatial axes of each image and channel, then scaled a channel."""
-    return _scaled(_standardised(x, tuple(range(2, x.ndim)), epsilon), gamma, beta)
+    return _scale(_standardise(x, tuple(range(2, x.ndim)), epsilon), gamma, beta)
 
 
 def layer_norm(
@@ -381,7 +381,7 @@ def layer_norm(
     """`gamma * (x - mean) / sqrt(variance + epsilon) + beta` over the given axes; gamma and beta have their shape."""
     normalized_axes = _axes(axes, x.ndim)
     shape = [n if d in normalized_axes else 1 for d, n in enumerate(x.shape)]
-    result = _standardised(x, normalized_axes, epsilon)
+    result = _standardise(x, normalized_axes, epsilon)
     if gamma is not None:
         result *= gamma.reshape(shape)
     if beta is not None:
@@ -413,14 +413,14 @@ def local_response_norm(
     return np.asarray(x / np.power(k + np.float32(alpha) * total / n, beta))
 
 
-def _standardised(x: Array, over: tuple[int, ...], epsilon: Array | float) -> Array:
+def _standardise(x: Array, over: tuple[int, ...], epsilon: Array | float) -> Array:
     centred = x - x.mean(axis=over, keepdims=True, dtype=np.float64).astype(np.float32)
     variance = np.square(centred).mean(axis=over, keepdims=True, dtype=np.float64)
     centred *= (1 / np.sqrt(variance + np.float32(epsilon))).astype(np.float32)
     return np.asarray(centred)
 
 
-def _scaled(x: Array, gamma: Array | None, beta: Array | None) -> Array:
+def _scale(x: Array, gamma: Array | None, beta: Array | None) -> Array:
     if gamma is not None:
         x = x * along(gamma, 1, x.ndim)
     if beta is not None:

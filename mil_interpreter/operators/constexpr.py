@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mil_interpreter.operators.arguments import Operator, along, integer, integers, sized, text
+from mil_interpreter.operators.arguments import Operator, along, checked_shape, integer, integers, text
 from mil_interpreter.records import WORKING_DTYPES, Array, Value
 
 
@@ -26,8 +26,8 @@ def constexpr_blockwise_shift_scale(data: Array, scale: Array, offset: Array | N
         raise ValueError(f"scales of the sizes {scale.shape} for data of {data.shape}")
     values = data.astype(np.float32)
     if offset is not None:
-        values -= _repeated(offset.astype(np.float32), sizes)
-    return np.asarray(_repeated(scale, sizes) * values)
+        values -= _repeat(offset.astype(np.float32), sizes)
+    return np.asarray(_repeat(scale, sizes) * values)
 
 
 def constexpr_cast(source_val: Array, output_dtype: Value) -> Array:
@@ -37,7 +37,7 @@ def constexpr_cast(source_val: Array, output_dtype: Value) -> Array:
 
 def constexpr_lut_to_dense(indices: Array, lut: Array, shape: Value) -> Array:
     """`lut[index]` for indices packed into bytes from the least significant bit on, row-major (iOS16)."""
-    sizes, bits = sized(integers(shape)), int(np.log2(lut.size))
+    sizes, bits = checked_shape(integers(shape)), int(np.log2(lut.size))
     stream = np.unpackbits(indices, bitorder="little")
     count = int(np.prod([1, *sizes]))
     digits = stream[: count * bits].reshape(count, bits)
@@ -46,7 +46,7 @@ def constexpr_lut_to_dense(indices: Array, lut: Array, shape: Value) -> Array:
 
 def constexpr_sparse_to_dense(nonzero_data: Array, mask: Array, shape: Value) -> Array:
     """Values where the mask's bit is set (least significant first), zeros elsewhere, row-major (iOS16)."""
-    sizes = sized(integers(shape))
+    sizes = checked_shape(integers(shape))
     nonzero = np.unpackbits(mask, bitorder="little")[: int(np.prod([1, *sizes]))].astype(bool)
     dense = np.zeros(nonzero.size, dtype=nonzero_data.dtype)
     dense[nonzero] = nonzero_data
@@ -84,7 +84,7 @@ def dequantize(
     return np.asarray(along(scale, over, input.ndim) * values)
 
 
-def _repeated(blocks: Array, sizes: list[int]) -> Array:
+def _repeat(blocks: Array, sizes: list[int]) -> Array:
     for axis, size in enumerate(sizes):
         blocks = np.repeat(blocks, size, axis=axis)
     return blocks

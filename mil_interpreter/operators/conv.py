@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mil_interpreter.operators.arguments import Operator, integer, integers, sized, text
+from mil_interpreter.operators.arguments import Operator, checked_shape, integer, integers, text
 from mil_interpreter.records import Array, Value
 
 COLUMNS_LIMIT = 1 << 24  # elements (64 MiB) that the unfolded input of one matrix product may have
@@ -37,7 +37,7 @@ def conv(
     kernel, g = weight.shape[2:], integer(groups)
     steps, spread = _steps_of(strides, kernel), _steps_of(dilations, kernel)
     extent = tuple((k - 1) * d + 1 for k, d in zip(kernel, spread, strict=True))
-    x = _padded(x, _pads_of(pad_type, pad, x.shape[2:], extent, steps), 0.0)
+    x = _pad(x, _pads_of(pad_type, pad, x.shape[2:], extent, steps), 0.0)
     out = _out_sizes(x.shape[2:], extent, steps)
     n, c_out, each = x.shape[0], weight.shape[0], weight.shape[1]
     if g < 1 or x.shape[1] != each * g or c_out % g:
@@ -51,7 +51,7 @@ def conv(
         total = filters.reshape(g, c_out // g, -1) @ columns
     else:
         total = sum(filters[..., i] @ window for i, window in enumerate(windows))
-    return _biased(np.asarray(total).reshape(n, c_out, *out), bias)
+    return _add_bias(np.asarray(total).reshape(n, c_out, *out), bias)
 
 
 def conv_transpose(
@@ -81,7 +81,7 @@ def conv_transpose(
     if output_shape is not None:
         sizes_out = list(integers(output_shape))[-len(kernel) :]
     room = [max(f, a + w) for f, (a, _), w in zip(full, edges, sizes_out, strict=True)]
-    total = np.zeros(sized((n, g * each, *room)), dtype=np.float32)
+    total = np.zeros(checked_shape((n, g * each, *room)), dtype=np.float32)
     for i, position in enumerate(np.ndindex(*kernel)):
         where = tuple(
             slice(p * e, p * e + (d - 1) * s + 1, s)
@@ -89,7 +89,7 @@ def conv_transpose(
         )
         total[(slice(None), slice(None), *where)] += (filters[..., i] @ flat).reshape(n, g * each, *x.shape[2:])
     window = tuple(slice(a, a + w) for (a, _), w in zip(edges, sizes_out, strict=True))
-    return _biased(total[(slice(None), slice(None), *window)], bias)
+    return _add_bias(total[(slice(None), slice(None), *window)], bias)
 
 
 def max_pool(
@@ -102,7 +102,7 @@ def max_pool(
 ) -> Array:
     """The largest value of each window; padding is never chosen."""
     frame = _frame_of(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
-    return _pooled(np.maximum, x, frame, -np.inf, -np.inf)
+    return _pool(np.maximum, x, frame, -np.inf, -np.inf)
 
 
 def avg_pool(
@@ -116,8 +116,8 @@ def avg_pool(
 ) -> Array:
     """The mean of each window; padding counts as zeros unless excluded (what `ceil_mode` adds never counts)."""
     frame = _frame_of(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
-    total = _pooled(np.add, x.astype(np.float64), frame)
-    counted = _pooled(np.add, np.ones((1, 1, *x.shape[2:])), frame, 0.0 if exclude_padding_from_average else 1.0)
+    total = _pool(np.add, x.astype(np.float64), frame)
+    counted = _pool(np.add, np.ones((1, 1, *x.shape[2:])), frame, 0.0 if exclude_padding_from_average else 1.0)
     return np.asarray(total / counted)
 
 
@@ -131,7 +131,7 @@ def l2_pool(
 ) -> Array:
     """The square root of the sum of squares of each window."""
     frame = _frame_of(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
-    return np.sqrt(_pooled(np.add, np.square(x, dtype=np.float64), frame))
+    return np.sqrt(_pool(np.add, np.square(x, dtype=np.float64), frame))
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,10 @@ def _frame_of(
     return _Frame(kernel, steps, _pads_of(pad_type, pad, x.shape[2:], kernel, steps), bool(ceil_mode))
 
 
-def _pooled(combine: np.ufunc, x: Array, frame: _Frame, padding: float = 0.0, beyond: float = 0.0) -> Array:
+def _pool(combine: np.ufunc, x: Array, frame: _Frame, padding: float = 0.0, beyond: float = 0.0) -> Array:
     """The windows' values combined; `padding` fills the padding, `beyond` what rounding up adds after it."""
     kernel, steps = frame.kernel, frame.steps
-    whole = _padded(x, frame.pads, padding)
+    whole = _pad(x, frame.pads, padding)
     if frame.rounds_up:
         out = tuple(
             # The last window must start inside, as in PyTorch; it may end outside.
@@ -173,7 +173,7 @@ def _pooled(combine: np.ufunc, x: Array, frame: _Frame, padding: float = 0.0, be
         missing = tuple(
             (0, max(0, (o - 1) * s + k - n)) for o, s, k, n in zip(out, steps, kernel, whole.shape[2:], strict=True)
         )
-        whole = _padded(whole, missing, beyond)
+        whole = _pad(whole, missing, beyond)
     else:
         out = _out_sizes(whole.shape[2:], kernel, steps)
     for axis, (k, s, n) in enumerate(zip(kernel, steps, out, strict=True), start=2):
@@ -211,11 +211,11 @@ def _pairs(flat: tuple[int, ...], count: int) -> Pads:
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _padded(x: Array, pads: Pads, filler: float) -> Array:
+def _pad(x: Array, pads: Pads, filler: float) -> Array:
     """The input with its spatial axes _padded."""
     if not any(a or b for a, b in pads):
         return x
-    sized((*x.shape[:2], *(n + a + b for n, (a, b) in zip(x.shape[2:], pads, strict=True))))
+    checked_shape((*x.shape[:2], *(n + a + b for n, (a, b) in zip(x.shape[2:], pads, strict=True))))
     return np.pad(x, ((0, 0), (0, 0), *pads), constant_values=filler)
 
 
@@ -244,7 +244,7 @@ def _windows(
         ]
 
 
-def _biased(x: Array, bias: Array | None) -> Array:
+def _add_bias(x: Array, bias: Array | None) -> Array:
     return x if bias is None else np.asarray(x + bias.reshape(-1, *[1] * (x.ndim - 2)))
 
 
@@ -274,7 +274,7 @@ def upsample_bilinear(
     if align_corners and half:
         raise ValueError("aligned corners and half-pixel centres exclude each other")
     mode = "STRICT_ALIGN_CORNERS" if align_corners else "UNALIGN_CORNERS" if half else "DEFAULT"
-    return _linear(x, _scaled(x, scale_factor_height, scale_factor_width), mode)
+    return _linear(x, _scale(x, scale_factor_height, scale_factor_width), mode)
 
 
 def resize_nearest_neighbor(x: Array, target_size_height: Value, target_size_width: Value) -> Array:
@@ -286,7 +286,7 @@ def upsample_nearest_neighbor(
     x: Array, scale_factor_height: Array | float = 1, scale_factor_width: Array | float = 1
 ) -> Array:
     """The nearest value to the left and above on the last two axes, by factors."""
-    return _nearest(x, _scaled(x, scale_factor_height, scale_factor_width))
+    return _nearest(x, _scale(x, scale_factor_height, scale_factor_width))
 
 
 def resize(
@@ -311,7 +311,7 @@ def resize(
     return _nearest(x, sizes)
 
 
-def _scaled(x: Array, height: Array | float, width: Array | float) -> tuple[int, int]:
+def _scale(x: Array, height: Array | float, width: Array | float) -> tuple[int, int]:
     return math.floor(x.shape[-2] * float(height)), math.floor(x.shape[-1] * float(width))
 
 
@@ -349,7 +349,7 @@ def _grid(size: int, target: int, mode: str) -> Array:
 
 
 def _room(x: Array, sizes: tuple[int, ...]) -> None:
-    if any(n < 1 for n in sized((*x.shape[: x.ndim - len(sizes)], *sizes))[-len(sizes) :]):
+    if any(n < 1 for n in checked_shape((*x.shape[: x.ndim - len(sizes)], *sizes))[-len(sizes) :]):
         raise ValueError(f"a size of zero in {sizes}")
 
 

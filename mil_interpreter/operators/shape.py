@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mil_interpreter.operators.arguments import Operator, axes, flags, integer, integers, sized, text
+from mil_interpreter.operators.arguments import Operator, axes, checked_shape, flags, integer, integers, text
 from mil_interpreter.records import Array, Value
 
 _axes = axes  # parameters of some operators have this name
@@ -145,7 +145,7 @@ def reverse(x: Array, axes: Value | None = None) -> Array:
 
 def tile(x: Array, reps: Value) -> Array:
     """Repeated along each axis."""
-    sized(n * r for n, r in zip(x.shape, integers(reps), strict=True))
+    checked_shape(n * r for n, r in zip(x.shape, integers(reps), strict=True))
     return np.tile(x, integers(reps))
 
 
@@ -154,7 +154,7 @@ def pad(x: Array, pad: Value, mode: Value = "constant", constant_val: Array | fl
     amounts = [(0, 0)] * x.ndim
     pairs = np.asarray(integers(pad)).reshape(-1, 2)
     amounts[x.ndim - len(pairs) :] = [(int(a), int(b)) for a, b in pairs]
-    sized(n + a + b for n, (a, b) in zip(x.shape, amounts, strict=True))
+    checked_shape(n + a + b for n, (a, b) in zip(x.shape, amounts, strict=True))
     variant = text(mode, "constant", "reflect", "replicate")
     if variant == "constant":
         return np.pad(x, amounts, constant_values=np.asarray(constant_val).astype(x.dtype))
@@ -213,7 +213,7 @@ def sliding_windows(x: Array, axis: Value, size: Value, stride: Value | int = 1)
 
 def fill(shape: Value, value: Array | float = 0.0) -> Array:
     """One value in every place."""
-    return np.full(sized(integers(shape)), value)
+    return np.full(checked_shape(integers(shape)), value)
 
 
 def fill_like(ref_tensor: Array, value: Array | float = 0.0) -> Array:
@@ -225,7 +225,7 @@ def range_1d(start: Array, end: Array, step: Array) -> Array:
     """`start, start + step, ...` up to but without `end`."""
     if step == 0:
         raise ValueError("a range of step 0")
-    sized([max(0, int(np.ceil((float(end) - float(start)) / float(step))))])
+    checked_shape([max(0, int(np.ceil((float(end) - float(start)) / float(step))))])
     return np.asarray(np.arange(start.item(), end.item(), step.item()))
 
 
@@ -336,7 +336,7 @@ def scatter(
     """A copy of `data` whose slices along an axis are replaced by, or combined with, the updates."""
     along = integer(axis) % data.ndim
     where = (slice(None),) * along + (_inside(indices, data.shape[along]),)
-    return _updated(data, where, updates, mode)
+    return _update(data, where, updates, mode)
 
 
 def scatter_along_axis(
@@ -351,7 +351,7 @@ def scatter_along_axis(
     along = integer(axis) % data.ndim
     where = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
     where[along] = _inside(indices, data.shape[along])
-    return _updated(data, tuple(where), updates, mode)
+    return _update(data, tuple(where), updates, mode)
 
 
 def scatter_nd(
@@ -359,7 +359,7 @@ def scatter_nd(
 ) -> Array:
     """A copy of `data` with updates at the coordinates in the last axis of `indices`."""
     where = tuple(_inside(indices[..., d], data.shape[d]) for d in range(indices.shape[-1]))
-    return _updated(data, where, updates, mode)
+    return _update(data, where, updates, mode)
 
 
 def non_zero(x: Array) -> Array:
@@ -376,7 +376,7 @@ def one_hot(
 ) -> Array:
     """A new axis that holds `on_value` at the index and `off_value` elsewhere."""
     count = integer(one_hot_vector_size)
-    sized((*indices.shape, count))
+    checked_shape((*indices.shape, count))
     hit = indices[..., None] == np.arange(count)
     return np.moveaxis(np.where(hit, on_value, off_value), -1, integer(axis))
 
@@ -396,7 +396,7 @@ def _inside(indices: Array, size: int) -> Array:
     return np.asarray(np.where(wide < 0, wide + size, wide))
 
 
-def _updated(data: Array, where: tuple[Array | slice, ...], updates: Array, mode: Value) -> Array:
+def _update(data: Array, where: tuple[Array | slice, ...], updates: Array, mode: Value) -> Array:
     result = data.copy()
     combine = _UPDATES[text(mode, *_UPDATES)]
     if combine is None:

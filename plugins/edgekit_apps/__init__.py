@@ -15,6 +15,6 @@ ADB = PlaceRuntime(
     library="",
     hint="./gradlew :bench:installDebug in mobile/android",
     opens=(".onnx", ".pte", ".tflite", ".mnn"),
-    answer_pack="edgekit_apps.adb:answered",
+    answer_pack="edgekit_apps.adb:answer_pack",
     status="edgekit_apps.adb:status",
 )

@@ -21,7 +21,7 @@ from pathlib import Path
 from edgekit.errors import NotVerifiedHere
 from edgekit.evaluate.__main__ import ARCHIVE, PACK
 from edgekit.hosts.catalogue import FurtherPlace
-from edgekit.hosts.command import plain, ran
+from edgekit.hosts.command import plain, run_command
 
 INSTALL = "./gradlew :bench:installDebug in mobile/android"
 APP = "org.edgekit.bench"
@@ -75,7 +75,7 @@ def status() -> str:
     return f"{adb}; the phone's app: {INSTALL}; not verified here: no phone has run it"
 
 
-def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
+def answer_pack(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
     """Answer an unpacked pack of one artifact on a phone; returns the result archive, inside the pack's folder.
 
     Raises:
@@ -83,7 +83,7 @@ def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -
     """
     if shutil.which("adb") is None:
         raise NotVerifiedHere("there is no adb on this host: install Android's platform tools (apt-get install adb)")
-    phone = _described(_chosen(place.host))
+    phone = _describe_phone(_select_phone(place.host))
     _require_app(phone)
     name = f"edgekit-{secrets.token_hex(8)}"
     questions, results = f"{THERE}/{name}", f"{RESULTS}/{name}"
@@ -94,10 +94,10 @@ def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -
         _adb(phone, f"copying to {phone.name}", "push", *parts, questions)
         _shell(phone, f"chmod -R a+rX {questions}")
         progress(f"starting the bench app on {phone.name}")
-        _require_end(phone, _instrumented(phone, questions, progress))
+        _require_end(phone, _run_app(phone, questions, progress))
         progress(f"copying back from {phone.name}")
         _adb(phone, f"copying back from {phone.name}", "pull", f"{results}/{ARCHIVE}", str(pack / ARCHIVE))
-        if _described(phone.serial) != phone:
+        if _describe_phone(phone.serial) != phone:
             raise NotVerifiedHere(f"{phone.name} was restarted or is another phone now: run it again")
     finally:
         # Another server or no cable: what is left there then lies in the shell's own temporary folder.
@@ -107,7 +107,7 @@ def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -
     return pack / ARCHIVE
 
 
-def _chosen(serial: str) -> str:
+def _select_phone(serial: str) -> str:
     """The phone of that serial number, or the only one."""
     phones = _states()
     phone_names = ", ".join(f"'{name}'" for name in phones)
@@ -128,14 +128,16 @@ def _chosen(serial: str) -> str:
 
 def _states() -> dict[str, str]:
     """Serial number -> state of all phones that adb knows."""
-    listing = ran(["adb", "devices"], "adb failed", CONNECT).decode(errors="replace")
+    listing = run_command(["adb", "devices"], "adb failed", CONNECT).decode(errors="replace")
     rows = (line.partition("\t") for line in listing.splitlines() if "\t" in line)
     return {plain(serial): plain(state) for serial, _, state in rows}
 
 
-def _described(serial: str) -> Phone:
+def _describe_phone(serial: str) -> Phone:
     commands = [*(f"getprop {name}" for name in PROPERTIES), f"cat {BOOT}"]
-    answer = ran(_command(serial, "shell", "; ".join(commands)), f"asking the phone '{serial}' what it is", CONNECT)
+    answer = run_command(
+        _command(serial, "shell", "; ".join(commands)), f"asking the phone '{serial}' what it is", CONNECT
+    )
     lines = [line.strip() for line in answer.decode(errors="replace").splitlines()]
     if len(lines) != len(commands) or not "".join(lines).isprintable() or not lines[3].isdecimal():
         words = plain(" ".join(lines)[:100])
@@ -150,7 +152,7 @@ def _require_app(phone: Phone) -> None:
     if not set(ABIS) & set(phone.abis):
         raise NotVerifiedHere(f"{phone.name} runs {', '.join(phone.abis)}: the bench app has {' and '.join(ABIS)}")
     command = _command(phone.serial, "shell", f"pm path {APP} || true")
-    if not ran(command, f"asking {phone.name} for its apps", CONNECT).startswith(b"package:"):
+    if not run_command(command, f"asking {phone.name} for its apps", CONNECT).startswith(b"package:"):
         raise NotVerifiedHere(
             f"the bench app is not installed on {phone.name}: run ./gradlew :bench:installDebug in mobile/android"
         )
@@ -168,17 +170,17 @@ def _adb(phone: Phone, what: str, *words: str) -> None:
     """Run a command of adb's that waits for a phone which was lost: it need not."""
 
     def alive() -> None:
-        if not _there(phone):
+        if not _exists(phone):
             raise NotVerifiedHere(f"{what}: the connection was lost")
 
-    ran(_command(phone.serial, *words), what, STEP, alive=alive)
+    run_command(_command(phone.serial, *words), what, STEP, alive=alive)
 
 
-def _there(phone: Phone) -> bool:
+def _exists(phone: Phone) -> bool:
     return _states().get(phone.serial) == "device"
 
 
-def _instrumented(phone: Phone, questions: str, progress: Callable[[str], None]) -> Said:
+def _run_app(phone: Phone, questions: str, progress: Callable[[str], None]) -> Said:
     """Run the app to its end; returns what it said in the end, with `code`, and `last`, its last line."""
     command = _command(phone.serial, "shell", f"am instrument -w -r -e pack {questions} {ENTRY}")
     app = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -232,7 +234,7 @@ def _require_end(phone: Phone, statuses: Said) -> None:
         )
     if "Error" in statuses:
         raise NotVerifiedHere(f"{phone.name} does not start the bench app: {statuses['Error']}")
-    if not _there(phone):
+    if not _exists(phone):
         raise NotVerifiedHere(f"the connection to {phone.name} was lost while its app ran")
     raise NotVerifiedHere(
         f"the bench app on {phone.name} broke off: its last words were '{statuses.get('last', '')[:80]}'"

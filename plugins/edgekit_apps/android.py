@@ -21,7 +21,7 @@ from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import ArtifactError, UsageError, reason
 from edgekit.hosts import process
 from edgekit.model.onnx_check import every_node
-from edgekit_apps.bundle import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
+from edgekit_apps.bundle import Bundle, Content, Model, Platform, constants, identifier, identifiers, quote
 from edgekit_apps.sync import HOME
 
 ASSETS = "src/main/assets/edgekit"
@@ -123,7 +123,7 @@ def _entry(model: Model) -> str:
 
 def _text(text: str) -> str:
     """A Kotlin string literal; `$` would begin a template."""
-    return quoted(text).replace("$", "\\$")
+    return quote(text).replace("$", "\\$")
 
 
 TARGETS = (
@@ -175,7 +175,7 @@ def operators(path: str, progress: process.Progress) -> dict[str, list[str]]:
     import onnx
 
     needed: dict[str, set[str]] = defaultdict(set)
-    for graph in (onnx.load(path, load_external_data=False), _optimised(path)):
+    for graph in (onnx.load(path, load_external_data=False), _optimise(path)):
         versions = {o.domain or "ai.onnx": o.version for o in graph.opset_import}
         for node in every_node(graph.graph):
             domain = node.domain or "ai.onnx"
@@ -185,7 +185,7 @@ def operators(path: str, progress: process.Progress) -> dict[str, list[str]]:
     return {opset: sorted(names) for opset, names in needed.items()}
 
 
-def _optimised(path: str) -> onnx.ModelProto:
+def _optimise(path: str) -> onnx.ModelProto:
     import onnx
     import onnxruntime
 

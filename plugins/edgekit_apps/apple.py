@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import UsageError
-from edgekit_apps.bundle import Bundle, Content, Platform, constants, identifier, identifiers, quoted
+from edgekit_apps.bundle import Bundle, Content, Platform, constants, identifier, identifiers, quote
 
 FOLDER = "Edgekit"
 CORE_AI = ("coreai", "coreai-int8")
@@ -51,9 +51,9 @@ def swift(bundle: Bundle) -> str:
     declared = (*manifest.inputs, *manifest.outputs)
     types = identifiers(declared, ("Models",))
     tensors = "\n\n".join(_tensor(manifest, t, types[t.name]) for t in declared)
-    cases = "\n".join(f"        case {_case(m.manifest.target)} = {quoted(m.manifest.target)}" for m in bundle.models)
+    cases = "\n".join(f"        case {_case(m.manifest.target)} = {quote(m.manifest.target)}" for m in bundle.models)
     facts = {
-        m.manifest.target: (quoted(m.path), quoted(m.manifest.precision), str(m.size), quoted(m.sha256))
+        m.manifest.target: (quote(m.path), quote(m.manifest.precision), str(m.size), quote(m.sha256))
         for m in bundle.models
     }
     table = "\n".join(f"            case .{_case(t)}: return ({', '.join(texts)})" for t, texts in facts.items())
@@ -63,10 +63,10 @@ import Foundation
 
 /// The model '{bundle.name}' in this app's resources.
 public enum {identifier(bundle.name)} {{
-    public static let name = {quoted(bundle.name)}
-    public static let folder = {quoted(f"edgekit/{bundle.name}")}
-    public static let modelSHA256 = {quoted(manifest.export.model_sha256)}
-    public static let reference = {quoted(bundle.reference_device)}
+    public static let name = {quote(bundle.name)}
+    public static let folder = {quote(f"edgekit/{bundle.name}")}
+    public static let modelSHA256 = {quote(manifest.export.model_sha256)}
+    public static let reference = {quote(bundle.reference_device)}
 
 {tensors}
 
@@ -94,7 +94,7 @@ def _tensor(manifest: Manifest, tensor: TensorInfo, swift_type: str) -> str:
     constants_by_name = [(name.lower().replace("_", ""), value) for name, value in constants(manifest, tensor).items()]
     body = "\n".join(
         f"        public static let {f'`{name}`' if KEYWORDS.fullmatch(name) else name} = "
-        f"{quoted(value) if isinstance(value, str) else repr(value)}"
+        f"{quote(value) if isinstance(value, str) else repr(value)}"
         for name, value in constants_by_name
     )
     return f"    public enum {swift_type} {{\n{body}\n    }}"

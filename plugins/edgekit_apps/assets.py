@@ -53,7 +53,7 @@ def write_assets(
             file in the way that edgekit did not write.
         ArtifactError: An artifact that is missing, damaged, rejected or was never judged.
     """
-    name, files, notes = _planned(_kind(platform, deployment_target), build, app, targets, trust_build, key)
+    name, files, notes = _plan(_kind(platform, deployment_target), build, app, targets, trust_build, key)
     return sync.sync(app, name, files, notes)
 
 
@@ -73,11 +73,11 @@ def check_assets(
         UsageError: As for `write`.
         ArtifactError: Likewise.
     """
-    name, files, _ = _planned(_kind(platform, deployment_target), build, app, targets, trust_build, key)
+    name, files, _ = _plan(_kind(platform, deployment_target), build, app, targets, trust_build, key)
     return sync.differences(app, name, files)
 
 
-def _planned(
+def _plan(
     kind: Platform, build: Path, app: Path, targets: tuple[str, ...], trust_build: bool, key: Path | None
 ) -> tuple[str, dict[str, Content], tuple[str, ...]]:
     kind.require_app(app)

@@ -41,7 +41,7 @@ def plan(
         ArtifactError: An artifact that was asked for is missing, damaged, rejected or never judged, or none is left.
     """
     signed = None if key is None else doors.hook("require_signature")(build, key)
-    selection, notes = _chosen(build, platform, targets, signed)
+    selection, notes = _select_artifacts(build, platform, targets, signed)
     reference = reference_of(build / REFERENCE, recorded_weights(build / MODEL))
     files: dict[str, Content] = {}
     models = []
@@ -56,7 +56,7 @@ def plan(
         models.append(_model(manifest, folder))
     model_files = read_config(build / MODEL)["files"]
     files |= {name: build / MODEL / name for name in WORDS if name in model_files}
-    vectors, note = _golden(build, trust_build, models)
+    vectors, note = _golden_files(build, trust_build, models)
     files |= vectors
     name = models[0].manifest.name
     index = {
@@ -78,7 +78,7 @@ def plan(
     return Bundle(name, tuple(models), files, (*notes, *note), reference.device)
 
 
-def _chosen(
+def _select_artifacts(
     build: Path, platform: Platform, targets: tuple[str, ...], signed: Signed | None
 ) -> tuple[list[tuple[Manifest, Path]], tuple[str, ...]]:
     unknown = [t for t in targets if t not in platform.targets]
@@ -143,7 +143,9 @@ def _model(manifest: Manifest, folder: Path) -> Model:
     )
 
 
-def _golden(build: Path, trust_build: bool, models: Sequence[Model]) -> tuple[dict[str, Content], tuple[str, ...]]:
+def _golden_files(
+    build: Path, trust_build: bool, models: Sequence[Model]
+) -> tuple[dict[str, Content], tuple[str, ...]]:
     """Golden vectors, with a picture that a library has to resize; where there are none, a note says why."""
     from edgekit.runtime.eager import EagerRuntime
 
@@ -252,7 +254,7 @@ def identifiers(tensors: Iterable[TensorInfo], reserved: Iterable[str]) -> dict[
     return names
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """A string literal of Kotlin and Swift, which write control characters differently: these become `?`."""
     plain = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", "?", text)
     return json.dumps(plain, ensure_ascii=False)

@@ -17,7 +17,7 @@ from edgekit.cli.arguments import (
     RequireSignature,
     TrustBuild,
     print_json,
-    required,
+    required_key,
 )
 from edgekit.cli.build_commands import progress_style
 from edgekit.cli.completion import among, target_names
@@ -55,7 +55,7 @@ def assets(
     from edgekit.api import local
     from edgekit_apps import assets as apps
 
-    key = required(key, require_signature)
+    key = required_key(key, require_signature)
     folder = local(build, progress=progress_style(as_json))
     request = (platform, folder, into, tuple(target or ()), trust_build, key, deployment_target)
     if check:

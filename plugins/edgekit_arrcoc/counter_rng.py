@@ -66,6 +66,6 @@ class Chance:
         """Uniform in [low, high], both included: [B, *shape] int64."""
         return low + self.below(high - low + 1, *shape)
 
-    def often(self, percent: int, *shape: int) -> Tensor:
+    def bernoulli(self, percent: int, *shape: int) -> Tensor:
         """True in so many of a hundred cases: [B, *shape] bool."""
         return self.below(100, *shape) < percent

@@ -45,7 +45,7 @@ def evaluation_set(folder: Path) -> Evaluation:
         raise CheckpointError(
             f"the evaluation set in '{folder}' cannot be read ({error}): reinstall edgekit"
         ) from error
-    return replace(_encoded(pictures, texts, tuple(Path(entry["file"]).stem for entry in record)), truth=truth)
+    return replace(_encode(pictures, texts, tuple(Path(entry["file"]).stem for entry in record)), truth=truth)
 
 
 def calibration_set(folder: Path, count: int = CALIBRATION_SIZE) -> Evaluation:
@@ -71,7 +71,7 @@ def calibration_set(folder: Path, count: int = CALIBRATION_SIZE) -> Evaluation:
         ) from error
     mirrored = count - len(pictures)
     pictures = np.concatenate([pictures, pictures[:mirrored, :, :, ::-1]])
-    return _encoded(pictures, texts + texts[:mirrored], tuple(f"calibration-{index:03d}" for index in range(count)))
+    return _encode(pictures, texts + texts[:mirrored], tuple(f"calibration-{index:03d}" for index in range(count)))
 
 
 def with_wide_queries(make: Callable[[], Evaluation], width: int) -> Evaluation:
@@ -89,10 +89,10 @@ def with_wide_queries(make: Callable[[], Evaluation], width: int) -> Evaluation:
 
 def coverage(outputs: Mapping[str, Array], truth: Array) -> npt.NDArray[np.float64]:
     """The task metric of the family, coverage@K: `covered` by the patches that the output `indices` names."""
-    return covered(outputs["indices"], truth)
+    return covered_share(outputs["indices"], truth)
 
 
-def covered(indices: Array, truth: Array) -> npt.NDArray[np.float64]:
+def covered_share(indices: Array, truth: Array) -> npt.NDArray[np.float64]:
     """Truth [n, N] in the chosen patches ([n, K] integers) over the most that K patches can hold: [n] in [0, 1]."""
     relevance = np.nan_to_num(truth.astype(np.float64), nan=0.0)
     masses = np.take_along_axis(relevance, indices.astype(np.int64), 1).sum(1)
@@ -123,7 +123,7 @@ def _pictures(folder: Path, record: list[dict[str, str]]) -> Array:
     return np.stack(pictures).transpose(0, 3, 1, 2)
 
 
-def _encoded(pictures: Array, texts: list[str], names: tuple[str, ...]) -> Evaluation:
+def _encode(pictures: Array, texts: list[str], names: tuple[str, ...]) -> Evaluation:
     """Pictures [n, 3, h, w] uint8 and queries in words, as a model takes them."""
     vocabulary = queries.vocabulary()
     inputs = {

@@ -89,12 +89,12 @@ OWN_NUMBERS = (
 
 def arr_coc_0_1() -> ModelSpec:
     """ARR-COC 0.1 for a language model of hidden size 1536, with seeded random weights."""
-    return _seeded_published(1536)
+    return _random_arr_coc_01(1536)
 
 
 def arr_coc_0_1_wide() -> ModelSpec:
     """ARR-COC 0.1 for a language model of hidden size 2048, with seeded random weights."""
-    return _seeded_published(2048)
+    return _random_arr_coc_01(2048)
 
 
 def open_checkpoint(path: str, words: SpecOverrides, task: str) -> ModelSpec:
@@ -104,8 +104,8 @@ def open_checkpoint(path: str, words: SpecOverrides, task: str) -> ModelSpec:
         CheckpointError: If the file cannot be read, or fits no model of the family.
     """
     tensors = checkpoint.read_checkpoint(Path(path))
-    spec = factory.called(from_checkpoint, f"{__name__}:from_checkpoint", tensors)
-    return checkpoint.as_their_own(spec, Path(path), factory.shipped(spec.factory))
+    spec = factory.call_factory(from_checkpoint, f"{__name__}:from_checkpoint", tensors)
+    return checkpoint.as_their_own(spec, Path(path), factory.load_shipped(spec.factory))
 
 
 def from_checkpoint(tensors: Mapping[str, Tensor]) -> ModelSpec:
@@ -123,7 +123,7 @@ def from_checkpoint(tensors: Mapping[str, Tensor]) -> ModelSpec:
         width = _query_width(own)
         module: nn.Module = ArrCoc01(width)
         _fill(module, own, f"arr-coc-0.1 with queries of width {width}")
-        return _published(module, width, "weights from a checkpoint")
+        return _declare_arr_coc_01(module, width, "weights from a checkpoint")
     if "texture.patch.weight" in own:
         name, factory, size = _size(own["texture.patch.weight"])
         module = ArrCoc(size)
@@ -209,14 +209,14 @@ def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSp
     )
 
 
-def _seeded_published(width: int) -> ModelSpec:
+def _random_arr_coc_01(width: int) -> ModelSpec:
     """ARR-COC 0.1 with random weights."""
     module = ArrCoc01(width)
     initialize(module, SEED, fan_in=True)
-    return _published(module, width, "seeded random weights")
+    return _declare_arr_coc_01(module, width, "seeded random weights")
 
 
-def _published(module: nn.Module, width: int, weights: str) -> ModelSpec:
+def _declare_arr_coc_01(module: nn.Module, width: int, weights: str) -> ModelSpec:
     """Declare ARR-COC 0.1."""
 
     def evaluate() -> Evaluation:

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgekit.errors import ModelError
 from edgekit.model.adapter import named_outputs, to_tensors
-from edgekit.model.contract import checked
+from edgekit.model.contract import check_spec
 from edgekit.model.parts import Parts, Session
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
@@ -104,7 +104,7 @@ class Greedy:
         """The tokens that are chosen, [prompts, count]; shorter prompts are padded on the right, and masked there."""
         prompts, continuations = text.prompts, text.continuation
         lengths = np.array([len(prompt) for prompt in prompts])
-        ids, mask = padded(prompts, max(lengths)).values()
+        ids, mask = pad_texts(prompts, max(lengths)).values()
         at, rows = np.broadcast_to(np.arange(ids.shape[1]), ids.shape), np.arange(len(ids))
         past = {c.name: np.zeros((len(ids), c.heads, 0, c.width), np.float32) for c in self.cache}
         tokens: list[Array] = []
@@ -158,7 +158,7 @@ def parts_of(folder: Path, module: Any) -> Parts:
             "masks are asked with gaps on the right of a prompt, as its loop makes them, never with a whole row masked",
         ),
     )
-    greedy, itself = Greedy(cache, positions, count), {PART: Itself(checked(spec))}
+    greedy, itself = Greedy(cache, positions, count), {PART: Itself(check_spec(spec))}
     texts = [Text(pair, greedy(itself, Text(pair))["tokens"]) for pair in prompts(folder, config.vocab_size)]
     return Parts(slug(folder.resolve().name) or "model", {PART: spec}, greedy, texts, files=files_of(folder))
 
@@ -248,7 +248,7 @@ def prompts(folder: Path, vocabulary: int) -> list[list[list[int]]]:
     return [prompts[number : number + 2] for number in range(0, len(prompts), 2)]
 
 
-def padded(texts: Sequence[Sequence[int]], longest: int) -> dict[str, Array]:
+def pad_texts(texts: Sequence[Sequence[int]], longest: int) -> dict[str, Array]:
     """Texts of several lengths as one batch of ids and mask."""
     ids = np.array([[*text, *[0] * (longest - len(text))] for text in texts], np.int64)
     lengths = np.array([len(text) for text in texts])

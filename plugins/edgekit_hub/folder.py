@@ -22,7 +22,7 @@ from edgekit.model.onnx_check import bodies
 from edgekit.model.parts import Parts, Session
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import digest_file, staging
-from edgekit_targets.onnx.passes.graph import copied
+from edgekit_targets.onnx.passes.graph import copy_graph
 
 if TYPE_CHECKING:
     import onnx
@@ -80,7 +80,7 @@ def _write_joined(path: Path, of: Mapping[str, Path], target: str, holds: Holds)
     """Write two parts' graphs as one, and have the driver run it."""
     import onnx
 
-    graph = joined(*map(onnx.load, of.values()))
+    graph = join_graphs(*map(onnx.load, of.values()))
     path.write_bytes(graph.SerializeToString(deterministic=True))
     with closing(OrtRuntime(path)) as runtime:
         if not holds(
@@ -113,7 +113,7 @@ class _Branch:
         return self._runtime.run(feed)
 
 
-def joined(first: onnx.ModelProto, further: onnx.ModelProto) -> onnx.ModelProto:
+def join_graphs(first: onnx.ModelProto, further: onnx.ModelProto) -> onnx.ModelProto:
     """The graph that runs `further` where `use_cache_branch` [1] is true, and else `first`.
 
         first: ids, states -> logits, present; further: ids, past -> logits, present
@@ -159,7 +159,7 @@ def _branch(
     """A graph without inputs of its own: the weights are those of the whole, the values have names of their own."""
     from onnx import helper
 
-    graph = copied(model).graph
+    graph = copy_graph(model).graph
     names = {name: name for name in inputs}
     for tensor in graph.initializer:
         renamed = type(tensor)()

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import ModelError
-from edgekit.model.contract import checked
+from edgekit.model.contract import check_spec
 from edgekit.model.parts import Parts, Session
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.storage.files import load_json
-from edgekit_hub.decoder import BATCHES, REACH, Itself, argument, files_of, padded, prompts
+from edgekit_hub.decoder import BATCHES, REACH, Itself, argument, files_of, pad_texts, prompts
 
 if TYPE_CHECKING:
     import torch
@@ -68,18 +68,18 @@ class Greedy:
         states = parts[ENCODER].run(source.inputs)["last_hidden_state"]
         masked = {MASK: source.inputs["attention_mask"]} if "attention_mask" in source.inputs else {}
         answer = parts[FIRST].run({**masked, "input_ids": source.beginning, STATES: states})
-        past = _carried(answer)
+        past = _next_inputs(answer)
         logits = answer["logits"][:, -1]
         tokens = [logits.argmax(-1)]
         while len(tokens) < self.count:
             last = tokens[-1] if source.continuation is None else source.continuation[:, len(tokens) - 1]
             answer = parts[FURTHER].run({**masked, "input_ids": last[:, None], **past})
             tokens.append(answer["logits"][:, -1].argmax(-1))
-            past |= _carried(answer)
+            past |= _next_inputs(answer)
         return {"tokens": np.stack(tokens, 1), "first_logits": logits}
 
 
-def _carried(answer: Mapping[str, Array]) -> dict[str, Array]:
+def _next_inputs(answer: Mapping[str, Array]) -> dict[str, Array]:
     """What a decoder's answer gives to its next run, by the names of its inputs."""
     return {name.replace("present", "past_key_values"): a for name, a in answer.items() if name != "logits"}
 
@@ -140,7 +140,7 @@ def parts_of(folder: Path, module: Any) -> Parts:
         ),
     }
     greedy = Greedy(count)
-    itself = {name: Itself(checked(spec)) for name, spec in specs.items()}
+    itself = {name: Itself(check_spec(spec)) for name, spec in specs.items()}
     model_inputs = [
         Source(source.inputs, source.beginning, greedy(itself, source)["tokens"])
         for source in _sources(folder, module, inputs)
@@ -156,7 +156,7 @@ def _sources(folder: Path, module: Any, inputs: Sequence[Input]) -> list[Source]
     if inputs[0].name == "input_ids":
         texts = prompts(folder, module.config.vocab_size)
         longest = max(len(text) for pair in texts for text in pair)
-        return [Source(padded(pair, longest), start) for pair in texts]
+        return [Source(pad_texts(pair, longest), start) for pair in texts]
     draw = np.random.default_rng(0)
     start = np.concatenate([start, *(np.full((2, 1), token, np.int64) for token in _spoken_starts(folder))], 1)
     shape = module.config.num_mel_bins, 2 * module.config.max_source_positions

@@ -14,7 +14,7 @@ from typing import Any
 from edgekit.errors import DependencyError, ModelError, did_you_mean
 from edgekit.model.overrides import SpecOverrides
 from edgekit.model.sources.checkpoint import slug
-from edgekit.model.sources.factory import described
+from edgekit.model.sources.factory import apply_overrides
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.storage.files import load_json
 
@@ -29,7 +29,7 @@ FITS = {"squash": "stretch", "border": "letterbox"}
 
 def open_model(model: str, words: SpecOverrides, task: str) -> ModelSpec:
     """Return a model of timm with what is said of it; as `spec_of_timm`."""
-    return described(spec_of_timm(model), words)
+    return apply_overrides(spec_of_timm(model), words)
 
 
 def spec_of_timm(model: str) -> ModelSpec:
@@ -45,7 +45,7 @@ def spec_of_timm(model: str) -> ModelSpec:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    folder = Path(model) if (Path(model) / CONFIG).is_file() else _cached(model)
+    folder = Path(model) if (Path(model) / CONFIG).is_file() else _cache_folder(model)
     spec = _spec(slug(model if folder != Path(model) else folder.resolve().name) or "model", folder / CONFIG)
     try:
         spec.module.load_state_dict(load_file(folder / WEIGHTS))
@@ -61,7 +61,7 @@ def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
     return _spec("model", files[KEPT])
 
 
-def _cached(name: str) -> Path:
+def _cache_folder(name: str) -> Path:
     """The folder of a model's weights in the cache of the Hugging Face hub.
 
     Raises:

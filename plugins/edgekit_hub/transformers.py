@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import DependencyError, ModelError, UsageError, suggestion
-from edgekit.model.contract import checked
+from edgekit.model.contract import check_spec
 from edgekit.model.evaluation_set import BATCH
 from edgekit.model.overrides import SpecOverrides
 from edgekit.model.parts import Parts, Session
 from edgekit.model.sources.checkpoint import slug
-from edgekit.model.sources.factory import described
+from edgekit.model.sources.factory import apply_overrides
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.storage.files import load_json
 from edgekit_hub import decoder, seq2seq
-from edgekit_hub.decoder import PAIRS, PART, files_of, padded, prompts
+from edgekit_hub.decoder import PAIRS, PART, files_of, pad_texts, prompts
 
 if TYPE_CHECKING:
     import torch
@@ -93,7 +93,7 @@ def open_folder(folder: str, words: SpecOverrides, task: str) -> ModelSpec | Par
     """
     if task:
         return parts_of_folder(Path(folder), task)
-    return described(spec_of_folder(Path(folder)), words)
+    return apply_overrides(spec_of_folder(Path(folder)), words)
 
 
 def check_folder(folder: str) -> None:
@@ -113,7 +113,7 @@ def spec_of_folder(folder: Path) -> ModelSpec:
         DependencyError: If transformers is not installed.
         ModelError: If there is no such folder, it holds no weights as safetensors, or its task is not known.
     """
-    architecture, module, files = _loaded(folder)
+    architecture, module, files = _load(folder)
     return _spec(slug(folder.resolve().name) or "model", architecture, module, files)
 
 
@@ -128,19 +128,19 @@ def parts_of_folder(folder: Path, task: str) -> Parts:
     ends = {name: ends for name, (ends, _) in TASKS.items()} | {n: (end,) for n, end in ONE_RUN_TASKS.items()}
     if task not in ends:
         raise UsageError(f"no task '{task}': {suggestion(task, ends)}possible are {', '.join(ends)}, or none")
-    architecture, module, files = _loaded(folder)
-    fits = task in TASKS or _paired(module) == (task == ZERO_SHOT)
+    architecture, module, files = _load(folder)
+    fits = task in TASKS or _is_pair(module) == (task == ZERO_SHOT)
     if not architecture.endswith(ends[task]) or not fits:
         what = "pictures and texts" if task == ZERO_SHOT else f"what ends in {', '.join(ends[task])}"
         raise ModelError(f"'{folder}' is '{architecture}', and the task '{task}' takes {what}")
     if task in TASKS:
         return TASKS[task][1](folder, module.eval())
     name = slug(folder.resolve().name) or "model"
-    spec = checked(replace(_spec(name, architecture, module, files, True), factory=""))
+    spec = check_spec(replace(_spec(name, architecture, module, files, True), factory=""))
     return one_run_parts(folder, spec, module)
 
 
-def _loaded(folder: Path) -> tuple[str, Any, dict[str, Path]]:
+def _load(folder: Path) -> tuple[str, Any, dict[str, Path]]:
     """The architecture of a folder, its model, and the files that are kept."""
     if not (folder / CONFIG).is_file():
         raise ModelError(
@@ -165,7 +165,7 @@ def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
     return _spec("model", architecture, _class(architecture)(config), dict(files))
 
 
-def _paired(module: Any) -> bool:
+def _is_pair(module: Any) -> bool:
     return hasattr(module, "logit_scale") and hasattr(module.config, "text_config")
 
 
@@ -173,7 +173,7 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], 
     """The model; where pictures are given normalised, by the names of transformers."""
     config = module.config
     config.use_cache = False
-    paired = _paired(module)
+    paired = _is_pair(module)
     outputs = (
         (*PAIRED, *TEXTS * normalised)
         if paired
@@ -347,7 +347,7 @@ def one_run_parts(folder: Path, spec: ModelSpec, module: Any) -> Parts:
     towers = {part: _tower(spec, module, part) for part in (VISION, TEXT)} if paired else {}
     outputs = (*spec.outputs, *([Output("similarity"), *(Output(name, "labels") for name in BEST)] if paired else []))
     return Parts(
-        spec.name, {PART: spec, **towers}, Once(), list(_asked(folder, spec)), outputs=outputs, files=files_of(folder)
+        spec.name, {PART: spec, **towers}, Once(), list(_pairs(folder, spec)), outputs=outputs, files=files_of(folder)
     )
 
 
@@ -385,7 +385,7 @@ def _tower(spec: ModelSpec, inner: Any, part: str) -> ModelSpec:
     return ModelSpec(part, Tower().eval(), inputs, (Output(name, "embedding"),), axes)
 
 
-def _asked(folder: Path, spec: ModelSpec) -> Iterator[dict[str, Array]]:
+def _pairs(folder: Path, spec: ModelSpec) -> Iterator[dict[str, Array]]:
     """Pairs of texts, of pictures, or of both."""
     inputs = {i.name: i for i in spec.inputs}
     most = spec.axes["tokens"].maximum if "tokens" in spec.axes else 1
@@ -393,13 +393,13 @@ def _asked(folder: Path, spec: ModelSpec) -> Iterator[dict[str, Array]]:
     longest = min(max((len(text) for pair in texts for text in pair), default=1), most)
     draw = np.random.default_rng(0)
     for number in range(PAIRS):
-        tokens = padded([text[:longest] for text in texts[number]], longest) if texts else {}
+        tokens = pad_texts([text[:longest] for text in texts[number]], longest) if texts else {}
         if PIXEL_VALUES in inputs:
-            tokens[PIXEL_VALUES] = np.stack([_drawn(draw, inputs[PIXEL_VALUES]) for _ in range(2)])
+            tokens[PIXEL_VALUES] = np.stack([_draw_picture(draw, inputs[PIXEL_VALUES]) for _ in range(2)])
         yield tokens
 
 
-def _drawn(draw: np.random.Generator, pixels: Input) -> Array:
+def _draw_picture(draw: np.random.Generator, pixels: Input) -> Array:
     """A picture of patches, each of a colour, with some grain."""
     channels, high, wide = (size for size in pixels.shape if size != BATCH and isinstance(size, int))
     patches = draw.random((channels, PATCHES, PATCHES))

@@ -13,7 +13,7 @@ from edgekit.artifact.run_record import CACHE, MODEL
 from edgekit.model.folder import load_builds_model
 from edgekit.pipeline import given_model
 from edgekit.pipeline.request import names_in
-from edgekit.progress import Style, shown
+from edgekit.progress import Style, listener_for
 from edgekit.storage.host_errors import as_sentences
 from edgekit_inspect import attribution
 from edgekit_inspect.attribution import Attribution
@@ -75,10 +75,10 @@ def profile(
     if build is not None:
         spec = load_builds_model(build / MODEL, trust_build)
     else:
-        spec = given_model.given(model, example)
+        spec = given_model.resolve_model(model, example)
     spec = part_of(spec, module) if module else spec
     request = Request(device, tuple(batches), names_in(modes), rate, seconds, None if module else build, trust_build)
-    with shown(progress) as listener:
+    with listener_for(progress) as listener:
         result = measure(spec, request, lambda share, text: listener.progress(PROFILE, share, text))
         listener.done(PROFILE)
     own = build / CACHE if build is not None and not module else None

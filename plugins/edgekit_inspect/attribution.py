@@ -40,7 +40,7 @@ from edgekit.reference.batches import applicable_batches
 from edgekit.reference.store import reference_of
 from edgekit.runtime import ort
 from edgekit.storage.files import write_text
-from edgekit_targets.onnx.passes.graph import LAYERS, copied, set_nodes
+from edgekit_targets.onnx.passes.graph import LAYERS, copy_graph, set_nodes
 from edgekit_targets.onnx.passes.groups import LINEAR
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Part:
     introduced: float
 
     @property
-    def carried(self) -> float:
+    def propagated_noise(self) -> float:
         """What comes of the noise that it is given."""
         return math.sqrt(max(self.noise_out**2 - self.introduced**2, 0.0))
 
@@ -96,7 +96,7 @@ class Attribution:
 
     def as_record(self) -> dict[str, object]:
         """What `--json` prints."""
-        parts = [{**asdict(part), "carried": part.carried} for part in self.parts]
+        parts = [{**asdict(part), "carried": part.propagated_noise} for part in self.parts]
         return {"target": self.target, "images": self.images, "parts": parts}
 
     def worst(self, count: int) -> tuple[Part, ...]:
@@ -123,11 +123,11 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
         )
     if manifest.export.source.sha256 != read_artifact(source).sha256:
         raise ArtifactError(f"'{folder}' was made from another fp32 artifact than '{source}': export again")
-    answer = process.call(attributed, {"build": str(build), "target": folder.resolve().name, "images": images})
+    answer = process.call(attribute_in_worker, {"build": str(build), "target": folder.resolve().name, "images": images})
     return TypeAdapter(Attribution).validate_python({"target": manifest.target, **answer})
 
 
-def attributed(build: str, target: str, images: int, progress: process.Progress) -> dict[str, object]:
+def attribute_in_worker(build: str, target: str, images: int, progress: process.Progress) -> dict[str, object]:
     """Run both graphs, in a worker: the number of images that were run, and the parts as dictionaries."""
     import onnx
 
@@ -267,7 +267,7 @@ class _Tensor:
     called: str
     factor: Array | None
 
-    def given(self, values: Array) -> Array:
+    def cast(self, values: Array) -> Array:
         """The fp32 graph's values as the artifact has them."""
         return values if self.factor is None else values / self.factor
 
@@ -289,11 +289,11 @@ class Pair:
         produced, other_names = (
             {name for node in graph.graph.node for name in node.output} for graph in (right, other)
         )
-        self.right = ort.tapped(right, [name for name in names if name in produced])
+        self.right = ort.open_with_taps(right, [name for name in names if name in produced])
         aliases = {c.format(name) for name in names for c in RENAMED}
         expected = {**self._constants[0], **self.right.run(row)}
-        actual = {**self._constants[1], **ort.tapped(other, sorted(aliases & other_names)).run(row)}
-        factors = smoothed(right, other)
+        actual = {**self._constants[1], **ort.open_with_taps(other, sorted(aliases & other_names)).run(row)}
+        factors = smoothing_factors(right, other)
         self.tensors: list[_Tensor] = []
         for name in names:
             called = (c.format(name) for c in RENAMED if c.format(name) in actual)
@@ -310,7 +310,7 @@ class Pair:
         whole, apart = Noise(), Noise()
         for row in rows:
             expected = {**self._constants[0], **self.right.run(row)}
-            inputs = {tensor.called: tensor.given(expected[tensor.name]) for tensor in self.tensors}
+            inputs = {tensor.called: tensor.cast(expected[tensor.name]) for tensor in self.tensors}
             for noise, graph in ((whole, self.whole), (apart, self.apart)):
                 got = {**self._constants[1], **graph.run(row, inputs)}
                 for difference in self.tensors:
@@ -331,7 +331,7 @@ def _constants(graph: onnx.ModelProto, names: Iterable[str]) -> dict[str, Array]
     return {i.name: numpy_helper.to_array(i) for i in graph.graph.initializer if i.name in aliases}
 
 
-def smoothed(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]:
+def smoothing_factors(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]:
     """What SmoothQuant divided each normalisation's output, and its reshaped twin, by, [K].
 
     A normalisation's scale / s and shift / s come with s W in the layers that read it (onnxgraph/smoothquant.py). The
@@ -400,11 +400,11 @@ class Cut:
     """A graph, cut, in ONNX Runtime, and the type of what is given in place of each tensor, by the tensor's name."""
 
     runtime: ort.OrtRuntime
-    given: Mapping[str, np.dtype[Any]]
+    dtypes: Mapping[str, np.dtype[Any]]
 
     def run(self, row: Mapping[str, Array], tensors: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch, given tensors by name; larger values than a type holds become its largest."""
-        fed = {GIVEN.format(name): _cast(tensors[name], kind) for name, kind in self.given.items()}
+        fed = {GIVEN.format(name): _cast(tensors[name], kind) for name, kind in self.dtypes.items()}
         return self.runtime.run({**row, **fed})
 
 
@@ -420,12 +420,12 @@ def cut(graph: onnx.ModelProto, at: Mapping[str, Array], tapped: Iterable[str]) 
     Each part then answers to the fp32 graph's own tensors, so that its error is its own, whatever stands before it. A
     part is all that lies between two cuts: the nodes that a quantizer added need no module.
     """
-    copy = copied(graph)
+    copy = copy_graph(graph)
     names = {name: GIVEN.format(name) for name in at}
     for node in copy.graph.node:
         rename(node, names)
-    copy.graph.input.extend(_declared(GIVEN.format(name), values) for name, values in at.items())
-    return Cut(ort.tapped(copy, list(tapped)), {name: values.dtype for name, values in at.items()})
+    copy.graph.input.extend(_declare_input(GIVEN.format(name), values) for name, values in at.items())
+    return Cut(ort.open_with_taps(copy, list(tapped)), {name: values.dtype for name, values in at.items()})
 
 
 def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
@@ -436,7 +436,7 @@ def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
     """
     from onnx import helper
 
-    copy = copied(graph)
+    copy = copy_graph(graph)
     rounded: dict[str, onnx.NodeProto] = {}
     added: set[str] = set()
     source: dict[str, str] = {}
@@ -459,7 +459,7 @@ def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _declared(name: str, values: Array) -> onnx.ValueInfoProto:
+def _declare_input(name: str, values: Array) -> onnx.ValueInfoProto:
     """An input of any sizes; a list of integers keeps its length, since Resize asks for that of a shape."""
     from onnx import helper
 

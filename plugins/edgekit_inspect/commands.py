@@ -42,7 +42,7 @@ def explain(
             f"{p.noise_in:.2%}",
             f"{p.noise_out:.2%}",
             f"{p.introduced:.2%}",
-            f"{p.carried:.2%}",
+            f"{p.propagated_noise:.2%}",
         )
         for p in explanation.worst(rows)
     ]

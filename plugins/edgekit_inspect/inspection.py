@@ -150,7 +150,7 @@ def inspect(folder: Path) -> Inspection:
     """
     manifest = onnx_artifact(folder)
     place = folder.resolve()
-    answer = process.call(inspected, {"build": str(place.parent), "target": place.name})
+    answer = process.call(inspect_graph, {"build": str(place.parent), "target": place.name})
     passes = json.loads((folder / PASSES).read_bytes()) if (folder / PASSES).is_file() else ()
     common = {"target": manifest.target, "precision": manifest.precision, "size": manifest.size, "passes": passes}
     return TypeAdapter(Inspection).validate_python({**common, **answer})
@@ -188,12 +188,14 @@ def predict_provider(folder: Path, provider: str) -> dict[str, Any]:
     import onnxruntime
 
     manifest = onnx_artifact(folder)
-    answer = process.call(predicted, {"artifact": str(folder), "provider": provider}, limits=limits_for(manifest.size))
+    answer = process.call(
+        predict_support, {"artifact": str(folder), "provider": provider}, limits=limits_for(manifest.size)
+    )
     facts = {"target": manifest.target, "provider": provider, "onnxruntime": onnxruntime.__version__}
     return {"schema_version": 2, **facts, "verified": False, **answer}
 
 
-def predicted(artifact: str, provider: str, progress: process.Progress) -> dict[str, object]:
+def predict_support(artifact: str, provider: str, progress: process.Progress) -> dict[str, object]:
     """Ask ONNX Runtime's usability checker about a graph, in a worker."""
     import onnx
     from onnxruntime.tools.mobile_helpers import usability_checker as checker
@@ -255,7 +257,7 @@ def write_page(before: Inspection, after: Inspection, path: Path) -> None:
         raise UsageError(f"cannot write '{path}' ({error.strerror}): name a file in a folder that is there") from error
 
 
-def inspected(build: str, target: str, progress: process.Progress) -> dict[str, object]:
+def inspect_graph(build: str, target: str, progress: process.Progress) -> dict[str, object]:
     """Read and run the graph, in a worker: sizes, nodes by operator, and the layers as dictionaries."""
     graph, row, sizes = recorded_row(Path(build), target)
     operators = dict(Counter(node.op_type for node in graph.graph.node).most_common())
@@ -284,7 +286,10 @@ def layers_of(graph: onnx.ModelProto, row: Mapping[str, Array]) -> tuple[Layer, 
     stored = {tensor.name: tensor for tensor in graph.graph.initializer}
     nodes = [node for node in graph.graph.node if node.op_type in PRODUCTS]
     names = dict.fromkeys(name for node in nodes for name in (*node.input[: _arrays(node)], _output(node)))
-    values = {**row, **ort.tapped(graph, [name for name in names if name not in stored and name not in row]).run(row)}
+    values = {
+        **row,
+        **ort.open_with_taps(graph, [name for name in names if name not in stored and name not in row]).run(row),
+    }
     shapes = {name: tuple(tensor.dims) for name, tensor in stored.items()} | {
         name: v.shape for name, v in values.items()
     }

@@ -30,7 +30,7 @@ from edgekit.model.adapter import to_tensors
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.records import FP32
-from edgekit.runtime.cuda_graph import captured
+from edgekit.runtime.cuda_graph import capture_graph
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime, SelfTimed, SeveralWays
@@ -172,7 +172,7 @@ def break_even(first: float, run: float, eager_first: float, eager_run: float) -
     return 2 + math.floor((first - eager_first) / (eager_run - run)) if run < eager_run else None
 
 
-def timed(opened: Mapping[str, Runtime], inputs: Mapping[str, Array], seconds: float) -> dict[str, list[float]]:
+def time_modes(opened: Mapping[str, Runtime], inputs: Mapping[str, Array], seconds: float) -> dict[str, list[float]]:
     """Milliseconds of each run, of runtimes that take turns: each has ROUNDS turns, every second round backwards.
 
     A turn starts with a run that is not counted: threads of the one before spin for a while after their work
@@ -213,7 +213,7 @@ def _profile(spec: ModelSpec, request: Request, progress: Progress) -> Profile:
         share = 0.1 + 0.8 * number / len(request.batches)
         batches.append(_batch(spec, request, batch, modes, lambda text, share=share: progress(share, text)))  # type: ignore[misc]  # bound now
     progress(0.9, "timing modules and operators")
-    module, tensors = placed(spec, request.device, _inputs(spec, request.batches[0]))
+    module, tensors = to_device(spec, request.device, _inputs(spec, request.batches[0]))
     compiled = any(mode.name.startswith(COMPILED) for mode in modes)
     profile = Profile(
         model=spec.name,
@@ -256,7 +256,7 @@ def _batch(
         if error := rows[EAGER].error:
             raise UsageError(f"'{spec.name}' itself fails at batch {batch}: {error}")
         tell(f"batch {batch}: timing {len(opened)} modes in turn")
-        times = timed(opened, inputs, request.seconds)
+        times = time_modes(opened, inputs, request.seconds)
         right = _answer(opened[EAGER], inputs)
         names = [output.name for output in spec.outputs if output.role != "features"]
         for name, runtime in opened.items():
@@ -277,7 +277,7 @@ def _batch(
         else replace(row, break_even=break_even(row.first_ms, row.mean, eager.first_ms, eager.mean))
         for row in rows.values()
     ]
-    module, tensors = placed(spec, request.device, inputs)
+    module, tensors = to_device(spec, request.device, inputs)
     moved = sum(t.numel() * t.element_size() for t in (*module.parameters(), *tensors)) + sum(
         a.nbytes for a in right.values()
     )
@@ -452,14 +452,14 @@ def _runtime(
     if not target.places[0].timed or target.places[0].settings.get("device") == CUDA:
         return None
 
-    def opened(inputs: Mapping[str, Array]) -> Runtime:
+    def open_mode(inputs: Mapping[str, Array]) -> Runtime:
         runtime = target.load(folder, target.places[0])
         if isinstance(runtime, SelfTimed):
             runtime.close()
             raise EdgekitError("it measures itself elsewhere")
         return runtime
 
-    return folder.name, opened
+    return folder.name, open_mode
 
 
 class TorchMode:
@@ -477,7 +477,7 @@ class TorchMode:
 
         torch.set_num_threads(threads())
         self._spec, self._place, self._tf32 = spec, device, tf32
-        module, self._tensors = placed(spec, device, inputs)
+        module, self._tensors = to_device(spec, device, inputs)
         self._call = make(module)
         self._answer: Any = ()
 
@@ -517,7 +517,7 @@ class GraphMode(TorchMode):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._module = self._call  # its weights must outlive the graph
-        graph, answer = captured(self._call, self._tensors)
+        graph, answer = capture_graph(self._call, self._tensors)
 
         def replay(*_: torch.Tensor) -> Any:
             graph()
@@ -556,7 +556,7 @@ class BoundMode:
         self._runtime.close()
 
 
-def placed(
+def to_device(
     spec: ModelSpec, device: str, inputs: Mapping[str, Array]
 ) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     """A model's module (on a GPU a copy of it) and its inputs, on a device."""

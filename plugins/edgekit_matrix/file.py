@@ -22,8 +22,8 @@ from edgekit.hosts.catalogue import further_place
 from edgekit.model.contract import check_name
 from edgekit.model.overrides import words_of
 from edgekit.model.sources import check_model
-from edgekit.pipeline.outcome import allowed_budgets
-from edgekit.pipeline.plan import planned
+from edgekit.pipeline.outcome import parse_allowed_budgets
+from edgekit.pipeline.plan import plan_run
 from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
 from edgekit.storage.files import digest_file, digest_text, dump_json
 from edgekit.target import Target
@@ -166,7 +166,7 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
     targets, _ = registry.loadable()
     for place in file.places:
         further_place(place)
-    allowed_budgets(file.budget, targets)
+    parse_allowed_budgets(file.budget, targets)
     for name, entry in file.models.items():
         _check_model(name, entry)
     columns = list(_columns(file, targets))
@@ -177,11 +177,11 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
             added = any(a.model == name and (a.target, a.options) == (target, options) for a in file.include)
             if added or not any(rule.holds(name, target) for rule in file.exclude):
                 # A cell has the options of all that it makes on its way, which are checked with it.
-                order, _, _ = planned(targets, (target,), {target: options})
+                order, _, _ = plan_run(targets, (target,), {target: options})
                 sources = tuple(source for source in order if source != target)
                 on_its_way = {source: file.options[source][0] for source in sources if source in file.options}
                 every = {source: own for source, own in (on_its_way | {target: options}).items() if own}
-                planned(targets, (target,), every)
+                plan_run(targets, (target,), every)
                 cells.append(Cell(name, file.models[name], target, every, file.places, file.budget, sources))
     if twice := [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]:
         raise UsageError(f"'{twice[0]}' is asked for twice: remove one of its sets of options or additions")
@@ -197,10 +197,10 @@ def _columns(file: MatrixFile, targets: dict[str, Target]) -> Iterator[tuple[str
     selected = registry.select_targets(file.targets, targets)
     registry.select_targets(file.options, targets)
     names = {*selected, *(addition.target for addition in file.include)}
-    needed = {*registry.ordered(tuple(names & set(targets)), targets)}
+    needed = {*registry.sources_first(tuple(names & set(targets)), targets)}
     if unused := [name for name in file.options if name not in needed]:
         raise UsageError(f"options for '{unused[0]}', which is no target of the matrix: add it, or remove them")
-    for target in registry.ordered(selected, targets):
+    for target in registry.sources_first(selected, targets):
         if target in selected:
             yield from ((target, options) for options in file.options.get(target, ({},)))
 
@@ -229,7 +229,7 @@ def _check_model(name: str, entry: ModelEntry) -> None:
     try:
         words_of(entry.axes, entry.inputs, entry.outputs)
         if entry.metric:
-            metrics.named(entry.metric)
+            metrics.parse_metric(entry.metric)
     except EdgekitError as error:
         raise UsageError(f"models.{name}: {error}") from error
 
@@ -311,12 +311,12 @@ class Cell:
         """
         entry = self.entry
         files = [_content(path) for path in (entry.model, entry.weights, entry.data, entry.calibration)]
-        made_of = [list(self.arguments), files, _made_by(self.target)]
+        made_of = [list(self.arguments), files, _code_of(self.target)]
         return digest_text(dump_json(made_of))
 
 
 @cache
-def _made_by(target: str) -> list[object]:
+def _code_of(target: str) -> list[object]:
     """The code and the libraries that make a target's artifacts."""
     declared = registry.find(target)
     return [registry.code_digest(declared), registry.versions(declared)]

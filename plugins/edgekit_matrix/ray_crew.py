@@ -18,7 +18,7 @@ from typing import Any
 from edgekit.errors import DependencyError, UsageError, install_command, reason
 from edgekit.storage.environment import package_digest
 from edgekit.storage.files import scratch
-from edgekit_matrix.crew import JobResult, LostError, Processes, Task, packed, take, unpack
+from edgekit_matrix.crew import JobResult, LostError, Processes, Task, pack_folder, take, unpack
 from edgekit_matrix.report import LOG
 
 LOCAL, AUTO = "local", "auto"
@@ -64,7 +64,7 @@ class Cluster:
         """As `Executor`."""
         if earlier is not None and earlier not in self._seeds:
             folders = sorted(part.name for part in earlier.iterdir() if part.is_dir())
-            self._seeds[earlier] = self._ray.put(packed(earlier, folders))
+            self._seeds[earlier] = self._ray.put(pack_folder(earlier, folders))
         seed = b"" if earlier is None else self._seeds[earlier]
         reference = self._work.remote(task, seed, package_digest("edgekit"))
         started: Future[JobResult] = reference.future()
@@ -118,4 +118,4 @@ def work(task: Task, seed: bytes, digest: str) -> JobResult:
             (folder / task.name).mkdir()
             unpack(seed, folder / task.name, task.parts)
         ended = Processes().run(task, folder)
-        return replace(ended, archive=packed(folder, (LOG, task.name)))
+        return replace(ended, archive=pack_folder(folder, (LOG, task.name)))

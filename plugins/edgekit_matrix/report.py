@@ -16,7 +16,7 @@ from edgekit.artifact.run_record import read_run
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.report import formats
 from edgekit.report.page import environment
-from edgekit.report.recommendation import decisive, share_of_limit, told
+from edgekit.report.recommendation import deciding_text, decisive, share_of_limit
 from edgekit.report.rows import read_study
 from edgekit.report.study import STATUSES, ReportRow, RowStatus
 from edgekit.storage.files import dump_json, write_text, write_together
@@ -141,9 +141,9 @@ def record_of(model: str, target: str, column: str, root: Path, folder: str, why
     if target_status is None or artifact is None:
         return record
     rows = artifact.rows  # those of further places too: nothing else is imported into a cell's build
-    worst = max(rows, key=lambda row: (STATUSES[row.status].rank, _used(row)))
+    worst = max(rows, key=lambda row: (STATUSES[row.status].rank, _used_seconds(row)))
     reasons = [str(reason) for row in rows if row.status != "verified" for reason in row.reasons]
-    decided = told(worst.verdict)
+    decided = deciding_text(worst.verdict)
     by_place = {
         "status": target_status.status,
         "qualifier": next((row.verdict.qualifier for row in rows if row.verdict.qualifier), ""),
@@ -157,7 +157,7 @@ def record_of(model: str, target: str, column: str, root: Path, folder: str, why
     return CellRecord.model_validate(record.model_dump() | by_place)
 
 
-def _used(row: ReportRow) -> float:
+def _used_seconds(row: ReportRow) -> float:
     measure = decisive(row.verdict)
     return share_of_limit(measure) if measure is not None else 0.0
 

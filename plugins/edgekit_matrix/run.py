@@ -17,7 +17,7 @@ from pathlib import Path
 
 from edgekit.artifact.run_record import MODEL, PROGRAM, REFERENCE
 from edgekit.errors import UsageError
-from edgekit.storage.files import locked
+from edgekit.storage.files import lock
 from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.limits import ending
 from edgekit_matrix.crew import Executor, JobResult, LostError, Task, variables
@@ -79,7 +79,7 @@ def run(
     own = {RECORD, PAGE, "cells"}
     if root.exists() and (other := next((p for p in root.iterdir() if p.name not in own and p.name[0] != "."), None)):
         raise UsageError(f"'{other}' is no part of a matrix: choose another folder with -o")
-    with locked(root, lambda: tell(f"waiting for another run in '{root}'")):
+    with lock(root, lambda: tell(f"waiting for another run in '{root}'")):
         state = _State(root, cells, settings, tell)
         workers = crew() if state.waiting else None  # where there are none, nothing is written
         root.mkdir(parents=True, exist_ok=True)

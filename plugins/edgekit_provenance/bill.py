@@ -132,7 +132,7 @@ def _artifact(manifest: Manifest, licence: str) -> Component:
     properties |= {f"edgekit:verdict.{verdict.place}": verdict.status for verdict in manifest.verdicts}
     properties |= {f"edgekit:tool.{name}": version for name, version in manifest.export.tools.items()}
     name, ref = f"{manifest.name}/{manifest.target}", f"artifact:{manifest.target}"
-    entry = manifest.named(manifest.entry)
+    entry = manifest.entry_of(manifest.entry)
     whole = _component(ref, name, licence, sha256=entry.sha256 if entry is not None else "", properties=properties)
     files = (file for file in manifest.files if file.path != manifest.entry)
     whole.components = [_component(f"{ref}/{f.path}", f.path, licence, "file", sha256=f.sha256) for f in files]

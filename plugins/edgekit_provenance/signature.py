@@ -29,7 +29,7 @@ from edgekit.pipeline.outcome import Build
 from edgekit.reference import info
 from edgekit.report import imports
 from edgekit.storage import verified_io
-from edgekit.storage.files import digest_file, digest_text, dump_json, load_json, locked, scratch, staging
+from edgekit.storage.files import digest_file, digest_text, dump_json, load_json, lock, scratch, staging
 from edgekit_provenance.bill import BILL
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
     Raises:
         ArtifactError: If another run changed the build meanwhile.
     """
-    with locked(build.path, lambda: None):
-        records = {**_records(build.path), **_imported(build.path)}
+    with lock(build.path, lambda: None):
+        records = {**_records(build.path), **_imported_seals(build.path)}
         for outcome in build.outcomes:
             if outcome.bad or outcome.manifest is None:
                 continue
@@ -117,7 +117,7 @@ def require_signed(root: Path, key: Path) -> Signed:
     run = {RUN} if records.pop(RUN, "") != signed.records.get(RUN, "") else set()
     for path, digest in records.items():
         signed.require(path, digest)
-    imported = _imported(root)
+    imported = _imported_seals(root)
     for path in imported.keys() & signed.records.keys():
         signed.require(path, imported[path])
     if os.path.lexists(root / BILL):
@@ -194,7 +194,7 @@ def _records(root: Path) -> dict[str, str]:
     return digests
 
 
-def _imported(root: Path) -> dict[str, str]:
+def _imported_seals(root: Path) -> dict[str, str]:
     """The hashes of imported results' seals, after the files that they name were checked."""
     homes = (path.parent for path in sorted(root.glob(f"{imports.IMPORTED}/*/{imports.SEAL}")))
     return {

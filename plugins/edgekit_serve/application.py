@@ -242,7 +242,9 @@ def _add_models(app: FastAPI, state: _State) -> None:
             served = state.find(name, target)
         except RefusedError as error:
             return _refusal(error)
-        return JSONResponse(protocol.metadata(served.manifest, state.models.versions(name)), headers=_said(served))
+        return JSONResponse(
+            protocol.metadata(served.manifest, state.models.versions(name)), headers=_answer_headers(served)
+        )
 
     async def ready(name: str, target: str = "") -> Response:
         try:
@@ -260,10 +262,10 @@ def _add_models(app: FastAPI, state: _State) -> None:
 
 def _add_inference(app: FastAPI, state: _State) -> None:
     async def infer(request: Request, name: str, target: str = "") -> Response:
-        return await _answered(state, request, name, target, state.infer)
+        return await _answer(state, request, name, target, state.infer)
 
     async def predict(request: Request, name: str = "", target: str = "") -> Response:
-        return await _answered(state, request, name, target, state.predict)
+        return await _answer(state, request, name, target, state.predict)
 
     router = APIRouter(tags=["inference"], route_class=_DirectRoute)
     paths = ("/v2/models/{name}", "/v2/models/{name}/versions/{target}")
@@ -288,7 +290,7 @@ class _DirectRoute(APIRoute):
         return handle
 
 
-async def _answered(state: _State, request: Request, name: str, target: str, answer: Answer) -> Response:
+async def _answer(state: _State, request: Request, name: str, target: str, answer: Answer) -> Response:
     """Answer a request or refuse it; measure and log both."""
     start = time.monotonic()
     call = _Call(request.headers.get("x-request-id", "")[:100] or uuid.uuid4().hex, {})
@@ -298,7 +300,7 @@ async def _answered(state: _State, request: Request, name: str, target: str, ans
         queue = QUEUE.labels(served.name, served.target)
         with served.place(state.limits.queue), queue.track_inprogress():
             body, headers = await answer(served, request, call)
-        response = Response(body, 200, headers | _said(served))
+        response = Response(body, 200, headers | _answer_headers(served))
     except ClientDisconnect:
         response = _refusal(LeftError("the client left"))
     except EdgekitError as error:
@@ -336,7 +338,7 @@ def _record(call: _Call, served: Served | None, names: tuple[str, str], response
     )
 
 
-def _said(served: Served) -> dict[str, str]:
+def _answer_headers(served: Served) -> dict[str, str]:
     """What every answer says of the artifact that gave it."""
     verdict = VERIFIED if served.status == VERIFIED else f"{served.status}; allowed by --allow-unverified"
     return {"Edgekit-Target": served.target, "Edgekit-Verdict": verdict}

@@ -59,11 +59,11 @@ def serve(
         raise DependencyError(f"serving needs {missing[0]}: {install_command('serve')}")
     from edgekit_serve.application import Limits, application, connection
     from edgekit_serve.models import Batching, Models, ServeOptions
-    from edgekit_serve.process import inherited, listening, supervise
+    from edgekit_serve.process import inherited_socket, listening, supervise
 
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
-    listener = inherited()
+    listener = inherited_socket()
     if listener is None:
         with listening(host, port) as shared:
             raise typer.Exit(supervise(shared, [sys.executable, "-P", "-m", "edgekit", *sys.argv[1:]]))

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.model.spec import Array
-from edgekit.pipeline.loaded import picture_size, prepared
+from edgekit.pipeline.loaded import picture_size, prepare_input
 from edgekit.reference.pictures import pixels_of, seen_part
 from edgekit.reference.vocabulary import Vocabulary
 from edgekit_serve.protocol import RefusedError, TooLargeError
@@ -47,19 +47,21 @@ def inputs_of(
     for tensor in manifest.inputs:
         name = next((n for n in (tensor.name, FIELDS.get(tensor.kind, "")) if n in form), None)
         if name is None:
-            raise RefusedError(f"the field '{FIELDS.get(tensor.kind, tensor.name)}' is missing: {_wanted(tensor)}")
+            raise RefusedError(
+                f"the field '{FIELDS.get(tensor.kind, tensor.name)}' is missing: {_expected_fields(tensor)}"
+            )
         unused.discard(name)
         if tensor.kind == "image":
             picture = _picture(form[name], name, pixels)
             size = picture.shape[0], picture.shape[1]
-            inputs[tensor.name] = prepared(manifest, tensor, picture)  # what waits is of the model's size
+            inputs[tensor.name] = prepare_input(manifest, tensor, picture)  # what waits is of the model's size
         elif tensor.kind == "query" and vocabulary is not None:
             inputs[tensor.name] = vocabulary.encode(_text(form[name], name))[None]
         else:
             try:
                 inputs[tensor.name] = np.asarray(json.loads(form[name]), np.dtype(tensor.dtype))
             except (ValueError, TypeError, OverflowError, RecursionError) as error:
-                raise RefusedError(f"the field '{name}' must be {_wanted(tensor)}") from error
+                raise RefusedError(f"the field '{name}' must be {_expected_fields(tensor)}") from error
     if unused:
         possible = ", ".join(FIELDS.get(tensor.kind, tensor.name) for tensor in manifest.inputs)
         raise RefusedError(f"there is no field '{min(unused)[:80]}': '{manifest.name}' takes {possible}")
@@ -145,7 +147,7 @@ def _text(data: bytes, name: str) -> str:
     return text
 
 
-def _wanted(tensor: TensorInfo) -> str:
+def _expected_fields(tensor: TensorInfo) -> str:
     if tensor.kind == "image":
         return "a picture (PNG, JPEG, WebP ...)"
     if tensor.kind == "query":

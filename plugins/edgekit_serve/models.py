@@ -24,7 +24,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from edgekit import doors, registry
 from edgekit.artifact.manifest import Manifest, TensorInfo
-from edgekit.artifact.run_record import MODEL, REFERENCE, rejected_whole
+from edgekit.artifact.run_record import MODEL, REFERENCE, is_whole_rejected
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model.folder import load_builds_model
@@ -147,14 +147,14 @@ class Batcher:
                     lambda: sum(r.rows for r in self._waiting if r.form == first.form) >= self.most,
                     max(seconds_left, 0.0),
                 )
-            batch = self._taken()
+            batch = self._take_batch()
         batch = [request for request in batch if request.future.set_running_or_notify_cancel()]
         if len(batch) > 1:
             self._answer_joined(batch)
         elif batch:
             self._answer(batch[0])
 
-    def _taken(self) -> list[_Request]:
+    def _take_batch(self) -> list[_Request]:
         """The first request, and those behind it that fit into its run, out of the queue."""
         first = self._waiting.popleft()
         batch, rows = [first], first.rows
@@ -167,7 +167,7 @@ class Batcher:
 
     def _answer(self, request: _Request) -> None:
         try:
-            request.future.set_result(self._timed(request.inputs))
+            request.future.set_result(self._with_timeout(request.inputs))
         except BaseException as error:
             request.future.set_exception(error)
 
@@ -176,7 +176,7 @@ class Batcher:
         places = {tensor.name: _at(tensor) for tensor in (*self.manifest.inputs, *self.manifest.outputs)}
         inputs = {n: np.concatenate([request.inputs[n] for request in batch], places[n]) for n in batch[0].inputs}
         try:
-            answers, seconds = self._timed(inputs)
+            answers, seconds = self._with_timeout(inputs)
         except EdgekitError:
             for request in batch:
                 self._answer(request)
@@ -190,7 +190,7 @@ class Batcher:
         for i, request in enumerate(batch):
             request.future.set_result(({name: part[i] for name, part in parts.items()}, seconds))
 
-    def _timed(self, inputs: Arrays) -> Timed:
+    def _with_timeout(self, inputs: Arrays) -> Timed:
         self.started = start = time.monotonic()
         try:
             return self.run(inputs), time.monotonic() - start
@@ -305,14 +305,14 @@ def open_served(build: Path, target: str, opening: ServeOptions) -> Served:
         ArtifactError: If it is missing, damaged, not signed, or answers differently on this host.
     """
     folder = build / target
-    seen = seen_of(folder)
+    seen = fingerprint(folder)
     manifest = read_artifact(folder)
     if opening.key is not None:
         doors.hook("require_signature")(build, opening.key).require_artifact(folder, manifest)
     place = _place(manifest, opening.device)
     statuses = {verdict.place: verdict.status for verdict in manifest.verdicts}
     status = statuses.get(place, "not judged")
-    if rejected_whole(build, target) and not opening.unverified:
+    if is_whole_rejected(build, target) and not opening.unverified:
         raise UsageError(
             f"the whole that '{folder}' is a part of is rejected: only verified artifacts are served "
             "(--allow-unverified serves it)"
@@ -325,7 +325,7 @@ def open_served(build: Path, target: str, opening: ServeOptions) -> Served:
     try:
         if artifact.manifest.content_sha256 != manifest.content_sha256:
             raise ArtifactError(f"'{folder}' was replaced while it was opened: start again")
-        golden, limits = _golden(build, folder, manifest, opening.trust_build)
+        golden, limits = _golden_cases(build, folder, manifest, opening.trust_build)
         failures = golden.failures(artifact.run, limits)
         if failures and not opening.unverified:
             raise ArtifactError(f"'{folder}' answers differently on this host: {failures[0]}")
@@ -337,7 +337,7 @@ def open_served(build: Path, target: str, opening: ServeOptions) -> Served:
         raise
 
 
-def seen_of(folder: Path) -> Seen:
+def fingerprint(folder: Path) -> Seen:
     """What shows at a glance whether an artifact is another one: its folder, and its manifest's file and time."""
     try:
         state = (folder / MANIFEST).stat()
@@ -351,7 +351,7 @@ def servable(build: Path, device: str) -> list[str]:
     names = []
     for folder in sorted(path.parent for path in build.glob(f"*/{MANIFEST}")):
         manifest = read_artifact(folder)
-        if rejected_whole(build, folder.name):
+        if is_whole_rejected(build, folder.name):
             continue
         with suppress(EdgekitError):  # not installed here, a bundle, or for another device
             place = _place(manifest, device)
@@ -381,7 +381,7 @@ def _place(manifest: Manifest, device: str) -> str:
     return place.name
 
 
-def _golden(build: Path, folder: Path, manifest: Manifest, trust_build: bool) -> tuple[Golden, Limits]:
+def _golden_cases(build: Path, folder: Path, manifest: Manifest, trust_build: bool) -> tuple[Golden, Limits]:
     """Cases and limits, made in a process that ends: the model itself and PyTorch take more memory than the server."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         try:
@@ -498,7 +498,7 @@ class Models:
 
     async def _renew(self, origin: _Origin) -> None:
         folder = origin.folder
-        old, seen = self._served[origin.name][origin.target], seen_of(folder)
+        old, seen = self._served[origin.name][origin.target], fingerprint(folder)
         if seen in (old.seen, origin.seen):
             return
         manifest = await asyncio.to_thread(read_artifact, folder)

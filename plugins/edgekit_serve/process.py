@@ -91,7 +91,7 @@ def _again(code: int, crashes: deque[float]) -> bool:
     return True
 
 
-def inherited() -> socket.socket | None:
+def inherited_socket() -> socket.socket | None:
     """The listening socket that a supervisor gave this process, which ends with it; None in the supervisor itself."""
     number, _, parent = os.environ.pop(SOCKET, "").partition(" ")
     if not number.isdigit():

@@ -137,12 +137,12 @@ def metadata(manifest: Manifest, versions: list[str]) -> dict[str, Any]:
         "name": manifest.name,
         "versions": versions,
         "platform": f"edgekit_{manifest.target}",
-        "inputs": [_described(manifest, tensor) for tensor in manifest.inputs],
-        "outputs": [_described(manifest, tensor, output=True) for tensor in manifest.outputs],
+        "inputs": [_describe(manifest, tensor) for tensor in manifest.inputs],
+        "outputs": [_describe(manifest, tensor, output=True) for tensor in manifest.outputs],
     }
 
 
-def _described(manifest: Manifest, tensor: TensorInfo, output: bool = False) -> dict[str, Any]:
+def _describe(manifest: Manifest, tensor: TensorInfo, output: bool = False) -> dict[str, Any]:
     def size(dimension: int | str, at: int) -> int:
         if isinstance(dimension, str):
             return (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.artifact.signed import require_whole
 from edgekit.errors import UsageError
-from edgekit.progress import Style, shown
+from edgekit.progress import Style, listener_for
 from edgekit.storage.files import url_of
 from edgekit.storage.host_errors import as_sentences
 from edgekit_stores import remote
@@ -28,7 +28,7 @@ def push(build: str | Path, url: str, *, progress: Style = "auto") -> Transfer:
         url: Where the builds of this model are, for example "s3://bucket/arr-coc-tiny".
         progress: As for `export`.
     """
-    with _told("push", progress) as tell:
+    with _progress("push", progress) as tell:
         return remote.push(Path(build), _address(url), tell)
 
 
@@ -42,7 +42,7 @@ def pull(url: str, *, into: str | Path = "build", key: str | Path | None = None,
         key: Public ECDSA key (PEM) of whoever must have signed the build.
         progress: As for `export`.
     """
-    with _told("pull", progress) as tell:
+    with _progress("pull", progress) as tell:
         build = remote.local(_address(url), tell)
         if key is not None:
             require_whole(build.path, Path(key))
@@ -65,7 +65,7 @@ def fetch_build(url: str, *, writable: bool = False, progress: Style = "auto") -
         progress: As for `export`.
     """
     address = _address(url)
-    with _told("pull", progress) as tell:
+    with _progress("pull", progress) as tell:
         build = remote.local(address, tell)
         folder = remote.working_copy(build, tell) if writable else build.path
     if not (folder / address.inside).exists():
@@ -79,7 +79,7 @@ def _address(url: str) -> Address:
 
 
 @contextmanager
-def _told(name: str, progress: Style) -> Iterator[Tell]:
-    with shown(progress) as listener:
+def _progress(name: str, progress: Style) -> Iterator[Tell]:
+    with listener_for(progress) as listener:
         yield lambda share, text: listener.progress(name, share, text)
         listener.done(name)

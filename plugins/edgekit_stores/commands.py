@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.arguments import Json, Key, RequireSignature, print_json, required
+from edgekit.cli.arguments import Json, Key, RequireSignature, print_json, required_key
 from edgekit.cli.build_commands import progress_style
 from edgekit.cli.help import epilog
 
@@ -44,7 +44,7 @@ def push(
     if not quiet:
         for path in result.left_out:
             print(f"left out: {path} (edgekit did not write it)")
-        print(_said(result, "sent"))
+        print(_transfer_text(result, "sent"))
         print(f"{result.address}")
 
 
@@ -65,12 +65,12 @@ def pull(
     from edgekit_stores import api as stores
     from edgekit_stores.remote import SHORT
 
-    public = required(key, require_signature)
+    public = required_key(key, require_signature)
     result = stores.pull(url, into=into, key=public, progress=progress_style(as_json or quiet))
     if as_json:
         print_json(result.as_record())
     elif not quiet:
-        print(_said(result, "fetched"))
+        print(_transfer_text(result, "fetched"))
         print(f"{result.path}: version {result.address.version[:SHORT]}")
 
 
@@ -98,7 +98,7 @@ def builds(url: Place, as_json: Json = False) -> None:
     print_table(("version", "last run", "size", "verdicts"), rows)
 
 
-def _said(transfer: Transfer, how: str) -> str:
+def _transfer_text(transfer: Transfer, how: str) -> str:
     """What was transferred, and what the build holds; files with the same content are one object."""
     moved, size = f"{transfer.moved_size / 1e6:.1f} MB", f"{transfer.index.size / 1e6:.1f} MB"
     return f"{transfer.moved} objects {how}, {moved}; the build has {len(transfer.index.files)} files, {size}"

@@ -137,7 +137,7 @@ def index_of(build: Path) -> tuple[Index, tuple[str, ...]]:
         verdicts={name: _state(manifest) for name, manifest in artifacts.items()},
         files=tuple(_file(build, path) for path in sorted(paths)),
     )
-    return index, tuple(path for path in _there(build) if path not in paths)
+    return index, tuple(path for path in _build_files(build) if path not in paths)
 
 
 def _of_whole(build: Path, record: PartsRecord) -> tuple[Index, tuple[str, ...]]:
@@ -161,7 +161,7 @@ def _of_whole(build: Path, record: PartsRecord) -> tuple[Index, tuple[str, ...]]
     ]
     files += [_file(build, path) for path in (PARTS, *(f"{HUB}/{path}" for path in record.hub))]
     paths = {file.path for file in files}
-    left_out += [path for path in _there(build) if path not in paths and path.partition("/")[0] not in folders]
+    left_out += [path for path in _build_files(build) if path not in paths and path.partition("/")[0] not in folders]
     index = Index(
         name=record.name,
         began=max(record.began for record in each.values()),
@@ -223,7 +223,7 @@ def _state(manifest: Manifest) -> Status:
     return "verified" if any(verdict.status == "verified" for verdict in manifest.verdicts) else "not verified here"
 
 
-def _there(build: Path) -> Iterator[str]:
+def _build_files(build: Path) -> Iterator[str]:
     """All files of a build but those of its cache and what writers have not finished."""
     for path in sorted(build.rglob("*")):
         parts = path.relative_to(build).parts

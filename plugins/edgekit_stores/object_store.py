@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.errors import DependencyError, EdgekitError, HostError, UsageError, did_you_mean, install_command, reason
 from edgekit.storage.files import aside, sweep, write_bytes
-from edgekit.storage.host_errors import told
+from edgekit.storage.host_errors import sentence_of
 from edgekit.storage.verified_io import LARGEST_RECORD, MissingError, RefusedError
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Store:
 
     def _error(self, error: Exception) -> EdgekitError:
         kinds, why = " ".join(kind.__name__ for kind in type(error).__mro__), reason(error)
-        if isinstance(error, OSError) and error.filename and (sentence := told(error)):
+        if isinstance(error, OSError) and error.filename and (sentence := sentence_of(error)):
             return HostError(sentence)
         if isinstance(error, PermissionError) or any(word in kinds for word in _DENIED):
             return UsageError(

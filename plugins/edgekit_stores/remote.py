@@ -33,7 +33,7 @@ from edgekit.storage.files import (
     digest_bytes,
     digest_file,
     every_path,
-    locked,
+    lock,
     staging,
     sweep,
     user_folder,
@@ -173,7 +173,7 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
     if address.version:
         raise UsageError(f"a push takes no version: push to '{address.url}'")
     store = open_store(address.url)
-    with locked(build, lambda: tell(0.0, f"waiting for another run in '{build}'")):
+    with lock(build, lambda: tell(0.0, f"waiting for another run in '{build}'")):
         tell(0.0, "checking the build")
         index, left_out = index_of(build)
         latest = _read_latest(store)
@@ -201,7 +201,7 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
             in_parallel(send, fresh, moved.add)
         store.write(f"{VERSIONS}/{index.version[:SHORT]}.json", index.data)
     if latest != index.version:
-        store.write(LATEST, verified_io.sealed({"version": index.version}).encode())
+        store.write(LATEST, verified_io.seal_record({"version": index.version}).encode())
     pinned = Address(address.url, index.version)
     return Transfer(pinned, build, index, len(fresh), moved.size, left_out)
 
@@ -216,10 +216,10 @@ def local(address: Address, tell: Tell) -> Transfer:
         ArtifactError: If a file in the store is not what the index says.
         HostError: If the store cannot be reached.
     """
-    version, index = _known(address.version) or resolve(address)
+    version, index = _cached_version(address.version) or resolve(address)
     home, pinned = cache() / version, Address(address.url, version)
     folder = home / "build" / index.name
-    with _held(tell):
+    with _lock_cache(tell):
         home.mkdir(parents=True, exist_ok=True)
         if not (home / INDEX).exists():
             write_bytes(home / INDEX, index.data)
@@ -239,9 +239,9 @@ def pull(build: Transfer, into: Path, tell: Tell) -> Transfer:
     """
     final = into / build.index.name
     own: set[str] = set()
-    with _held(tell), locked(final, lambda: tell(0.0, f"waiting for a run in '{final}'")):
+    with _lock_cache(tell), lock(final, lambda: tell(0.0, f"waiting for a run in '{final}'")):
         if final.is_dir():
-            stored = _stored(final, build.address)
+            stored = _stored_index(final, build.address)
             if stored.version == build.index.version:
                 return replace(build, path=final)
             own = {file.path for file in stored.files}
@@ -255,7 +255,7 @@ def pull(build: Transfer, into: Path, tell: Tell) -> Transfer:
 def working_copy(build: Transfer, tell: Tell) -> Path:
     """A fresh copy of a build, in the cache too, for what writes into a build, such as `verify`."""
     final = cache() / build.address.version / "work" / build.index.name
-    with _held(tell), staging(final, every_path) as staged:
+    with _lock_cache(tell), staging(final, every_path) as staged:
         _place(build.index, lambda file: build.path / file.path, staged)
     return final
 
@@ -278,7 +278,7 @@ def _content(build: Path, file: File) -> bytes | Path:
 def _read_latest(store: Store) -> str | None:
     """Return the version that was pushed last; None if there is none."""
     try:
-        version = str(verified_io.checked_record(store.read(LATEST)).get("version"))
+        version = str(verified_io.parse_record(store.read(LATEST)).get("version"))
         if not VERSION.fullmatch(version):
             raise verified_io.RefusedError("names no version")
     except verified_io.MissingError:
@@ -307,7 +307,7 @@ def _no_build(url: str) -> UsageError:
     return UsageError(f"there is no build in '{url}': send one with `edgekit push BUILD {url}`")
 
 
-def _known(version: str) -> tuple[str, Index] | None:
+def _cached_version(version: str) -> tuple[str, Index] | None:
     """A version in the cache and its index; None where it must be asked for."""
     for path in cache().glob(f"{version}*/{INDEX}") if version else ():
         data = path.read_bytes()
@@ -370,7 +370,7 @@ def _place(index: Index, source: Callable[[File], Path], staged: Path) -> None:
     check_files(staged, index)
 
 
-def _stored(folder: Path, address: Address) -> Index:
+def _stored_index(folder: Path, address: Address) -> Index:
     """The index of a build folder that the cache or the store has, so that nothing is lost where it is replaced."""
     try:
         index, _ = index_of(folder)
@@ -378,7 +378,7 @@ def _stored(folder: Path, address: Address) -> Index:
         raise UsageError(
             f"'{folder}' is in the way and holds no whole build: move it, or choose another folder with --into"
         ) from error
-    if _known(index.version) is None:
+    if _cached_version(index.version) is None:
         try:
             resolve(Address(address.url, index.version))
         except UsageError as error:
@@ -390,9 +390,9 @@ def _stored(folder: Path, address: Address) -> Index:
 
 
 @contextlib.contextmanager
-def _held(tell: Tell) -> Iterator[None]:
+def _lock_cache(tell: Tell) -> Iterator[None]:
     """Hold the cache: one process at a time changes it."""
-    with locked(cache(), lambda: tell(0.0, "waiting for another process that uses the cache")):
+    with lock(cache(), lambda: tell(0.0, "waiting for another process that uses the cache")):
         yield
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from edgekit.pipeline.context import Listener
 from edgekit.pipeline.outcome import TargetOutcome
-from edgekit.progress import Lines, Live, Style, shown
+from edgekit.progress import Lines, Live, Style, listener_for
 
 VERIFIED = TargetOutcome("onnx", Path("onnx"), "verified")
 FAILED = TargetOutcome("coreml", Path("coreml"), "failed", "the converter died")
@@ -45,26 +45,26 @@ def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("style", "kind"), [("none", Listener), ("lines", Lines), ("live", Live)])
 def test_a_style_by_name(style: Style, kind: type[Listener]) -> None:
-    assert type(shown(style)) is kind
+    assert type(listener_for(style)) is kind
 
 
 def test_auto_is_live_on_a_terminal_and_in_a_notebook_with_widgets_and_lines_elsewhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert type(shown("auto")) is Lines
+    assert type(listener_for("auto")) is Lines
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
-    assert type(shown("auto")) is Lines, "Rich warns where ipywidgets is missing"
+    assert type(listener_for("auto")) is Lines, "Rich warns where ipywidgets is missing"
     (tmp_path / "ipywidgets.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert type(shown("auto")) is Live
+    assert type(listener_for("auto")) is Live
     monkeypatch.delitem(sys.modules, "ipykernel")
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert type(shown("auto")) is Live
+    assert type(listener_for("auto")) is Live
 
 
 def test_none_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    whole_run(shown("none"))
+    whole_run(listener_for("none"))
     assert capsys.readouterr() == ("", "")
 
 

@@ -141,14 +141,14 @@ def test_groups_select_their_members_once() -> None:
     ],
 )
 def test_sources_come_first(targets: Mapping[str, Target], wanted: tuple[str, ...], order: tuple[str, ...]) -> None:
-    assert registry.ordered(wanted, targets) == order
+    assert registry.sources_first(wanted, targets) == order
 
 
 def test_impossible_sources_are_refused() -> None:
     with pytest.raises(UsageError, match="in a circle: a -> b -> a"):
-        registry.ordered(["a"], {"a": target("b"), "b": target("a")})
+        registry.sources_first(["a"], {"a": target("b"), "b": target("a")})
     with pytest.raises(UsageError, match="'a' is made from 'gone', which does not exist"):
-        registry.ordered(["a"], {"a": target("gone")})
+        registry.sources_first(["a"], {"a": target("gone")})
 
 
 def test_a_missing_library_is_named_with_its_extra() -> None:

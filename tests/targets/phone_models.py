@@ -186,7 +186,7 @@ def made(target: Target, name: str, spec: ModelSpec, folder: Path, **options: st
         reference=folder / "reference",
         entry=source,
         dynamic=tuple(spec.axes),
-        options=registry.parsed_options(name, target, options),
+        options=registry.parse_options(name, target, options),
     )
     with staging(folder / name, own_files) as staged:
         exported = target.export(source, staged, job)

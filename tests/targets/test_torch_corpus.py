@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from edgekit.errors import CaptureError, ExportError
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit_targets.torchscript import mobile as torch_mobile
-from edgekit_targets.torchscript.compile import compiled
+from edgekit_targets.torchscript.compile import compile_module
 
 
 class Traced(nn.Module):
@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 def test_is_right_for_both_branches_and_every_advertised_size(name: str) -> None:
     kind, dynamic = RIGHT[name]
     spec = made(kind().eval())
-    program = compiled(spec, torch_mobile._folded)
+    program = compile_module(spec, torch_mobile._fold)
     assert program.dynamic == (("batch",) if dynamic else ())
     for batch in range(1, 9) if dynamic else (2,):
         for x in (torch.full((batch, 4), 0.5), torch.full((batch, 4), -0.5), torch.linspace(-1, 1, 4).repeat(batch, 1)):
@@ -168,7 +168,7 @@ def test_is_refused_with_its_cause(name: str) -> None:
     module = kind()
     torch.manual_seed(0)  # two draws of dropout on eight values are the same once in 256 times
     with pytest.raises(CaptureError, match=named) as refusal:
-        compiled(made(module if kind is training else module.eval()), torch_mobile._folded)
+        compile_module(made(module if kind is training else module.eval()), torch_mobile._fold)
     assert "\n" not in str(refusal.value)
     if name == "item":
         assert re.search(rf"{__file__}:\d+ \(.*torch.mul", str(refusal.value))
@@ -177,7 +177,7 @@ def test_is_refused_with_its_cause(name: str) -> None:
 def test_a_captured_program_is_refused_since_its_code_is_not_here() -> None:
     captured = torch.export.export(nn.Linear(4, 2).eval(), (torch.ones(2, 4),)).module()
     with pytest.raises(ExportError, match="TorchScript compiles the module itself"):
-        compiled(made(captured), torch_mobile._folded)
+        compile_module(made(captured), torch_mobile._fold)
 
 
 class Gain(nn.Module):
@@ -193,9 +193,9 @@ def test_a_modules_own_rounding_is_no_other_answer() -> None:
     """Also not that of a module which takes away what it added, and with it three digits."""
     cancels, exact = Traced(lambda x: (x + 1000.0) - 1000.0).eval(), Traced(lambda x: x * 1.0).eval()
     for module in (cancels, exact):
-        compiled(made(module), lambda _: torch.jit.script(Gain(1.0).eval()))
+        compile_module(made(module), lambda _: torch.jit.script(Gain(1.0).eval()))
         with pytest.raises(CaptureError, match="the program answers differently"):
-            compiled(made(module), lambda _: torch.jit.script(Gain(1.0003).eval()))
+            compile_module(made(module), lambda _: torch.jit.script(Gain(1.0003).eval()))
 
 
 def made(module: nn.Module) -> ModelSpec:

@@ -16,7 +16,7 @@ def test_coverage_is_relative_to_the_best_choice() -> None:
     unknown = [np.nan] * 4
     truth = np.array([[0.5, 1.0, 0.25, 0.0], [0.0, 0.0, 0.0, 0.0], unknown], np.float32)
     chosen = np.array([[1, 2], [0, 3], [0, 1]])
-    assert datasets.covered(chosen, truth).tolist() == pytest.approx([1.25 / 1.5, 1.0, 1.0])
+    assert datasets.covered_share(chosen, truth).tolist() == pytest.approx([1.25 / 1.5, 1.0, 1.0])
     assert datasets.coverage({"indices": chosen, "relevance": truth}, truth).dtype == np.float64
 
 

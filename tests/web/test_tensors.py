@@ -77,7 +77,7 @@ def tabular(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(3)
-    spec = given_model.given(Detector().eval(), (torch.rand(1, 3, 32, 32),))
+    spec = given_model.resolve_model(Detector().eval(), (torch.rand(1, 3, 32, 32),))
     return unjudged(spec, tmp_path_factory.mktemp("detector"), ("web",), FP32)
 
 

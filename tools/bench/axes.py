@@ -23,7 +23,7 @@ from torch import nn
 from edgekit.cli.console import print_table
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit_arrcoc import presets
-from edgekit_targets.onnx.passes.graph import fixed
+from edgekit_targets.onnx.passes.graph import fix_shapes
 from tools.bench.plain import export_own
 from tools.bench.turns import in_turn, ratio
 
@@ -54,7 +54,7 @@ def _rows(spec: ModelSpec, place: Path, rounds: int, seconds: float) -> list[tup
     graph = onnx.load(dynamic)
     found = []
     for sizes in SIZES[spec.name]:
-        still = fixed(graph, {i.name: spec.shape(i.name, sizes) for i in spec.inputs})
+        still = fix_shapes(graph, {i.name: spec.shape(i.name, sizes) for i in spec.inputs})
         graph.save_graph(still, place / "fixed.onnx")
         np.savez(place / "input.npz", **spec.random(0, sizes))  # type: ignore[arg-type]  # numpy's stub
         models = {"dynamic": ("ort", dynamic), "fixed": ("ort", place / "fixed.onnx")}

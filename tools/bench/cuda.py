@@ -48,7 +48,7 @@ def _opened(spec: ModelSpec) -> TorchCudaRuntime:
     torch_cuda.strip(exported)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / torch_cuda.ENTRY
-        torch.export.save(exported, file, extra_files={DECLARED: json.dumps(torch_cuda.declared(spec))})
+        torch.export.save(exported, file, extra_files={DECLARED: json.dumps(torch_cuda.declaration(spec))})
         return TorchCudaRuntime(file)
 
 

@@ -30,7 +30,7 @@ from edgekit.judge.verdict import score_tolerance
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import ORDERED, Array, ModelSpec
 from edgekit.pipeline import run
-from edgekit.progress import shown as progress
+from edgekit.progress import listener_for as progress
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import read_reference
 from edgekit.runtime.ort import OrtRuntime

@@ -49,7 +49,7 @@ def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> Model
         raise UsageError(f"the task '{task}' is for {forms}: leave it out")
     if source is None:
         if ":" in model and not Path(model).exists():
-            return factory.named(model, words)
+            return factory.load_named(model, words)
         raise UsageError(f"no model '{model}': {_hint(model)}")
     if words and (task or not source.takes_words):
         forms = ", ".join(source.form for source in _sources() if source.takes_words)
@@ -58,7 +58,7 @@ def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> Model
             f"--inputs and --outputs are for {forms} and {FACTORY}"
         )
     if source.factory:
-        return factory.shipped(source.factory)
+        return factory.load_shipped(source.factory)
     opened: ModelSpec | Parts = doors.resolve(source.open)(model.removeprefix(source.prefix), words, task)
     return opened
 
@@ -110,7 +110,7 @@ def check_model(model: str) -> None:
         raise UsageError(f"no model '{model}': {_hint(model)}")
     else:
         factory.search_working_directory()
-        factory.imported(model)
+        factory.import_function(model)
 
 
 def _sources() -> list[Source]:
@@ -138,5 +138,5 @@ def factory_of(function: Callable[[], object], words: SpecOverrides = NOTHING) -
     """
     name = f"{function.__module__}:{function.__qualname__}"
     importable = function.__module__ != "__main__" and "<locals>" not in name and "<lambda>" not in name
-    spec = factory.made(function, name, words=words)
+    spec = factory.call(function, name, words=words)
     return spec if isinstance(spec, Parts) else replace(spec, factory=name if importable else "", words=words)

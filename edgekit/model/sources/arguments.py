@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
-from edgekit.model.adapter import flattened, leaves, parameters_of, rebuilt, signature, unique
+from edgekit.model.adapter import flatten, leaves, parameters_of, rebuilt, signature, unique
 
 if TYPE_CHECKING:
     import torch
@@ -34,9 +34,11 @@ class Arguments:
     constants: Mapping[str, object]
     in_order: bool
 
-    def answered(self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
+    def run_module(
+        self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]
+    ) -> list[tuple[str, torch.Tensor]]:
         """Run a module with other tensors of the same names; its answer's tensors and their names."""
-        return list(flattened(self._call(module, iter(tensors.values()))))
+        return list(flatten(self._call(module, iter(tensors.values()))))
 
     def _call(self, module: Callable[..., Any], tensors: Iterator[torch.Tensor]) -> Any:
         args = [rebuilt(value, tensors) for value in self.args]
@@ -58,7 +60,7 @@ class Arguments:
 
             def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 outputs = dict(zip(names, tensors, strict=True))
-                return tuple(tensor for _, tensor in arguments.answered(self.inner, outputs))
+                return tuple(tensor for _, tensor in arguments.run_module(self.inner, outputs))
 
             forward.__signature__ = signature(names)  # type: ignore[attr-defined]  # torch.export takes names from here
 
@@ -86,7 +88,7 @@ def arguments_of(module: torch.nn.Module, example: Any) -> Arguments:
         )
     kwargs = {n: kwargs[n] for n in (*known, *unknown) if n in kwargs}
     places = [*names, *(f"input_{number}" for number in range(len(names), len(args)))][: len(args)]
-    by_name = _held({**dict(zip(places, args, strict=True)), **kwargs})
+    by_name = _tensors_of({**dict(zip(places, args, strict=True)), **kwargs})
     tensors = {name: value for name, value in by_name.items() if isinstance(value, torch.Tensor)}
     constants = {name: value for name, value in by_name.items() if name not in tensors}
     _check(tensors, constants)
@@ -122,7 +124,7 @@ def _split(example: Any, parameters: set[str] | None) -> tuple[tuple[Any, ...], 
     return tuple(example), {}
 
 
-def _held(values: Mapping[str, Any]) -> dict[str, Any]:
+def _tensors_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """What the arguments hold by name; the keys of a structure that alone holds tensors need no first word."""
     import torch
 

@@ -102,7 +102,7 @@ def read_checkpoint(path: Path, ema: bool = False) -> dict[str, torch.Tensor]:
     data = _content(path)
     try:
         content = _read_torch(data) if data.startswith(b"PK\x03\x04") else _read_safetensors(data)
-        return _plain(_averaged(content) if ema else content, len(data))
+        return _plain(_moving_average(content) if ema else content, len(data))
     except CheckpointError as error:
         raise CheckpointError(f"the checkpoint '{path}' {error}") from error.__cause__
     except Exception as error:  # whatever two parsers make of hostile bytes, the user gets one sentence
@@ -300,7 +300,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _averaged(content: object) -> object:
+def _moving_average(content: object) -> object:
     """What a file holds as its moving average."""
     state = content if isinstance(content, dict) else {}
     outers = (state, *(state[name] for name in WRAPPERS if isinstance(state.get(name), dict)))
@@ -313,7 +313,7 @@ def _averaged(content: object) -> object:
 
 def _plain(content: object, size: int) -> dict[str, torch.Tensor]:
     """The one state dict in what a file held, unwrapped, each tensor contiguous, finite and with its own memory."""
-    state = _unwrapped(content)
+    state = _unwrap(content)
     if sum(tensor.numel() * tensor.element_size() for tensor in state.values()) > MOST_SHARING * size:
         _refuse(f"unpacks to more than {MOST_SHARING} times its size: save a plain state_dict()")
     while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in state)), ""):
@@ -339,7 +339,7 @@ def _own(tensor: torch.Tensor, seen: set[int]) -> torch.Tensor:
     return tensor
 
 
-def _unwrapped(content: object, depth: int = 0) -> dict[str, torch.Tensor]:
+def _unwrap(content: object, depth: int = 0) -> dict[str, torch.Tensor]:
     import torch
 
     if not isinstance(content, dict):
@@ -355,7 +355,7 @@ def _unwrapped(content: object, depth: int = 0) -> dict[str, torch.Tensor]:
     if inner is None or depth == DEEPEST_WRAPPER:
         keys = _few([repr(name) for name in content]) or "nothing"
         _refuse(f"holds no state dict but {keys}: save the module's state_dict() alone")
-    return _unwrapped(inner, depth + 1)
+    return _unwrap(inner, depth + 1)
 
 
 def _finite(name: str, tensor: torch.Tensor, infinite: bool = False) -> None:
@@ -399,15 +399,15 @@ def with_weights(spec: ModelSpec, path: Path, ema: bool = False) -> ModelSpec:
     """
     own = getattr(spec.module, "edgekit_buffers", ())  # mean and deviation of pictures: of the model, not of the file
     expected = {name: tensor for name, tensor in spec.module.state_dict().items() if name not in own}
-    tensors = _renamed(read_checkpoint(path, ema), list(expected))
+    tensors = _rename(read_checkpoint(path, ema), list(expected))
     shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
     fitting = fit_checkpoint(tensors, shapes, origin=f"the checkpoint '{path}', read as '{spec.name}',")
     filled = {name: tensor.to(expected[name].dtype) for name, tensor in fitting.items()}
     spec.module.load_state_dict({**spec.module.state_dict(), **filled})
-    return _named_after(spec, path)
+    return _name_spec(spec, path)
 
 
-def _renamed(tensors: Mapping[str, torch.Tensor], names: Sequence[str]) -> dict[str, torch.Tensor]:
+def _rename(tensors: Mapping[str, torch.Tensor], names: Sequence[str]) -> dict[str, torch.Tensor]:
     """Tensors by the names that are wanted, where these differ by the prefix of all alone."""
     if set(tensors) == set(names):
         return dict(tensors)
@@ -423,10 +423,10 @@ def _renamed(tensors: Mapping[str, torch.Tensor], names: Sequence[str]) -> dict[
 
 def as_their_own(spec: ModelSpec, path: Path, own: ModelSpec) -> ModelSpec:
     """A checkpoint's model under its file's name and nobody's licence, unless its weights are the preset's own."""
-    return spec if weights_digest(spec) == weights_digest(own) else _named_after(spec, path)
+    return spec if weights_digest(spec) == weights_digest(own) else _name_spec(spec, path)
 
 
-def _named_after(spec: ModelSpec, path: Path) -> ModelSpec:
+def _name_spec(spec: ModelSpec, path: Path) -> ModelSpec:
     file = slug(path.stem)
     name = file if file.startswith(spec.name) else f"{spec.name}-{file or 'weights'}"
     return replace(spec, name=name, author="", licence="", trained_on="", reference=None)

@@ -24,7 +24,7 @@ import numpy as np
 
 from edgekit import doors
 from edgekit.errors import EdgekitError, ModelError, UsageError
-from edgekit.model.contract import check_size, checked
+from edgekit.model.contract import check_size, check_spec
 from edgekit.model.overrides import NOTHING, SpecOverrides, require_known
 from edgekit.model.parts import Parts
 from edgekit.model.sources.arguments import parameter_names
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TESTING = "edgekit.testing"
 
 
-def named(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec | Parts:
+def load_named(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec | Parts:
     """The model of a factory that the user named in this command, with what is said of it.
 
     Raises:
@@ -45,7 +45,7 @@ def named(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec | Parts:
         UsageError: If something is said of what it has not.
     """
     search_working_directory()
-    model = made(imported(factory), factory, words=words)
+    model = call(import_function(factory), factory, words=words)
     return model if isinstance(model, Parts) else replace(model, factory=factory, words=words)
 
 
@@ -55,24 +55,24 @@ def search_working_directory() -> None:
         sys.path.append(here)
 
 
-def shipped(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec:
+def load_shipped(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec:
     """The model of a factory on Python's path as it is, with what is said of it.
 
     Raises:
         ModelError: As for `named`.
         UsageError: As for `named`.
     """
-    return replace(called(imported(factory), factory, words=words), factory=factory, words=words)
+    return replace(call_factory(import_function(factory), factory, words=words), factory=factory, words=words)
 
 
-def described(spec: ModelSpec, words: SpecOverrides) -> ModelSpec:
+def apply_overrides(spec: ModelSpec, words: SpecOverrides) -> ModelSpec:
     """A declared model with what is said on top, checked.
 
     Raises:
         UsageError: If something is said of what it has not.
     """
     words.require_own_shapes()
-    return replace(checked(words.of_spec(spec) if words else spec), words=words)
+    return replace(check_spec(words.of_spec(spec) if words else spec), words=words)
 
 
 def is_shipped(factory: str) -> bool:
@@ -90,14 +90,16 @@ def is_shipped(factory: str) -> bool:
     )
 
 
-def called(factory: Callable[..., object], name: str, *arguments: object, words: SpecOverrides = NOTHING) -> ModelSpec:
+def call_factory(
+    factory: Callable[..., object], name: str, *arguments: object, words: SpecOverrides = NOTHING
+) -> ModelSpec:
     """What a factory returns, checked, with what is said of it: a ModelSpec, or a module.
 
     Raises:
         ModelError: If it raises, or returns something else.
         UsageError: If something is said of what it has not, a module's shapes are not said, or it returns parts.
     """
-    return single(made(factory, name, *arguments, words=words))
+    return single(call(factory, name, *arguments, words=words))
 
 
 def single(model: ModelSpec | Parts) -> ModelSpec:
@@ -114,7 +116,7 @@ def single(model: ModelSpec | Parts) -> ModelSpec:
     return model
 
 
-def made(
+def call(
     factory: Callable[..., object], name: str, *arguments: object, words: SpecOverrides = NOTHING
 ) -> ModelSpec | Parts:
     """As `called`, of a model of parts too.
@@ -130,7 +132,7 @@ def made(
     except Exception as error:
         raise ModelError(f"the factory '{name}' raised {_where(error)}") from error
     if isinstance(returned, ModelSpec):
-        return described(returned, words)
+        return apply_overrides(returned, words)
     if isinstance(returned, Parts):
         if words:
             raise UsageError(f"'{name}' returns a model of parts: say axes, inputs and outputs of each edgekit.Part")
@@ -169,7 +171,7 @@ def _example(module: torch.nn.Module, name: str, words: SpecOverrides) -> dict[s
     return example
 
 
-def imported(factory: str) -> Callable[..., object]:
+def import_function(factory: str) -> Callable[..., object]:
     """The function that a name stands for; its module is imported.
 
     Raises:

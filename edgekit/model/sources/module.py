@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import ModelError
 from edgekit.model.adapter import in_eval, in_float32, unique
 from edgekit.model.capture_errors import line_of, sentence
-from edgekit.model.contract import checked, refuse_quantized, refuse_weightless
+from edgekit.model.contract import check_spec, refuse_quantized, refuse_weightless
 from edgekit.model.overrides import BATCH, NOTHING, Axes, SpecOverrides, range_of, require_dimension, require_known
 from edgekit.model.sources.arguments import arguments_of
 from edgekit.model.spec import SUM, Array, Axis, Input, ModelSpec, Output
@@ -45,8 +45,8 @@ def spec_of_module(
     module = in_eval(module)
     if getattr(module, "training", False):  # frozen TorchScript has no such attribute
         raise ModelError(f"'{type(module).__name__}' is in training mode: call .eval() before exporting it")
-    refuse_quantized(_dashed(type(module).__name__), module)
-    refuse_weightless(_dashed(type(module).__name__), module)
+    refuse_quantized(_as_name(type(module).__name__), module)
+    refuse_weightless(_as_name(type(module).__name__), module)
     single = in_float32(module)
     arguments = arguments_of(single, example)
     tensors = arguments.tensors
@@ -55,7 +55,7 @@ def spec_of_module(
     wide = {n: tensor.to(_wide(tensor)) for n, tensor in tensors.items()}
     try:
         with torch.no_grad():
-            answer = arguments.answered(single, wide)
+            answer = arguments.run_module(single, wide)
     except ModelError as error:
         raise ModelError(f"'{type(module).__name__}': {error}") from error
     except Exception as error:
@@ -70,14 +70,14 @@ def spec_of_module(
     outputs = module.outputs if isinstance(module, Detector) else outputs
     plain = arguments.in_order and names == [name for name, _ in answer]
     spec = ModelSpec(
-        name=_dashed(type(module).__name__),
+        name=_as_name(type(module).__name__),
         module=single if plain else arguments.flat(single),
         inputs=inputs,
         outputs=words.of_outputs(outputs),
         axes=declared,
         notes=tuple(f"'{name}' is fixed at {value!r}" for name, value in arguments.constants.items()),
     )
-    return checked(spec)
+    return check_spec(spec)
 
 
 def _axes(
@@ -138,7 +138,7 @@ def _dtype(tensor: torch.Tensor) -> str:
     return str(_wide(tensor)).removeprefix("torch.")
 
 
-def _dashed(name: str) -> str:
+def _as_name(name: str) -> str:
     """A class's name as a model's: MyNet -> my-net."""
     words: Sequence[str] = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     return "-".join(word.lower() for word in words) or "model"

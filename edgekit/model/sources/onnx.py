@@ -25,7 +25,7 @@ import numpy as np
 
 from edgekit.errors import CaptureError, ModelError, UsageError, reason
 from edgekit.model.adapter import named_outputs, to_tensors
-from edgekit.model.contract import checked
+from edgekit.model.contract import check_spec
 from edgekit.model.image_input import COLOURS, check_image, declares_preprocessing, plain
 from edgekit.model.onnx_check import bodies, check_onnx, every_node, rename
 from edgekit.model.overrides import BATCH, NOTHING, Span, SpecOverrides, range_of, require_dimension, require_known
@@ -72,7 +72,7 @@ def spec_of_onnx(path: Path, words: SpecOverrides = NOTHING) -> ModelSpec:
     named_inputs = [(v.name, i) for v, i in zip(values, inputs, strict=True)]
     module = _with_plain_inputs(path, graph, named_inputs, name, rewritten)
     inputs = tuple(map(plain, inputs))
-    return checked(ModelSpec(name=name, module=module, inputs=inputs, outputs=outputs, axes=ranges, words=words))
+    return check_spec(ModelSpec(name=name, module=module, inputs=inputs, outputs=outputs, axes=ranges, words=words))
 
 
 def require_ranges(spec: ModelSpec) -> None:
@@ -278,7 +278,7 @@ def check_work(model: onnx.ModelProto) -> None:
         ModelError: If it runs more than `MOST` nodes, or nests more than `DEEPEST` graphs and functions.
     """
     functions = {(f.domain, f.name): f for f in model.functions}
-    work = _Work(functions).of(model.graph.node, _seen(model.graph, ChainMap()))
+    work = _Work(functions).of(model.graph.node, _visible_values(model.graph, ChainMap()))
     if work > MOST:
         raise ModelError(f"one answer of the ONNX file runs more than {MOST} nodes: shorten its loops or functions")
 
@@ -310,7 +310,7 @@ class _Work:
         count = self.counted.get(name, 0)
         for graph in bodies(node):
             loop = node.op_type == "Loop" and len(graph.input) > 1 and bool(graph.output)
-            inside = _seen(graph, constants, graph.input[1].name if loop else "")
+            inside = _visible_values(graph, constants, graph.input[1].name if loop else "")
             count += self.of(graph.node, inside) * (
                 _times(node, graph.output[0].name, constants, inside) if loop else 1
             )
@@ -326,7 +326,7 @@ def _times(node: onnx.NodeProto, result: str, outer: Known, inside: Known) -> fl
     return ENDLESS if not count else max(times, 0) if times is not None else 1
 
 
-def _seen(graph: onnx.GraphProto, outer: Known, holds: str = "") -> Known:
+def _visible_values(graph: onnx.GraphProto, outer: Known, holds: str = "") -> Known:
     """Integers and truth values that a graph's nodes see, by name; its own names hide outer ones.
 
     `holds` is the condition that a Loop gives its body: where it does not hold, the body is not run again.

@@ -97,13 +97,13 @@ class _Elsewhere:
             env=child.environment(),
         )
         weakref.finalize(self, _end, self._process)
-        self._asked()
+        self._exchange()
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         with self._lock:
-            return self._asked(arrays)
+            return self._exchange(arrays)
 
-    def _asked(self, arrays: Sequence[Array] | None = None) -> list[Array]:
+    def _exchange(self, arrays: Sequence[Array] | None = None) -> list[Array]:
         """Send arrays, if any, and read the answer, for as long as a worker may take."""
         from safetensors import SafetensorError
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError, UsageError, reason
 from edgekit.model.adapter import in_eval
-from edgekit.model.contract import check_name, checked
+from edgekit.model.contract import check_name, check_spec
 from edgekit.model.overrides import BATCH, NOTHING, Axes, Span, SpecOverrides, require_dimension, require_known
 from edgekit.model.sources.arguments import arguments_of
 from edgekit.model.sources.checkpoint import slug
@@ -73,13 +73,13 @@ def spec_of_program(path: Path, words: SpecOverrides = NOTHING) -> ModelSpec:
             inputs = arguments_of(_wrap(exported, path.stem), (args, kwargs)).tensors
             dimensions = {name: owners[id(tensor)] for name, tensor in inputs.items()}
             axes = _axes(path, exported, dimensions, words.axes)
-            _widen(exported, dimensions, axes)
+            _drop_guards(exported, dimensions, axes)
             spec = spec_of_module(_wrap(exported, path.stem), (args, kwargs), replace(words, axes=axes))
         except ModelError as error:
             raise ModelError(f"the program '{path}' cannot be used: {error}") from error
     spec = replace(spec, name=slug(path.stem) or "model", words=words)
     check_name(spec.name)
-    return checked(spec)
+    return check_spec(spec)
 
 
 def _load(path: Path) -> torch.export.ExportedProgram:
@@ -221,7 +221,7 @@ def _span(path: Path, exported: torch.export.ExportedProgram, size: Any, axis: s
     return Span(-(-lower // int(step)) * int(step), int(bounds.upper), int(step))
 
 
-def _widen(exported: torch.export.ExportedProgram, dimensions: Dimensions, axes: Axes) -> None:
+def _drop_guards(exported: torch.export.ExportedProgram, dimensions: Dimensions, axes: Axes) -> None:
     """Take guards away that the declared axes stand for.
 
     A sum may be as small as its axes are: torch.export guards a sum of two by 4. A batch may be larger than the program

@@ -59,7 +59,7 @@ def read(path: Path) -> torch.nn.Module:
     return module
 
 
-def converted(name: str, module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.nn.Module:
+def convert(name: str, module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.nn.Module:
     """The module of the model `name` in a form that `torch.export` takes: itself where it is not TorchScript.
 
     Raises:

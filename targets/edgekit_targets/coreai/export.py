@@ -57,14 +57,14 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     sizes = sizes_of(spec, job)
     captured = program_of(source, spec, job)
     job.progress(0.1, "decomposing the graph")
-    exported = taken_apart(spec, captured.exported)
-    more = described(spec, weights_digest(spec))
+    exported = decompose(spec, captured.exported)
+    more = metadata_of(spec, weights_digest(spec))
     if half:
         job.progress(0.3, "casting to fp16")
-        exported = halved(exported)
+        exported = to_fp16(exported)
         more[SLOW] = f"{fp16_products(exported):.3f}"
     job.progress(0.5, "converting to Core AI")
-    program = converted(spec, exported, sizes)
+    program = convert(spec, exported, sizes)
     job.progress(0.9, "writing the asset")
     write(program, out / ENTRY, spec, more)
     return Exported(
@@ -72,11 +72,11 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         entry=ENTRY,
         dynamic=open_axes(captured, sizes),
         sizes=sizes,
-        notes=((HALF,) if half else ()) + told(sizes),
+        notes=((HALF,) if half else ()) + size_notes(sizes),
     )
 
 
-def converted(spec: ModelSpec, exported: torch.export.ExportedProgram, sizes: Sequence[Mapping[str, int]] = ()) -> Any:
+def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, sizes: Sequence[Mapping[str, int]] = ()) -> Any:
     """The program as a `coreai.authoring.AIProgram` with the model's names of inputs and outputs.
 
     Args:
@@ -125,7 +125,7 @@ def open_axes(captured: Program, sizes: Sequence[Mapping[str, int]]) -> tuple[st
     return tuple(n for n in captured.dynamic if not sizes or len({size.get(n) for size in sizes}) > 1)
 
 
-def told(sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+def size_notes(sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
     """The note of enumerated sizes."""
     sizes_text = ", ".join(map(size_text, sizes))
     return (
@@ -138,7 +138,7 @@ def program_of(source: Path, spec: ModelSpec, job: Job) -> Program:
     return capture(spec, dynamic=False) if job.get(SHAPES) == "static" else load_program(source)
 
 
-def taken_apart(spec: ModelSpec, exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+def decompose(spec: ModelSpec, exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program in the operators that coreai-torch lowers.
 
     Raises:
@@ -162,12 +162,12 @@ def _more() -> dict[Any, Any]:
     """Decompositions beside coreai-torch's: PyTorch's own of a pool over rows ends in `as_strided`, which it lacks."""
     import torch
 
-    def pooled(x: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
+    def pool(x: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
         if list(output_size) == [1]:
             return x.mean(-1, keepdim=True)
         return torch.nn.functional.adaptive_avg_pool2d(x.unsqueeze(-2), (1, output_size[0])).squeeze(-2)
 
-    return {torch.ops.aten.adaptive_avg_pool1d.default: pooled}
+    return {torch.ops.aten.adaptive_avg_pool1d.default: pool}
 
 
 def _write_out_pools(graph: torch.fx.Graph) -> None:
@@ -190,7 +190,7 @@ def _write_out_pools(graph: torch.fx.Graph) -> None:
             node.args = (*node.args, True)
 
 
-def halved(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+def to_fp16(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Weights and arithmetic in fp16, by Apple's own pass; inputs and outputs stay fp32."""
     import torch
 
@@ -244,7 +244,7 @@ def _sizes(value: Any) -> list[int]:
     return [int(size) if isinstance(size, int) else int(size.node.hint or 1) for size in value.shape]
 
 
-def described(spec: ModelSpec, weights: str) -> dict[str, str]:
+def metadata_of(spec: ModelSpec, weights: str) -> dict[str, str]:
     """What an asset's metadata says beside author, licence and description: preprocessing, and the weights' version."""
     return {
         "edgekit.preprocessing": "; ".join(i.preprocessing for i in spec.inputs),

@@ -30,15 +30,15 @@ from edgekit_targets.coreai.export import (
     ENTRY,
     NEEDS,
     SHAPES,
-    converted,
-    described,
+    convert,
+    decompose,
     load,
+    metadata_of,
     open_axes,
     program_of,
     quiet,
+    size_notes,
     sizes_of,
-    taken_apart,
-    told,
     write,
 )
 from edgekit_targets.coreai.runtime import DEVICE, LINUX
@@ -70,13 +70,13 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     sizes = sizes_of(spec, job)
     bits, captured = PALETTES.get(weights), program_of(source, spec, job)
     job.progress(0.1, "rounding the weights")
-    exported, layers = _quantized(spec, captured, bits)
+    exported, layers = _quantize(spec, captured, bits)
     job.progress(0.4, "decomposing the graph")
-    exported = taken_apart(spec, exported)
+    exported = decompose(spec, exported)
     job.progress(0.6, "converting to Core AI")
-    program = converted(spec, exported, sizes)
+    program = convert(spec, exported, sizes)
     job.progress(0.9, "writing the asset")
-    write(program, out / ENTRY, spec, described(spec, weights_digest(spec)))
+    write(program, out / ENTRY, spec, metadata_of(spec, weights_digest(spec)))
     how = "INT8 weights" if bits is None else f"weights as indices of {bits} bits"
     scaled = "a scale a channel" if bits is None else f"a table of {2**bits} values for each {GROUP} channels"
     note = f"{how} in {layers} linear and convolution layers, {scaled}; the arithmetic is fp32"
@@ -85,11 +85,11 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         entry=ENTRY,
         dynamic=open_axes(captured, sizes),
         sizes=sizes,
-        notes=(note, *told(sizes)),
+        notes=(note, *size_notes(sizes)),
     )
 
 
-def _quantized(spec: ModelSpec, captured: Program, bits: int | None) -> tuple[torch.export.ExportedProgram, int]:
+def _quantize(spec: ModelSpec, captured: Program, bits: int | None) -> tuple[torch.export.ExportedProgram, int]:
     """The program with packed weights, and how many they are."""
     import torch
 
@@ -131,7 +131,7 @@ def _pack(module: torch.fx.GraphModule, bits: int | None) -> int:
         if arg not in packed:
             name = str(arg.target).replace(".", "_")
             with module.graph.inserting_before(node):
-                store = _scaled if bits is None else _looked_up
+                store = _scaled_weight if bits is None else _lookup_weight
                 packed[arg] = store(module, name, weight, bits or 0)
         node.replace_input_with(arg, packed[arg])
         layers += 1
@@ -140,7 +140,7 @@ def _pack(module: torch.fx.GraphModule, bits: int | None) -> int:
     return layers
 
 
-def _scaled(module: torch.fx.GraphModule, name: str, weight: torch.Tensor, _: int) -> torch.fx.Node:
+def _scaled_weight(module: torch.fx.GraphModule, name: str, weight: torch.Tensor, _: int) -> torch.fx.Node:
     """INT8 and a scale for each output channel."""
     import torch
 
@@ -153,7 +153,7 @@ def _scaled(module: torch.fx.GraphModule, name: str, weight: torch.Tensor, _: in
     return module.graph.call_function(unpack, (*parts, None, None, torch.int8))
 
 
-def _looked_up(module: torch.fx.GraphModule, name: str, weight: torch.Tensor, bits: int) -> torch.fx.Node:
+def _lookup_weight(module: torch.fx.GraphModule, name: str, weight: torch.Tensor, bits: int) -> torch.fx.Node:
     """Indices and tables; coreai-torch packs indices of fewer than 8 bits by `indices` and `lut` in names."""
     import torch
 

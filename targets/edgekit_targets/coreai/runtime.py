@@ -54,7 +54,7 @@ class CoreaiRuntime:
         self._opened = AsyncExitStack()
         self.device = f"Core AI {version('coreai-core')}, {'Linux, CPU' if place == LINUX else 'macOS'}"
         self._functions: dict[str, Any] = {}
-        self._model = self._awaited(self._open(folder / entry, place))
+        self._model = self._await(self._open(folder / entry, place))
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch, with the function for its size."""
@@ -63,7 +63,7 @@ class CoreaiRuntime:
         feed = {name: NDArray(array) for name, array in arguments(self._manifest, inputs, NARROW).items()}
         function = self._function(inputs)
         try:
-            answers = self._awaited(function(feed))
+            answers = self._await(function(feed))
         except Exception as error:
             raise ArtifactError(f"Core AI failed: {reason(error)}") from error
         return {o.name: np.array(answers[o.name].numpy(), dtype=o.dtype) for o in self._manifest.outputs}
@@ -72,11 +72,11 @@ class CoreaiRuntime:
         """Free the model and the lowered files."""
         self._functions.clear()
         self._model = None
-        self._awaited(self._opened.aclose())
+        self._await(self._opened.aclose())
         self._loop.close()
         self._thread.shutdown()
 
-    def _awaited(self, work: Awaitable[Any]) -> Any:
+    def _await(self, work: Awaitable[Any]) -> Any:
         async def whole() -> Any:
             return await work
 

@@ -22,7 +22,7 @@ from edgekit.model import decompositions as _decompositions
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.folder import load_model
 from edgekit.model.graph import capture
-from edgekit.model.own_operators import decomposed
+from edgekit.model.own_operators import use_decompositions
 from edgekit.model.shapes import BATCHES
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ORDERED, Axis, ModelSpec
@@ -67,7 +67,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         batch="dynamic" if batch == "dynamic" else "enumerated" if batch == "enumerated" else "fixed",
     )
     flexible = wishes.batch != "fixed"
-    with decomposed(spec):
+    with use_decompositions(spec):
         captured = capture(_only_batch(spec) if flexible else spec, dynamic=flexible)
     job.progress(0.4, "converting to an ML Program")
     converted = convert(spec, captured.exported, wishes)

@@ -31,7 +31,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         # coremltools writes beside what it reads, so it gets a copy
         copied = Path(scratch) / package.name
         shutil.copytree(package, copied)
-        quantized = _quantized(copied)
+        quantized = _quantize(copied)
         description = quantized.get_spec()
         blob = Path(quantized.weights_dir) / "weight.bin"
         job.progress(0.9, "writing the package")
@@ -47,7 +47,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     )
 
 
-def _quantized(path: Path) -> Any:
+def _quantize(path: Path) -> Any:
     with quiet():
         import coremltools
         from coremltools.optimize import coreml as optimize

@@ -69,7 +69,7 @@ class _PackageRuntime:
     def __init__(self, path: Path) -> None:
         with _errors():
             self._package = mil_interpreter.read_package(path)
-        self._contract = declared(self._package)
+        self._contract = read_contract(self._package)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch, in the model's dtypes."""
@@ -225,7 +225,7 @@ def _entry(output: Output) -> dict[str, object]:
     return {name: getattr(output, name) for name in ("name", "dtype", "role", "of", "low", "high")}
 
 
-def declared(package: Package) -> Contract:
+def read_contract(package: Package) -> Contract:
     """The contract in a package's metadata.
 
     Raises:

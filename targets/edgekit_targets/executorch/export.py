@@ -24,12 +24,12 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     backend = job.get(lower.BACKEND)
     delegate = lower.delegate(backend)
     spec = load_model(job.model)
-    axes = lower.kept(spec, job.get(lower.DYNAMIC))
+    axes = lower.dynamic_axes(spec, job.get(lower.DYNAMIC))
     job.progress(0.1, "fixing the axes that do not stay dynamic")
-    exported = lower.fixed(load_program(source), spec, axes, rewrite=backend == lower.XNNPACK)
+    exported = lower.prepare_program(load_program(source), spec, axes, rewrite=backend == lower.XNNPACK)
     job.progress(0.3, f"lowering to ExecuTorch and {delegate.words}")
-    lowered = lower.lowered(spec, exported, [delegate.partitioner], delegate.words)
-    (out / lower.ENTRY).write_bytes(lower.identified(lowered.data))
+    lowered = lower.lower(spec, exported, [delegate.partitioner], delegate.words)
+    (out / lower.ENTRY).write_bytes(lower.stable_identifiers(lowered.data))
     precision: Precision = "fp16" if backend == lower.COREML else "fp32"
     return Exported(precision=precision, entry=lower.ENTRY, dynamic=axes, notes=lowered.notes())
 

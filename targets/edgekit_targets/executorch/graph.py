@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ExportError
-from edgekit.model.decompositions import along_channels, drop_detach, sloped
+from edgekit.model.decompositions import along_channels, drop_detach, prelu_of_any_rank
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +79,7 @@ def write_out_prelu(module: torch.fx.GraphModule) -> None:
             arguments = (slopes, along_channels(axes))
             with module.graph.inserting_before(node):
                 slopes = module.graph.call_function(torch.ops.aten.reshape.default, arguments)
-        node.target, node.args = sloped, (node.args[0], slopes)
+        node.target, node.args = prelu_of_any_rank, (node.args[0], slopes)
 
 
 def write_out_splits(module: torch.fx.GraphModule) -> None:

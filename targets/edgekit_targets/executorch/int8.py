@@ -40,9 +40,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         from executorch.backends.xnnpack.partition import xnnpack_partitioner as partition
 
     spec = load_model(job.model)
-    axes = lower.kept(spec, job.get(lower.DYNAMIC))
+    axes = lower.dynamic_axes(spec, job.get(lower.DYNAMIC))
     job.progress(0.1, "fixing the axes that do not stay dynamic")
-    exported = lower.fixed(load_program(source), spec, axes, fold=False)
+    exported = lower.prepare_program(load_program(source), spec, axes, fold=False)
     float_parts = job.get(FLOAT)
     job.progress(0.3, "calibrating and quantizing")
     graph = exported.module()
@@ -50,10 +50,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     last = _last_layers(spec, graph)
     both = {*last, *_first_convolutions(graph)}
     ends = sorted(both if {name for node in graph.graph.nodes if (name := _layer(node))} - both else last)
-    quantized, layers = _quantized(spec, graph, axes, (*float_parts, *ends))
+    quantized, layers = _quantize(spec, graph, axes, (*float_parts, *ends))
     job.progress(0.5, "lowering to ExecuTorch and XNNPACK")
     partitioners = [partition.XnnpackPartitioner()]
-    lowered = lower.lowered(spec, quantized, partitioners)
+    lowered = lower.lower(spec, quantized, partitioners)
     (out / lower.ENTRY).write_bytes(lowered.data)
     float_note = f"; kept in fp32: {', '.join(dict.fromkeys((*float_parts, *ends)))}" if float_parts or ends else ""
     notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{float_note}", *lowered.notes())
@@ -119,7 +119,7 @@ def _weight(node: torch.fx.Node) -> str:
     return str(weight.target) if own else ""
 
 
-def _quantized(
+def _quantize(
     spec: ModelSpec, graph: torch.fx.GraphModule, axes: tuple[str, ...], float_parts: tuple[str, ...]
 ) -> tuple[torch.export.ExportedProgram, int]:
     """The program with quantized layers, and how many they are."""
@@ -141,7 +141,7 @@ def _quantized(
             raise ExportError(f"PT2E cannot quantize '{spec.name}': {reason(error)}") from error
     if not selected:
         raise ExportError(f"'{spec.name}' has no linear or convolution layer that could be quantized")
-    return lower.captured(spec, converted, axes), len(selected)
+    return lower.capture(spec, converted, axes), len(selected)
 
 
 def _quantizer(is_selected: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:

@@ -25,7 +25,7 @@ from edgekit.model import capture_errors as causes
 from edgekit.model import complex_numbers
 from edgekit.model.adapter import to_tensors
 from edgekit.model.graph import Program
-from edgekit.model.own_operators import decomposed
+from edgekit.model.own_operators import use_decompositions
 from edgekit.model.spec import ModelSpec, axes_in, size_of
 from edgekit.runtime.logs import silent
 from edgekit.target import Option, Place, Runtime
@@ -106,13 +106,13 @@ class Lowered:
         )
 
 
-def kept(spec: ModelSpec, option: str) -> tuple[str, ...]:
+def dynamic_axes(spec: ModelSpec, option: str) -> tuple[str, ...]:
     """The axes that stay dynamic for a value of the option `dynamic`."""
     growing = {axis for total in _sums(spec) for axis in axes_in(total)} if option == "batch" else set()
     return tuple(a for a in spec.axes if option == "all" or a in growing or a in _KEPT[option])
 
 
-def fixed(
+def prepare_program(
     whole: Program, spec: ModelSpec, axes: tuple[str, ...], *, rewrite: bool = True, fold: bool = True
 ) -> torch.export.ExportedProgram:
     """The program in operators that ExecuTorch gets right, some axes dynamic in their bounds, others at their defaults.
@@ -127,14 +127,14 @@ def fixed(
     Raises:
         ExportError: If the graph cannot be fixed so.
     """
-    module = captured(spec, graphs.apply_workarounds(spec.name, whole.exported), axes).module()
+    module = capture(spec, graphs.apply_workarounds(spec.name, whole.exported), axes).module()
     graphs.fold_constants(module)
     if rewrite:
         xnnpack_passes.rewrite(module, fold=fold)
-    return captured(spec, module, axes)
+    return capture(spec, module, axes)
 
 
-def captured(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...]) -> torch.export.ExportedProgram:
+def capture(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...]) -> torch.export.ExportedProgram:
     """Capture a graph with some axes dynamic within their bounds and the others at their defaults.
 
     Raises:
@@ -145,7 +145,7 @@ def captured(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...
     # Sizes of 1 get no symbol, hence not the default.
     sizes = {n: min(a.default + a.multiple_of, a.maximum) for n, a in spec.axes.items() if n in axes}
     arguments = to_tensors(spec, spec.random(0, sizes))
-    with silent(), torch.no_grad(), decomposed(spec):
+    with silent(), torch.no_grad(), use_decompositions(spec):
         try:
             return complex_numbers.export(module, arguments, _shapes(spec, axes))
         except Exception as error:
@@ -155,7 +155,7 @@ def captured(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...
             ) from error
 
 
-def lowered(
+def lower(
     spec: ModelSpec, exported: torch.export.ExportedProgram, partitioners: list[Partitioner], delegate: str = "XNNPACK"
 ) -> Lowered:
     """Hand what the delegate takes to it, and write the rest for ExecuTorch's own kernels.
@@ -294,7 +294,7 @@ def delegate(name: str) -> Delegate:
         return Delegate(runtime.DELEGATES[BACKENDS[name]], _partitioner(name))
 
 
-def identified(data: bytes) -> bytes:
+def stable_identifiers(data: bytes) -> bytes:
     """A program in which identifiers follow from the content; Core ML's parts have some that are drawn by chance.
 
     Raises:

@@ -94,7 +94,7 @@ def _selections(node: torch.fx.Node, layout: _Layout) -> Iterator[_Selection | N
     for user in node.users:
         if user.target in (aten.select.int, aten.slice.Tensor):
             yield _selection(user, layout)
-        elif (moved := _moved(user, layout)) is not None:
+        elif (moved := _moved_layout(user, layout)) is not None:
             yield from _selections(user, moved)
         else:
             yield None
@@ -117,7 +117,7 @@ def _selection(node: torch.fx.Node, layout: _Layout) -> _Selection | None:
     return _Selection(node, _Layout(axes, tuple(slices.shape)), slices.flatten())
 
 
-def _moved(node: torch.fx.Node, layout: _Layout) -> _Layout | None:
+def _moved_layout(node: torch.fx.Node, layout: _Layout) -> _Layout | None:
     """The layout behind an operator that moves, adds or splits axes; None for others."""
     import torch
 
@@ -354,9 +354,9 @@ def _combination(node: torch.fx.Node, combinations: dict[torch.fx.Node, _Combina
         return _slice(node, combinations)
     if node.target is aten.cat.default:
         axis = argument(node, 1, 0) % node.meta["val"].dim()
-        return _joined(argument(node, 0), axis, combinations)
+        return _join_combinations(argument(node, 0), axis, combinations)
     if node.target in (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor) and not node.kwargs:
-        return _calculated(node, combinations)
+        return _calculate(node, combinations)
     return None
 
 
@@ -377,7 +377,7 @@ def _slice(node: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination])
     return _Combination(x, axis, torch.eye(size)[rows], 1)
 
 
-def _joined(
+def _join_combinations(
     parts: list[torch.fx.Node], axis: int, combinations: dict[torch.fx.Node, _Combination]
 ) -> _Combination | None:
     import torch
@@ -387,14 +387,14 @@ def _joined(
     )
     if first is None:
         return None
-    whole = [_seen_from(first, part, combinations) for part in parts]
+    whole = [_combination_from(first, part, combinations) for part in parts]
     known = [part for part in whole if part is not None]
     if len(known) < len(parts):
         return None
     return _Combination(first.base, axis, torch.cat([k.matrix for k in known]), sum(k.slices for k in known))
 
 
-def _seen_from(
+def _combination_from(
     first: _Combination, part: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination]
 ) -> _Combination | None:
     """A part as a combination of the same values as another; None where it is not one."""
@@ -406,7 +406,7 @@ def _seen_from(
     return combination if combination and combination.extends(first) else None
 
 
-def _calculated(node: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination]) -> _Combination | None:
+def _calculate(node: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination]) -> _Combination | None:
     import torch
 
     aten = torch.ops.aten
@@ -420,7 +420,7 @@ def _calculated(node: torch.fx.Node, combinations: dict[torch.fx.Node, _Combinat
             return None
         scale = float(factor) if node.target is aten.mul.Tensor else 1.0 / float(factor)
         return _Combination(first.base, first.axis, first.matrix * scale, first.slices)
-    pair = [_seen_from(first, a, combinations) for a in (x, other) if isinstance(a, torch.fx.Node)]
+    pair = [_combination_from(first, a, combinations) for a in (x, other) if isinstance(a, torch.fx.Node)]
     combinations_known = [a for a in pair if a is not None]
     if len(combinations_known) < 2 or combinations_known[0].matrix.shape != combinations_known[1].matrix.shape:
         return None

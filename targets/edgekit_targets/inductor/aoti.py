@@ -78,7 +78,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     march, precision = job.get(MARCH), job.get(PRECISION)
     layers = _reduce(spec.name, exported, precision)
     job.progress(0.2, f"compiling with Inductor and {_compiler()}, which takes minutes for a large model")
-    (out / ENTRY).write_bytes(archive.without(_compiled(spec.name, exported, march), DROPPED))
+    (out / ENTRY).write_bytes(archive.without(_compile(spec.name, exported, march), DROPPED))
     job.progress(0.9, "saved")
     return Exported(
         precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=(*layers, *_notes(march))
@@ -125,7 +125,7 @@ def compiler_version() -> str:
     return next(iter(stdout.splitlines()), "")
 
 
-def _compiled(name: str, exported: torch.export.ExportedProgram, march: str) -> bytes:
+def _compile(name: str, exported: torch.export.ExportedProgram, march: str) -> bytes:
     """The package as AOTInductor writes it."""
     from torch._inductor import aoti_compile_and_package
     from torch._inductor.utils import fresh_cache

@@ -44,7 +44,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     strip(exported)
     job.progress(0.7, "saving")
     saved = io.BytesIO()
-    torch.export.save(exported, saved, extra_files={DECLARED: json.dumps(declared(spec))})
+    torch.export.save(exported, saved, extra_files={DECLARED: json.dumps(declaration(spec))})
     (out / ENTRY).write_bytes(archive.without(saved.getvalue(), DROPPED))
     half = f"products and their weights in {precision}, all else in fp32; " if precision != "fp32" else ""
     note = f"{half}for PyTorch {torch.__version__.partition('+')[0]}, which compiles it when it is opened"
@@ -69,7 +69,7 @@ def strip(exported: torch.export.ExportedProgram) -> None:
     exported.graph_module.recompile()
 
 
-def declared(spec: ModelSpec) -> dict[str, Any]:
+def declaration(spec: ModelSpec) -> dict[str, Any]:
     """What the file says of a model's inputs and outputs; shapes are those that are compiled first."""
     inputs = [
         {"name": tensor.name, "dtype": tensor.dtype, "shape": list(spec.shape(tensor.name))} for tensor in spec.inputs

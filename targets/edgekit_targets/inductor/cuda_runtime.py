@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, UsageError, reason
-from edgekit.runtime.cuda_graph import captured
+from edgekit.runtime.cuda_graph import capture_graph
 from edgekit.runtime.processor import processor, threads
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class TorchCudaRuntime:
             raise NotVerifiedHere(f"PyTorch {torch.__version__} sees no NVIDIA GPU on this host")
         torch.set_num_threads(threads() if self._device == CPU else 1)  # beside a GPU it only copies: others would spin
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        self._module, declared = _opened(file, self._device)
+        self._module, declared = _open_program(file, self._device)
         self._inputs, self._outputs = declared["inputs"], declared["outputs"]
         self._compiled: Callable[..., Any] = self._module
         self._graphs: OrderedDict[tuple[Any, ...], _Graph] = OrderedDict()
@@ -107,7 +107,7 @@ class TorchCudaRuntime:
                 if self._device == CPU:
                     values = [value.numpy() for value in _tensors(self._module(*feed))]
                 else:
-                    values = self._replayed([tensor.pin_memory() for tensor in feed]).fetched()
+                    values = self._replay([tensor.pin_memory() for tensor in feed]).fetch()
             except AssertionError as error:  # of the program's guards on its inputs
                 raise UsageError(f"the program does not take these sizes: {reason(error)}") from error
         return dict(zip(self._outputs, values, strict=True))
@@ -131,7 +131,7 @@ class TorchCudaRuntime:
         """What the last run left in the GPU's memory."""
         if self._latest is None:
             return {}
-        return dict(zip(self._outputs, self._latest.fetched(), strict=True))
+        return dict(zip(self._outputs, self._latest.fetch(), strict=True))
 
     def _start(self) -> None:
         """Compile for the declared sizes and capture them; where the host cannot compile, the program runs as it is."""
@@ -145,14 +145,14 @@ class TorchCudaRuntime:
             except Exception as error:  # whatever Inductor and its compilers raise
                 self._compiled = self._module
                 self._facts["not compiled"] = reason(error)
-            self._replayed(example)
+            self._replay(example)
 
-    def _replayed(self, tensors: list[torch.Tensor]) -> _Graph:
+    def _replay(self, tensors: list[torch.Tensor]) -> _Graph:
         """Answer tensors in the order of the inputs; the next run of this shape overwrites the answer."""
         key = tuple((*tensor.shape,) for tensor in tensors)
         graph = self._graphs.get(key)
         if graph is None:
-            graph = self._graphs[key] = self._captured(tensors)
+            graph = self._graphs[key] = self._capture(tensors)
             if len(self._graphs) > GRAPHS:
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(key)
@@ -162,7 +162,7 @@ class TorchCudaRuntime:
         graph.replay()
         return graph
 
-    def _captured(self, tensors: list[torch.Tensor]) -> _Graph:
+    def _capture(self, tensors: list[torch.Tensor]) -> _Graph:
         """A graph of these shapes; where PyTorch cannot capture the program, a call of it in the graph's place."""
         import torch
 
@@ -177,7 +177,7 @@ class TorchCudaRuntime:
             self._compiled = self._module
             self._facts["not compiled"] = reason(error)
         try:
-            replay, outputs = captured(self._compiled, buffers)
+            replay, outputs = capture_graph(self._compiled, buffers)
         except RuntimeError as error:
             torch.cuda.synchronize()
             self._facts["no CUDA graph"] = reason(error)
@@ -199,7 +199,7 @@ class _Graph:
     outputs: tuple[torch.Tensor, ...]
     replay: Callable[[], None]
 
-    def fetched(self) -> list[Array]:
+    def fetch(self) -> list[Array]:
         """Copies of the outputs in the host's memory; all are on their way before the first is waited for."""
         import torch
 
@@ -240,7 +240,7 @@ class _Bound:
         """Nothing of its own."""
 
 
-def _opened(file: Path, device: str) -> tuple[torch.nn.Module, dict[str, Any]]:
+def _open_program(file: Path, device: str) -> tuple[torch.nn.Module, dict[str, Any]]:
     """The program on its device, and what it declares."""
     import torch
 

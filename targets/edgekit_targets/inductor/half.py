@@ -116,7 +116,7 @@ class _Halves:
             return node
         if node not in self._twins:
             inputs = node.all_input_nodes
-            if operator_name(node) in MOVES and inputs and self._known(inputs[0]):
+            if operator_name(node) in MOVES and inputs and self._has_twin(inputs[0]):
                 twin = self._graph.node_copy(node, lambda value: self._twin(value) if value is inputs[0] else value)
             else:
                 twin = self._graph.call_function(torch.ops.aten.to.dtype, (node, self._dtype))
@@ -124,11 +124,11 @@ class _Halves:
             self._twins[node] = twin
         return self._twins[node]
 
-    def _known(self, node: Node) -> bool:
+    def _has_twin(self, node: Node) -> bool:
         """Whether a twin is there, or is a matter of moving one."""
         if node in self._twins:
             return node.op != "placeholder"
-        return operator_name(node) in MOVES and bool(node.all_input_nodes) and self._known(node.all_input_nodes[0])
+        return operator_name(node) in MOVES and bool(node.all_input_nodes) and self._has_twin(node.all_input_nodes[0])
 
 
 def _store(exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
@@ -212,7 +212,7 @@ def to_int8(exported: torch.export.ExportedProgram) -> int:
             continue
         if not users or not all(_is_layer(user, placeholder) for user in users):
             continue
-        scale = _declared(
+        scale = _declare(
             exported,
             placeholder,
             f"{names[placeholder.name]}_scale",
@@ -244,7 +244,7 @@ def _round(exported: torch.export.ExportedProgram, node: Node, name: str) -> tor
     return scale
 
 
-def _declared(exported: torch.export.ExportedProgram, beside: Node, name: str, scale: torch.Tensor) -> Node:
+def _declare(exported: torch.export.ExportedProgram, beside: Node, name: str, scale: torch.Tensor) -> Node:
     """A parameter of the program beside another one."""
     import torch
     from torch.export.graph_signature import InputKind, InputSpec, TensorArgument

@@ -26,7 +26,7 @@ from edgekit.runtime.input_shapes import arguments, require_names
 from edgekit.target import FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets.iree import convert
 from edgekit_targets.iree.session import CPU, FUNCTION, IreeSession
-from edgekit_targets.onnx.passes.graph import fixed, save_graph
+from edgekit_targets.onnx.passes.graph import fix_shapes, save_graph
 
 if TYPE_CHECKING:
     import onnx
@@ -77,11 +77,11 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     spec, device = load_model(job.model), job.get(DEVICE)
     job.progress(0.1, "fixing the graph at the default sizes")
     try:
-        graph = fixed(onnx.load(job.entry), {i.name: spec.shape(i.name, {}) for i in spec.inputs})
+        graph = fix_shapes(onnx.load(job.entry), {i.name: spec.shape(i.name, {}) for i in spec.inputs})
     except Exception as error:
         raise ExportError(f"'{spec.name}' cannot be fixed at its default sizes: {error}") from error
     job.progress(0.3, f"compiling with IREE for {device}")
-    log = compiled(graph, out / ENTRY, device)
+    log = compile_graph(graph, out / ENTRY, device)
     if not (out / ENTRY).is_file():
         raise ExportError(f"IREE cannot compile '{spec.name}': {reason(log)}")
     sizes = {name: axis.default for name, axis in spec.axes.items()}
@@ -95,7 +95,7 @@ def load(artifact: Path, place: Place) -> Runtime:
     return IreeRuntime(artifact, ENTRY)
 
 
-def compiled(graph: onnx.ModelProto, file: Path, device: str) -> list[str]:
+def compile_graph(graph: onnx.ModelProto, file: Path, device: str) -> list[str]:
     """Compile a graph of fixed sizes; returns the lines that IREE printed. Where it fails there is no file."""
     graph.graph.name = FUNCTION
     facts = {"inputs": _dtypes(graph.graph.input), "outputs": _dtypes(graph.graph.output)}

@@ -53,16 +53,16 @@ def main() -> None:
         except EOFError:
             return
         try:
-            arrays = unpacked(message[1:])
+            arrays = unpack(message[1:])
             if message[:1] == CLOCK:
-                connection.send_bytes(encode(milliseconds=_timed(runner, arrays)))
+                connection.send_bytes(encode(milliseconds=_time_runs(runner, arrays)))
             else:
-                connection.send_bytes(ANSWER + packed(runner(**arrays)))
+                connection.send_bytes(ANSWER + pack(runner(**arrays)))
         except Exception as error:
             connection.send_bytes(REFUSED + _reason(error).encode())
 
 
-def _timed(runner: Any, arrays: dict[str, Any]) -> list[float]:
+def _time_runs(runner: Any, arrays: dict[str, Any]) -> list[float]:
     """Milliseconds of each run; how long and how often is asked for in arrays of one number."""
     seconds, warm_ups, least = (arrays.pop(name).item() for name in (" seconds", " warm_ups", " least"))
     for _ in range(int(warm_ups)):
@@ -81,14 +81,14 @@ def _reason(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def packed(arrays: Mapping[str, Any]) -> bytes:
+def pack(arrays: Mapping[str, Any]) -> bytes:
     """Arrays by name as bytes."""
     buffer = io.BytesIO()
     np.savez(buffer, **{f"_{name}": array for name, array in arrays.items()})  # a leading letter: "file" is an argument
     return buffer.getvalue()
 
 
-def unpacked(content: bytes) -> dict[str, Any]:
+def unpack(content: bytes) -> dict[str, Any]:
     """Bytes as arrays by name."""
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
         return {name[1:]: archive[name] for name in archive.files}

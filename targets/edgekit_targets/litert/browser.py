@@ -18,7 +18,7 @@ from edgekit.runtime.input_shapes import arguments, require_names
 from edgekit.storage.files import user_folder
 from edgekit_targets.litert.answering import NARROW
 from edgekit_targets.litert.runtime import JS
-from edgekit_targets.web.browser import PATIENCE, SCRIPT, launch, received, sent
+from edgekit_targets.web.browser import PATIENCE, SCRIPT, decode_tensor, launch, sent
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -53,7 +53,7 @@ class LitertJsRuntime:
                 self._page.add_init_script(path=script)
             self._page.route("**/*", self._answer)
             self._page.goto(ORIGIN)
-            facts = self._evaluated("openModel", f"LiteRT.js refuses '{entry}'")
+            facts = self._evaluate("openModel", f"LiteRT.js refuses '{entry}'")
             require_names(self._manifest, entry, facts["inputs"], facts["outputs"])
         except BaseException:
             self.close()
@@ -66,17 +66,17 @@ class LitertJsRuntime:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch."""
-        outputs = self._evaluated("answerModel", "LiteRT.js failed", sent(arguments(self._manifest, inputs, NARROW)))[
+        outputs = self._evaluate("answerModel", "LiteRT.js failed", sent(arguments(self._manifest, inputs, NARROW)))[
             "outputs"
         ]
-        return {o.name: received(outputs[o.name]).astype(o.dtype, copy=False) for o in self._manifest.outputs}
+        return {o.name: decode_tensor(outputs[o.name]).astype(o.dtype, copy=False) for o in self._manifest.outputs}
 
     def close(self) -> None:
         """End the browser."""
         self._browser.close()
         self._driver.stop()
 
-    def _evaluated(self, script: str, what: str, argument: object = None) -> dict[str, Any]:
+    def _evaluate(self, script: str, what: str, argument: object = None) -> dict[str, Any]:
         from playwright.sync_api import Error
 
         try:

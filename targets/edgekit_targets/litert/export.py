@@ -27,7 +27,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     spec = load_model(job.model)
     job.progress(0.1, "fixing all axes")
-    exported = lower.fixed(load_program(source), spec, ())
+    exported = lower.prepare_program(load_program(source), spec, ())
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         program = Path(scratch) / "program.pt2"
         torch.export.save(exported, program)
@@ -36,7 +36,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         settings = {"program": str(program), "out": str(out / runtime.ENTRY), **names}
         runtime.call_script(runtime.CONVERT, settings, spec.name)
     runtime.describe(out / runtime.ENTRY, spec)
-    notes = (*runtime.fixed_at(spec), f"parts of the graph that XNNPACK runs: {parts(out / runtime.ENTRY)}")
+    notes = (*runtime.fixed_sizes_note(spec), f"parts of the graph that XNNPACK runs: {parts(out / runtime.ENTRY)}")
     return Exported(precision="fp32", entry=runtime.ENTRY, notes=notes)
 
 

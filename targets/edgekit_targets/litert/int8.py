@@ -40,7 +40,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         raise ExportError(f"'{spec.name}' has no layer whose weights the AI Edge Quantizer takes: use litert")
     runtime.describe(out / runtime.ENTRY, spec)
     note = f"INT8 weights in {answer['weights']} layers, {SAID[recipe]}"
-    return Exported(precision="int8", entry=runtime.ENTRY, notes=(note, *runtime.fixed_at(spec)))
+    return Exported(precision="int8", entry=runtime.ENTRY, notes=(note, *runtime.fixed_sizes_note(spec)))
 
 
 TARGET = Target(

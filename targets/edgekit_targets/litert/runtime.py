@@ -68,7 +68,7 @@ class LitertRuntime:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch."""
-        answers = answering.unpacked(
+        answers = answering.unpack(
             self._process.ask(answering.RUN, arguments(self._manifest, inputs, answering.NARROW))
         )
         return {output.name: answers[output.name].astype(output.dtype, copy=False) for output in self._manifest.outputs}
@@ -134,7 +134,7 @@ class Process:
             ArtifactError: If LiteRT fails.
         """
         with contextlib.suppress(OSError):  # it died: the answer says so
-            self._connection.send_bytes(kind + answering.packed(arrays))
+            self._connection.send_bytes(kind + answering.pack(arrays))
         return self._answer("LiteRT failed")
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ def call_script(file: Path, settings: Mapping[str, object], name: str) -> dict[s
     return returned
 
 
-def fixed_at(spec: ModelSpec) -> tuple[str, ...]:
+def fixed_sizes_note(spec: ModelSpec) -> tuple[str, ...]:
     """What a manifest says of the axes."""
     sizes = ", ".join(f"{name} {axis.default}" for name, axis in spec.axes.items())
     return (f"all axes are fixed: {sizes}",) if sizes else ()

@@ -47,12 +47,12 @@ class MnnRuntime:
         self._manifest = read_artifact(folder)
         self._threads = threads()
         try:
-            with printed():
+            with capture_output():
                 import MNN
         except ImportError as error:
             raise RuntimeMissingError(f"MNN is not installed ({error})") from error
         self._mnn = MNN
-        self._module = self._opened(folder / entry)
+        self._module = self._open_model(folder / entry)
         facts = self._module.get_info()
         self._outputs: list[str] = facts["outputNames"]
         self._inputs = dict(zip(facts["inputNames"], (value.dtype for value in facts["inputs"]), strict=True))
@@ -83,9 +83,9 @@ class MnnRuntime:
         """Free the model."""
         del self._module
 
-    def _opened(self, path: Path) -> Any:
+    def _open_model(self, path: Path) -> Any:
         nn = self._mnn.nn
-        with printed() as log:
+        with capture_output() as log:
             try:
                 config = {"backend": 0, "precision": PRECISION, "numThread": self._threads}
                 manager = nn.create_runtime_manager((config,))
@@ -106,7 +106,7 @@ class MnnRuntime:
 
 
 @contextlib.contextmanager
-def printed() -> Iterator[list[str]]:
+def capture_output() -> Iterator[list[str]]:
     """What the process writes to its standard output meanwhile, by C too: the list holds its lines afterwards.
 
     Other threads' lines are caught with them.

@@ -26,13 +26,13 @@ from edgekit.errors import ArtifactError, ExportError, UsageError, reason
 from edgekit.model.folder import load_model
 from edgekit.model.shapes import named_sizes, size_text
 from edgekit.model.spec import Array, Axis, ModelSpec
-from edgekit.runtime.ort import OrtRuntime, checked, require_onnxruntime
+from edgekit.runtime.ort import OrtRuntime, check_file, require_onnxruntime
 from edgekit.runtime.ort_session import OrtSession
 from edgekit.runtime.protocol import WithFacts
 from edgekit.storage.files import dump_json
 from edgekit.storage.verified_io import require_plain
 from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Runtime, Target
-from edgekit_targets.onnx.passes.graph import SharedWeights, fixed, save_graph
+from edgekit_targets.onnx.passes.graph import SharedWeights, fix_shapes, save_graph
 
 ENTRY, BATCH = "model", "batch"
 SIZES = Option(
@@ -62,7 +62,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     import onnx
 
     spec = load_model(job.model)
-    sizes, rule = _wanted(spec, job.get(SIZES)), job.get(RULE)
+    sizes, rule = _bucket_sizes(spec, job.get(SIZES)), job.get(RULE)
     if not job.dynamic:
         raise UsageError("onnx-buckets is made of 'onnx' with open sizes: leave out -O onnx.shapes")
     axes = {name: axis for name, axis in spec.axes.items() if name != BATCH}
@@ -76,7 +76,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         job.progress(0.1 + 0.8 * number / len(sizes), f"fixing the graph at {size_text(size)}")
         buckets.append(Bucket(file=f"{size_text(size)}.onnx", sizes=dict(size)))
         try:
-            at_size = fixed(graph, {i.name: spec.shape(i.name, size) for i in spec.inputs})  # the batch at its default
+            at_size = fix_shapes(
+                graph, {i.name: spec.shape(i.name, size) for i in spec.inputs}
+            )  # the batch at its default
         except Exception as error:
             raise ExportError(f"'{spec.name}' cannot be fixed at {size_text(size)}: {reason(error)}") from error
         path = folder / buckets[-1].file
@@ -107,7 +109,7 @@ def load(artifact: Path, place: Place) -> Runtime:
     return BucketRuntime(artifact / ENTRY, OrtSession)
 
 
-def _wanted(spec: ModelSpec, names: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
+def _bucket_sizes(spec: ModelSpec, names: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
     by_name = named_sizes(spec.axes)
     if len(by_name) < 2:
         raise UsageError(f"'{spec.name}' takes one size: use onnx with -O onnx.shapes=static")
@@ -212,11 +214,11 @@ class Buckets(_Record):
             if axis is not None
         }
 
-    def padded(self, name: str, array: Array, bucket: Bucket) -> Array:
+    def pad_to(self, name: str, array: Array, bucket: Bucket) -> Array:
         """An input of a bucket's sizes: its last row and column repeated."""
         declared = self.inputs.get(name, (None,) * array.ndim)
         axes = zip(declared, array.shape, strict=True)
-        return clamped(array, [size if axis is None else bucket.sizes[axis] for axis, size in axes])
+        return clamp(array, [size if axis is None else bucket.sizes[axis] for axis, size in axes])
 
     def cut(self, name: str, array: Array, bucket: Bucket, sizes: Mapping[str, int]) -> Array:
         """An output of a bucket as it belongs to an input of these sizes."""
@@ -227,11 +229,11 @@ class Buckets(_Record):
             return [[size] if part is None else part.within(of) for part, size in parts]
 
         own = factors(sizes)
-        whole = clamped(array.reshape([*chain.from_iterable(factors(bucket.sizes))]), [*chain.from_iterable(own)])
+        whole = clamp(array.reshape([*chain.from_iterable(factors(bucket.sizes))]), [*chain.from_iterable(own)])
         return whole.reshape([math.prod(some) for some in own])
 
 
-def chosen(possible: Sequence[Sizes], sizes: Mapping[str, int]) -> Sizes:
+def choose_bucket(possible: Sequence[Sizes], sizes: Mapping[str, int]) -> Sizes:
     """The sizes for an input: the smallest that hold it; where none do, those that it is scaled down least for.
 
     Of equals the first. The smallest: the least product of all axes.
@@ -248,7 +250,7 @@ def chosen(possible: Sequence[Sizes], sizes: Mapping[str, int]) -> Sizes:
     return min(possible, key=scale)
 
 
-def clamped(array: Array, shape: Sequence[int]) -> Array:
+def clamp(array: Array, shape: Sequence[int]) -> Array:
     """An array of another size: cut at the end of each axis, or with its last values repeated."""
     for axis, (size, new) in enumerate(zip(array.shape, shape, strict=True)):
         if new != size:
@@ -299,7 +301,7 @@ class BucketRuntime:
         runtime = self._open(bucket)
         if sizes == bucket.sizes:
             return runtime.run(inputs)
-        answers = runtime.run({name: self._index.padded(name, array, bucket) for name, array in inputs.items()})
+        answers = runtime.run({name: self._index.pad_to(name, array, bucket) for name, array in inputs.items()})
         return {name: self._index.cut(name, array, bucket, sizes) for name, array in answers.items()}
 
     def facts(self) -> dict[str, str]:
@@ -326,7 +328,7 @@ class BucketRuntime:
         self._opened.clear()
 
     def _bucket(self, sizes: Mapping[str, int]) -> Bucket:
-        best = chosen([bucket.sizes for bucket in self._index.buckets], sizes)
+        best = choose_bucket([bucket.sizes for bucket in self._index.buckets], sizes)
         fits = sizes == best or (self._index.rule == "pad" and all(size <= best[n] for n, size in sizes.items()))
         if not fits:
             possible = ", ".join(size_text(bucket.sizes) for bucket in self._index.buckets)
@@ -336,7 +338,7 @@ class BucketRuntime:
     def _open(self, bucket: Bucket) -> Runtime:
         if bucket.file not in self._opened:
             file = self._folder / bucket.file
-            checked(file, self._index.weights)
+            check_file(file, self._index.weights)
             self._opened[bucket.file] = self._opener(file)
         return self._opened[bucket.file]
 

@@ -89,7 +89,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         entry = graph.metadata_props.add()
         entry.key, entry.value = key, value
     if job.get(OPSET) < LOWEST:
-        graph = _lowered(graph, spec, job.get(OPSET))
+        graph = _lower_opset(graph, spec, job.get(OPSET))
     save_graph(graph, out / ENTRY)
     return Exported(
         precision="fp32", entry=ENTRY, dynamic=() if static else tuple(spec.axes), sizes=(sizes,) if sizes else ()
@@ -181,7 +181,7 @@ def _lay_out(exported: torch.export.ExportedProgram) -> None:
     exported.graph_module.recompile()
 
 
-def _lowered(graph: onnx.ModelProto, spec: ModelSpec, opset: int) -> onnx.ModelProto:
+def _lower_opset(graph: onnx.ModelProto, spec: ModelSpec, opset: int) -> onnx.ModelProto:
     """The graph in an older opset, by ONNX's own converter, and in that opset's version of the file format.
 
     A runtime refuses a newer one, whatever the opset: ONNX Runtime 1.15 loads at most 9, and 10 is what is written now.

@@ -16,7 +16,7 @@ from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets.onnx.passes import weight_only
 from edgekit_targets.onnx.passes.dynamic import quantize_blocks
-from edgekit_targets.onnx.passes.graph import folded, save_graph
+from edgekit_targets.onnx.passes.graph import fold_constants, save_graph
 from edgekit_targets.onnx.passes.groups import linear_groups, nodes_of
 from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import extra_inputs
@@ -41,7 +41,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """
     import onnx
 
-    spec, graph = load_model(job.model), folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), fold_constants(onnx.load(job.entry))
     parts = _parts(graph)
     if not parts:
         raise ExportError(
@@ -64,7 +64,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             return evaluator.judge(quantize(eight))
 
         def snr(eight: tuple[str, ...]) -> float:
-            return evaluator.snr(evaluator.opened(quantize(eight), "candidate"))
+            return evaluator.snr(evaluator.open_graph(quantize(eight), "candidate"))
 
         result = fallback(parts, judge, snr, lambda share, text: job.progress(0.1 + 0.8 * share, text))
     save_graph(quantize(result.groups), out / ENTRY)

@@ -18,11 +18,11 @@ from edgekit.errors import ExportError
 from edgekit.model.evaluation_set import evaluation_of, unusual_shapes
 from edgekit.model.folder import load_model
 from edgekit.model.onnx_check import bodies, every_node
-from edgekit.model.shapes import between
+from edgekit.model.shapes import shapes_between
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets.onnx.passes import dynamic, weight_only
-from edgekit_targets.onnx.passes.graph import folded, save_graph
+from edgekit_targets.onnx.passes.graph import fold_constants, save_graph
 from edgekit_targets.onnx.passes.groups import groups
 from edgekit_targets.onnx.quantization import calibration, conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples, at_shapes, extra_inputs
@@ -49,14 +49,14 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
-    spec, graph = load_model(job.model), folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), fold_constants(onnx.load(job.entry))
     parts = groups(graph, dynamic=True)
     floats = job.get(FLOAT)
     if unknown := [name for name in floats if name not in parts]:
         raise ExportError(f"there is no group '{unknown[0]}' to leave in float: possible are {', '.join(parts)}")
     job.progress(0.1, "rounding the weights")
-    result = _quantized(spec, graph, floats, job)
-    stored = weight_only.stored(result.graph)
+    result = _quantize(spec, graph, floats, job)
+    stored = weight_only.count_stored(result.graph)
     if not parts and not stored:
         raise ExportError(_without_int8(spec, graph, result))
     save_graph(result.graph, out / ENTRY)
@@ -98,7 +98,7 @@ def _without_int8(spec: ModelSpec, graph: onnx.ModelProto, result: _Made) -> str
     return f"{text}, and no convolution of {weight_only.LEAST} or more that it could store: {others}"
 
 
-def _quantized(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _Made:
+def _quantize(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _Made:
     """The INT8 graph: the first of `_candidates` that passes, or the one nearest to fp32.
 
     What decides are samples that the conditioning has not seen, also at other shapes, and random, extreme and changed
@@ -114,7 +114,7 @@ def _quantized(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...],
         return next(candidates)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
         held_back_samples = samples.part(len(calibration_samples.names), None)
-        further = at_shapes(spec, samples, job.dynamic, between(spec.axes), BETWEEN_ROWS)
+        further = at_shapes(spec, samples, job.dynamic, shapes_between(spec.axes), BETWEEN_ROWS)
         extra = (*extra_inputs(spec, samples, job.dynamic), *further)
         evaluator = Evaluator(spec, graph, held_back_samples, Path(place), extra)
         noise: list[tuple[float, _Made]] = []
@@ -133,7 +133,7 @@ def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[st
     """
     reduce_range = job.get(REDUCE_RANGE)
     result = dynamic.quantize_dynamic(graph, floats, reduce_range)
-    if not (stored := weight_only.stored(result)):
+    if not (stored := weight_only.count_stored(result)):
         return _Made(result, floats)
     samples = calibration.available(spec, HELD_BACK)
     extra = extra_inputs(spec, samples, job.dynamic)
@@ -142,7 +142,7 @@ def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[st
     if quality.passed or not quality.reasons:
         return _Made(result, floats)
     half = dynamic.quantize_dynamic(graph, floats, reduce_range, convolutions=False)
-    return _Made(half, floats, quality.reasons[0]) if weight_only.stored(half) < stored else _Made(result, floats)
+    return _Made(half, floats, quality.reasons[0]) if weight_only.count_stored(half) < stored else _Made(result, floats)
 
 
 def _candidates(

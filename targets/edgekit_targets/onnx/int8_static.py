@@ -14,7 +14,7 @@ from edgekit.model.folder import load_model
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets.onnx.passes import qdq
-from edgekit_targets.onnx.passes.graph import folded, save_graph
+from edgekit_targets.onnx.passes.graph import fold_constants, save_graph
 from edgekit_targets.onnx.passes.groups import METHODS, Method, QuantConfig, groups_after_extremes
 from edgekit_targets.onnx.quantization import calibration, conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples, observe
@@ -44,7 +44,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
-    spec, graph = load_model(job.model), folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), fold_constants(onnx.load(job.entry))
     if not qdq.activations(graph):
         raise ExportError(
             f"'{spec.name}' has no linear layer and no chain of convolutions with constant weights, which are what "
@@ -54,9 +54,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED.get(job.get(SEARCH), calibration.COUNT))
     methods = tuple(m for m in METHODS if job.get(METHOD) in ("auto", m))
     if job.get(SEARCH) == "none":
-        result, notes, failures = _unsearched(_conditioned(graph, samples, job, True), samples, methods[0], job)
+        result, notes, failures = _quantize_once(_condition(graph, samples, job, True), samples, methods[0], job)
     else:
-        result, notes, failures = _searched(spec, graph, samples, methods, job)
+        result, notes, failures = _search(spec, graph, samples, methods, job)
     save_graph(result, out / ENTRY)
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
@@ -66,12 +66,12 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=failures)
 
 
-def _conditioned(graph: onnx.ModelProto, samples: Samples, job: Job, channel_scales: bool) -> Conditioned:
+def _condition(graph: onnx.ModelProto, samples: Samples, job: Job, channel_scales: bool) -> Conditioned:
     job.progress(0.02, "rounding the weights")
     return conditioning.condition(graph, samples, groups_after_extremes(graph), job.get(REDUCE_RANGE), channel_scales)
 
 
-def _unsearched(
+def _quantize_once(
     ready: Conditioned, samples: Samples, method: Method, job: Job
 ) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
     graph, recipe = ready.graph, QuantConfig(method=method, reduce_range=job.get(REDUCE_RANGE), floats=ready.floats)
@@ -85,7 +85,7 @@ def _unsearched(
     return qdq.quantize_static(graph, recipe, observed), (f"recipe: {recipe.name}; none was searched for",), ()
 
 
-def _searched(
+def _search(
     spec: ModelSpec,
     graph: onnx.ModelProto,
     samples: Samples,
@@ -101,7 +101,7 @@ def _searched(
     reduced = job.get(REDUCE_RANGE)
     rank = job.get(RANK)
     for channel_scales in (False, True):
-        ready = _conditioned(graph, samples, job, channel_scales)
+        ready = _condition(graph, samples, job, channel_scales)
         options = SearchOptions(depth, methods, reduced, ready.floats, job.dynamic)
         match = search(spec, ready.graph, samples, job.cache, tell, options, truth=graph)
         if match.chosen.quality.passed and len(match.chosen.recipe.floats) == len(ready.floats):

@@ -43,7 +43,7 @@ class QnnRuntime:
     """
 
     def __init__(self, model: Path, settings: Mapping[str, str] | None = None) -> None:
-        if not installed():
+        if not is_installed():
             raise RuntimeMissingError("QNN is not installed")
         if platform.machine() not in EMULATED:
             raise NotVerifiedHere(f"QNN's emulator is for x86-64, and this host has {platform.machine()}")
@@ -107,14 +107,14 @@ class QnnRuntime:
                 for dimension, size in zip(self._inputs[name], shape, strict=True):
                     if isinstance(dimension, str):
                         options.add_free_dimension_override_by_name(dimension, size)
-            session = _opened(self._model, options)
+            session = _open_session(self._model, options)
             if not any(part.ep_name == PROVIDER for part in session.get_provider_graph_assignment_info()):
                 raise NotVerifiedHere(f"QNN's compiler takes no node of '{self._model.name}'")
             self._compiled = shapes, session
         return self._compiled[1]
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether the package is there."""
     return util.find_spec(PACKAGE) is not None
 
@@ -142,7 +142,7 @@ def _options() -> Any:
     return options
 
 
-def _opened(path: Path, options: Any) -> Any:
+def _open_session(path: Path, options: Any) -> Any:
     import onnxruntime
 
     try:

@@ -18,9 +18,9 @@ from typing import Any
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
-from edgekit.model.shapes import between
+from edgekit.model.shapes import shapes_between
 from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target
-from edgekit_targets.onnx.passes.graph import folded, save_graph
+from edgekit_targets.onnx.passes.graph import fold_constants, save_graph
 from edgekit_targets.onnx.passes.groups import group_of
 from edgekit_targets.onnx.quantization import calibration, conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples, extra_inputs
@@ -45,7 +45,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """
     import onnx
 
-    spec, graph = load_model(job.model), folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), fold_constants(onnx.load(job.entry))
     job.progress(0.0, "making the calibration samples")
     samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED["quick"])
     calibration_samples, held_back = split(samples, "quick")
@@ -73,21 +73,21 @@ def export(source: Path, out: Path, job: Job) -> Exported:
                 "makes faster: use openvino"
             )
         job.progress(0.2, f"looking at activations on {len(calibration_samples.names)} samples")
-        quantized = _quantized(
+        quantized = _quantize(
             model, calibration_samples, {name for names in parts.values() for name in names}, reduced, spec.name
         )
-        inputs = extra_inputs(spec, samples, job.dynamic, between(spec.axes))
+        inputs = extra_inputs(spec, samples, job.dynamic, shapes_between(spec.axes))
         evaluator = Evaluator(spec, graph, held_back, place, inputs, tolerance=strictest(INT8))
 
-        def opened(floats: tuple[str, ...]) -> Runtime:
+        def open_model(floats: tuple[str, ...]) -> Runtime:
             save_model(_without(quantized, parts, floats), place / ENTRY, spec.facts)
             return runtime.OpenvinoRuntime(place / ENTRY)
 
         def judge(floats: tuple[str, ...]) -> Quality:
-            return evaluator.judge_runtime(opened(floats))
+            return evaluator.judge_runtime(open_model(floats))
 
         def snr(floats: tuple[str, ...]) -> float:
-            return evaluator.snr(opened(floats))
+            return evaluator.snr(open_model(floats))
 
         result = fallback(parts, judge, snr, lambda share, text: job.progress(0.3 + 0.6 * share, text))
     notes = [f"in fp32, weights too: {', '.join(ready.floats)}"] if ready.floats else []
@@ -103,7 +103,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     )
 
 
-def _quantized(model: Any, samples: Samples, layers: set[str], reduced: bool, name: str) -> Any:
+def _quantize(model: Any, samples: Samples, layers: set[str], reduced: bool, name: str) -> Any:
     """The model with these layers in INT8: activations in the ranges that were seen, a scale a channel of a weight."""
     with _quiet():
         import nncf

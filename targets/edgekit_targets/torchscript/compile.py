@@ -26,7 +26,7 @@ from edgekit.errors import CaptureError, EdgekitError, ExportError, ModelError
 from edgekit.model import capture_errors as causes
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.evaluation_set import evaluation_of, runs_of
-from edgekit.model.own_operators import decomposed
+from edgekit.model.own_operators import use_decompositions
 from edgekit.model.shapes import grid
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import Array, Axis, ModelSpec
@@ -103,7 +103,7 @@ class Compiled:
     proof: Proof
 
 
-def compiled(spec: ModelSpec, finish: Finish) -> Compiled:
+def compile_module(spec: ModelSpec, finish: Finish) -> Compiled:
     """Script or trace a module, finish it by a target's passes, and prove the outcome against the module.
 
     Raises:
@@ -123,17 +123,17 @@ def compiled(spec: ModelSpec, finish: Finish) -> Compiled:
     onnx_file.refuse(spec)
     check_deterministic(spec)
     proof = Proof(spec)
-    scripted, why = _scripted(spec, finish, proof)
+    scripted, why = _script(spec, finish, proof)
     if scripted is not None:
         _refuse_own_operators(spec, scripted.module)
-        return replace(scripted, notes=(*scripted.notes, *one_sided(spec)))
+        return replace(scripted, notes=(*scripted.notes, *one_sided_branches(spec)))
     read = values_read(spec)
     if read:
         raise CaptureError(
             f"'{spec.name}' decides in Python on values of tensors ({read}), which a trace would bake in, and it "
             f"cannot be scripted ({why}): use torch.where, or write forward in TorchScript's subset of Python"
         )
-    return _traced(spec, finish, proof, why)
+    return _trace(spec, finish, proof, why)
 
 
 @contextlib.contextmanager
@@ -144,7 +144,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _scripted(spec: ModelSpec, finish: Finish, proof: Proof) -> tuple[Compiled | None, str]:
+def _script(spec: ModelSpec, finish: Finish, proof: Proof) -> tuple[Compiled | None, str]:
     import torch
 
     if spec.decompositions:
@@ -152,7 +152,7 @@ def _scripted(spec: ModelSpec, finish: Finish, proof: Proof) -> tuple[Compiled |
     try:
         with quiet():
             module = finish(torch.jit.script(copy.deepcopy(spec.module)))
-            axes, notes = _proved(spec, proof, tuple(spec.axes), lambda _: module)
+            axes, notes = _proven_axes(spec, proof, tuple(spec.axes), lambda _: module)
     except Exception as error:  # the compiler raises errors of a dozen kinds, all of them about the user's source
         lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
         kind = type(error).__name__
@@ -161,15 +161,15 @@ def _scripted(spec: ModelSpec, finish: Finish, proof: Proof) -> tuple[Compiled |
     return Compiled(module, axes, ("scripted: branches and loops are kept", *notes), proof), ""
 
 
-def _traced(spec: ModelSpec, finish: Finish, proof: Proof, why: str) -> Compiled:
-    free, fixed = _undecided(spec)
+def _trace(spec: ModelSpec, finish: Finish, proof: Proof, why: str) -> Compiled:
+    free, fixed = _undecided_axes(spec)
     script_modules: dict[tuple[str, ...], torch.jit.ScriptModule] = {}
 
     def trace(axes: tuple[str, ...]) -> torch.jit.ScriptModule:
-        script_modules[axes] = finish(_trace(spec, axes))
+        script_modules[axes] = finish(_trace_once(spec, axes))
         return script_modules[axes]
 
-    axes, notes = _proved(spec, proof, free, trace)
+    axes, notes = _proven_axes(spec, proof, free, trace)
     _refuse_own_operators(spec, script_modules[axes])
     head = f"traced, since it cannot be scripted ({why}); no value decides in Python, and every size was proved"
     return Compiled(script_modules[axes], axes, (head, *fixed, *notes), proof)
@@ -187,18 +187,18 @@ def _refuse_own_operators(spec: ModelSpec, module: torch.jit.ScriptModule) -> No
         )
 
 
-def _undecided(spec: ModelSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _undecided_axes(spec: ModelSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The axes on whose sizes no decision of the module hangs, and a note on the others."""
     reason = ""
     for axes in _choices(tuple(spec.axes)):
-        decided = sizes_decided(spec, axes) if axes else ""
+        decided = decision_on_size(spec, axes) if axes else ""
         if not decided:
-            return axes, ((_fixed(spec, axes, reason),) if reason else ())
+            return axes, ((_fixed_note(spec, axes, reason),) if reason else ())
         reason = reason or f"a trace would bake in {decided}"
-    return (), (_fixed(spec, (), reason),)
+    return (), (_fixed_note(spec, (), reason),)
 
 
-def _proved(
+def _proven_axes(
     spec: ModelSpec, proof: Proof, axes: tuple[str, ...], make: Callable[[tuple[str, ...]], torch.jit.ScriptModule]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The most axes for which the program holds, and a note where those are fewer."""
@@ -207,7 +207,7 @@ def _proved(
         try:
             with quiet():
                 proof.check(make(some), some)
-            return some, ((_fixed(spec, some, str(reason)),) if reason else ())
+            return some, ((_fixed_note(spec, some, str(reason)),) if reason else ())
         except CaptureError as error:
             reason = error
     raise reason or CaptureError(f"'{spec.name}' has no shape at which it can be proved")
@@ -218,19 +218,19 @@ def _choices(axes: tuple[str, ...]) -> list[tuple[str, ...]]:
     return list(dict.fromkeys([axes, tuple(a for a in axes if a == "batch"), ()]))
 
 
-def _fixed(spec: ModelSpec, axes: tuple[str, ...], reason: str) -> str:
+def _fixed_note(spec: ModelSpec, axes: tuple[str, ...], reason: str) -> str:
     names = ", ".join(f"{name} at {axis.default}" for name, axis in spec.axes.items() if name not in axes)
     return f"fixed: {names} ({reason})"
 
 
-def _trace(spec: ModelSpec, axes: tuple[str, ...]) -> torch.jit.ScriptModule:
+def _trace_once(spec: ModelSpec, axes: tuple[str, ...]) -> torch.jit.ScriptModule:
     import torch
 
     # A size of 1 broadcasts, which would hide a baked batch: dynamic axes are traced at another size than the default.
     sizes = {name: min(axis.default + axis.multiple_of, axis.maximum) for name, axis in spec.axes.items()}
     arguments = to_tensors(spec, spec.random(0, {name: sizes[name] for name in axes}))
     # TracerWarning: `values_read` and the guards see more than it does
-    with quiet(), warnings.catch_warnings(action="ignore"), torch.no_grad(), decomposed(spec):
+    with quiet(), warnings.catch_warnings(action="ignore"), torch.no_grad(), use_decompositions(spec):
         traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]  # untyped
             copy.deepcopy(spec.module), arguments, check_trace=False, strict=False
         )
@@ -258,14 +258,14 @@ def values_read(spec: ModelSpec) -> str:
         names.append(f"{operator}{at(frames)}")
 
     try:
-        with warnings.catch_warnings(action="ignore"), fakes, watched(note):
+        with warnings.catch_warnings(action="ignore"), fakes, watch_values(note):
             module(*arguments)
     except Exception as error:
-        names.append(f"{said(error)}")
+        names.append(f"{error_text(error)}")
     return names[0] if names else ""
 
 
-def sizes_decided(spec: ModelSpec, axes: tuple[str, ...]) -> str:
+def decision_on_size(spec: ModelSpec, axes: tuple[str, ...]) -> str:
     """A decision of the module's Python on the size of one of the axes that some declared size would turn over.
 
     Run with symbols for sizes, the module leaves a guard for each decision on a size, and each guard is evaluated at
@@ -283,10 +283,10 @@ def sizes_decided(spec: ModelSpec, axes: tuple[str, ...]) -> str:
     axis_of: dict[sympy.Basic, str] = {}
     arguments = [_symbolic(fakes, spec, axes, place, axis_of) for place in range(len(spec.inputs))]
     try:
-        with warnings.catch_warnings(action="ignore"), fakes, watched(lambda *_: None):
+        with warnings.catch_warnings(action="ignore"), fakes, watch_values(lambda *_: None):
             module(*arguments)
     except Exception as error:
-        return f"{said(error)}"
+        return f"{error_text(error)}"
     for guard in environment.guards:
         frame: object = guard.sloc.framework_loc
         if not isinstance(frame, traceback.FrameSummary):
@@ -330,7 +330,7 @@ def _turns(condition: sympy.Basic, axis_of: Mapping[sympy.Basic, str], axes: Map
 
     axis_names = sorted({axis_of[s] for s in condition.free_symbols if s in axis_of})
     numbers = {int(n) for n in condition.atoms(sympy.Integer)}
-    for sizes in itertools.product(*(_tried(axes[name], numbers) for name in axis_names)):
+    for sizes in itertools.product(*(_sizes_to_try(axes[name], numbers) for name in axis_names)):
         at = dict(zip(axis_names, sizes, strict=True))
         holds = condition.xreplace({s: sympy.Integer(at[axis_of[s]]) for s in condition.free_symbols if s in axis_of})
         if holds == sympy.false:
@@ -338,7 +338,7 @@ def _turns(condition: sympy.Basic, axis_of: Mapping[sympy.Basic, str], axes: Map
     return False
 
 
-def _tried(axis: Axis, numbers: set[int]) -> list[int]:
+def _sizes_to_try(axis: Axis, numbers: set[int]) -> list[int]:
     """All declared sizes where they are few, else some of them with those that the condition names."""
     fitting = axis.sizes
     if len(fitting) <= MOST_SIZES:
@@ -347,7 +347,7 @@ def _tried(axis: Axis, numbers: set[int]) -> list[int]:
     return sorted({*fitting[::step], fitting[-1], axis.default} | (numbers & set(fitting)))
 
 
-def one_sided(spec: ModelSpec) -> tuple[str, ...]:
+def one_sided_branches(spec: ModelSpec) -> tuple[str, ...]:
     """A sentence for each branch on a value of which these inputs took one side only.
 
     The module runs eagerly on real and random inputs. Python's trace function tells which line follows which, and a
@@ -367,7 +367,7 @@ def one_sided(spec: ModelSpec) -> tuple[str, ...]:
     before = sys.gettrace()
     sys.settrace(_tracer(follows))
     try:
-        with torch.no_grad(), watched(note, of_weights=True):
+        with torch.no_grad(), watch_values(note, of_weights=True):
             for inputs in _inputs(spec):
                 spec.module(*to_tensors(spec, inputs))
                 count += 1
@@ -380,7 +380,7 @@ def one_sided(spec: ModelSpec) -> tuple[str, ...]:
     return tuple(
         f"the branch at {Path(file).name}:{line} took one side only for the {count} inputs that were tried: nothing is "
         "proved of the other"
-        for file, line in sorted(_untaken(read, follows))
+        for file, line in sorted(_untaken_branches(read, follows))
     )
 
 
@@ -398,7 +398,7 @@ def _inputs(spec: ModelSpec) -> Iterator[dict[str, Array]]:
         yield spec.random(0, dict(sizes))
 
 
-def _untaken(read: set[Line], follows: dict[Line, set[int]]) -> Iterator[Line]:
+def _untaken_branches(read: set[Line], follows: dict[Line, set[int]]) -> Iterator[Line]:
     """Branches whose condition reads a value, and that were always or never entered."""
     for file in sorted({file for file, _ in read}):
         try:
@@ -436,10 +436,10 @@ def _tracer(follows: dict[Line, set[int]]) -> Any:
             latest.pop(frame, None)
         return local
 
-    def called(frame: FrameType, event: str, argument: object) -> Any:
+    def call_result(frame: FrameType, event: str, argument: object) -> Any:
         return None if frame.f_code.co_filename.startswith((library, "<")) else local
 
-    return called
+    return call_result
 
 
 def check_deterministic(spec: ModelSpec) -> None:
@@ -474,7 +474,7 @@ def answer(
         except ModelError:
             raise
         except Exception as error:
-            raise CaptureError(f"'{spec.name}' cannot be run: {said(error)}") from error
+            raise CaptureError(f"'{spec.name}' cannot be run: {error_text(error)}") from error
 
 
 def differs(array: Array, got: Array, allowed: float = SAME) -> bool:
@@ -489,7 +489,7 @@ def differs(array: Array, got: Array, allowed: float = SAME) -> bool:
     return not np.allclose(array / peak, got / peak, rtol=0, atol=allowed, equal_nan=True)
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """An exception as its type, the first line of its message and the user's own line that raised it."""
     text = str(error).strip()
     first = f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
@@ -510,7 +510,7 @@ def innermost(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummar
     return next((f for f in reversed(frames) if not f.filename.startswith(own_folders) and f.line), None)
 
 
-def watched(
+def watch_values(
     note: Callable[[object, Sequence[traceback.FrameSummary]], None], of_weights: bool = False
 ) -> TorchDispatchMode:
     """A mode in which `note` hears of each operator that reads a value of a tensor, also where the module swallows it.

@@ -19,7 +19,7 @@ from edgekit.runtime.input_shapes import arguments
 from edgekit.runtime.processor import threads
 from edgekit.storage import files as archive
 from edgekit.target import FP32, About, Exported, Job, Place, Runtime, Target
-from edgekit_targets.torchscript.compile import compiled, quiet
+from edgekit_targets.torchscript.compile import compile_module, quiet
 
 ENTRY = "model.pt"
 
@@ -30,7 +30,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     spec = load_model(source)
     job.progress(0.1, "compiling the module to TorchScript and proving it")
-    script = compiled(spec, lambda module: torch.jit.freeze(module.eval()))
+    script = compile_module(spec, lambda module: torch.jit.freeze(module.eval()))
     job.progress(0.9, "saving")
     saved = io.BytesIO()
     with quiet():

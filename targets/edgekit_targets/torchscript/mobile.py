@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from edgekit.model.folder import load_model
 from edgekit.storage import files as archive
 from edgekit.target import FP32, About, Exported, Job, Place, Runtime, Target
-from edgekit_targets.torchscript.compile import compiled, quiet
+from edgekit_targets.torchscript.compile import compile_module, quiet
 from edgekit_targets.torchscript.export import TorchScriptRuntime
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     spec = load_model(source)
     job.progress(0.1, "compiling the module to TorchScript and proving it")
-    script = compiled(spec, _folded)
+    script = compile_module(spec, _fold)
     job.progress(0.7, "writing bytecode")
     module, passes = script.module, WITHOUT_XNNPACK
     if torch.backends.xnnpack.enabled:  # type: ignore[attr-defined]  # made when the module is imported
@@ -73,7 +73,7 @@ def load(artifact: Path, place: Place) -> Runtime:
     return TorchScriptRuntime(artifact, ENTRY, lite=True)
 
 
-def _folded(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+def _fold(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     """The passes of mobile_optimizer that need no XNNPACK: batch norms into convolutions, dropout away."""
     import torch
 

@@ -154,7 +154,7 @@ class BrowserRuntime:
             raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
         if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
             raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
-        outputs = {name: received(tensor) for name, tensor in answer["outputs"].items()}
+        outputs = {name: decode_tensor(tensor) for name, tensor in answer["outputs"].items()}
         return {output.name: outputs[output.name].astype(output.dtype, copy=False) for output in self._made.outputs}
 
     def _load(self, device: str, dtype: str) -> dict[str, Any]:
@@ -294,7 +294,7 @@ def user_input(declared: Sequence[TensorInfo], inputs: Mapping[str, Array]) -> U
     return UserInput(pixels, query)
 
 
-def received(tensor: Mapping[str, Any]) -> Array:
+def decode_tensor(tensor: Mapping[str, Any]) -> Array:
     """An array as the page tells it."""
     data = base64.b64decode(tensor["data"])
     return np.frombuffer(data, tensor["dtype"]).reshape(tensor["shape"]).copy()

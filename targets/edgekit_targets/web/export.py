@@ -95,7 +95,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     for file in spec.files:
         shutil.copyfile(job.model / file, out / file)
     job.progress(0.3, "choosing golden vectors")
-    notes, path = _golden(spec, job, out, tuple(artifacts))
+    notes, path = _write_golden(spec, job, out, tuple(artifacts))
     with closing(OrtRuntime(out / PATHS["fp32"])) as fp32:
         samples_module.write(spec, job.model, job.reference, out, fp32.run)
     site.write_headers(out)
@@ -107,7 +107,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             precision=PRECISIONS[name],
             path=PATHS[name],
             target=read_artifact(folder).target,
-            first_visit=_transferred(first_visit(out, name)) if name in FIRST else 0,
+            first_visit=_transfer_size(first_visit(out, name)) if name in FIRST else 0,
         )
         for name, folder in artifacts.items()
     )
@@ -157,7 +157,7 @@ def _choose(source: Path, job: Job) -> dict[str, Path]:
     return {name: folder for name, folder in artifacts.items() if not variants or name in variants}
 
 
-def _golden(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+def _write_golden(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
     """Write the golden vectors; returns notes, and the path of golden.json."""
     with closing(OrtRuntime(out / PATHS["fp32"])) as fp32:
         cases = golden.choose_golden(spec, job.reference, fp32.run, job.dynamic)
@@ -167,7 +167,7 @@ def _golden(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) -> tup
         for name in names:
             with closing(OrtRuntime(out / PATHS[name])) as runtime:
                 limits[name] = cases.limits(PRECISIONS[name], cases.shown(runtime.run))
-        unseen = {fault for name in names for fault in cases.undetected(fp32.run, limits[name])}
+        unseen = {fault for name in names for fault in cases.undetected_faults(fp32.run, limits[name])}
     notes = tuple(f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(unseen))
     return notes, golden.write_golden(out, cases, limits)
 
@@ -191,7 +191,7 @@ def first_visit(out: Path, variant: str) -> list[Path]:
     return [p for part in parts for p in out.glob(part) if p.suffix not in site.COMPRESSED]
 
 
-def _transferred(files: Iterable[Path]) -> int:
+def _transfer_size(files: Iterable[Path]) -> int:
     """Bytes of files, with brotli where they are stored so."""
     stored = ((p.with_name(f"{p.name}.br"), p) for p in files)
     return sum((small if small.is_file() else plain).stat().st_size for small, plain in stored)

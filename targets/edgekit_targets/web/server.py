@@ -218,7 +218,7 @@ class _Threads(ThreadingHTTPServer):
         else:
             self.shutdown_request(request)
 
-    def moved(self, request: socket.socket) -> None:
+    def note_activity(self, request: socket.socket) -> None:
         """Take note that a connection has sent a request, or has taken a part of an answer."""
         with self._lock:
             if request in self._moved:
@@ -287,7 +287,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _note(self) -> None:
         if isinstance(self.server, _Threads):
-            self.server.moved(self.connection)
+            self.server.note_activity(self.connection)
 
     def _meant(self, host: str) -> bool:
         """Whether a request names this server: where it listens on every address, any address, but no other name."""

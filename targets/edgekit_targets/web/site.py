@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from edgekit.errors import ExportError
-from edgekit.storage.files import digest_file, dump_json, locked, user_folder, write_bytes
+from edgekit.storage.files import digest_file, dump_json, lock, user_folder, write_bytes
 from edgekit_targets.web.server import HEADERS
 
 PACKAGED = Path(__file__).parent / "_web"
@@ -58,7 +58,7 @@ def find() -> Path:
     stamp = CHECKOUT / "dist" / STAMP
     expected_digest = digest(CHECKOUT)
     # Two exports at once must not empty the folder under each other.
-    with locked(CHECKOUT, lambda: None):
+    with lock(CHECKOUT, lambda: None):
         if not stamp.is_file() or stamp.read_text() != expected_digest:
             build(CHECKOUT)
             stamp.write_text(expected_digest)
@@ -186,7 +186,9 @@ def _compress(path: Path) -> None:
         (".br", _brotli(data, quality)),
         (
             ".gz",
-            _kept(data, f"gzip-{zlib.ZLIB_RUNTIME_VERSION}", lambda: gzip.compress(data, 9, mtime=0), gzip.decompress),
+            _cached_compression(
+                data, f"gzip-{zlib.ZLIB_RUNTIME_VERSION}", lambda: gzip.compress(data, 9, mtime=0), gzip.decompress
+            ),
         ),
     ):
         if len(content) < WORTH * len(data):
@@ -197,10 +199,12 @@ def _brotli(data: bytes, quality: int) -> bytes:
     import brotli
 
     compress = functools.partial(brotli.compress, data, quality=quality, lgwin=WINDOW)
-    return _kept(data, f"brotli-{quality}-{brotli.__version__}", compress, brotli.decompress)
+    return _cached_compression(data, f"brotli-{quality}-{brotli.__version__}", compress, brotli.decompress)
 
 
-def _kept(data: bytes, how: str, compress: Callable[[], bytes], expand: Callable[[bytes], bytes]) -> bytes:
+def _cached_compression(
+    data: bytes, how: str, compress: Callable[[], bytes], expand: Callable[[bytes], bytes]
+) -> bytes:
     """What compressing gave before, if it still expands to the data, or gives now; short files are never kept."""
     if len(data) < KEPT:
         return compress()

@@ -145,12 +145,12 @@ def test_every_option_of_every_target_is_described_and_possible() -> None:
             assert option.parse(name, as_text(choice)) == choice
         jsonschema.validate(option.schema()["default"], option.schema())
         with pytest.raises(UsageError, match="has no option 'colour': possible are "):
-            registry.parsed_options(name, targets[name], {"colour": "red"})
+            registry.parse_options(name, targets[name], {"colour": "red"})
 
 
 def test_what_the_user_leaves_out_has_its_default_and_its_type() -> None:
     static = registry.find("onnx-int8-static")
-    parsed = registry.parsed_options("onnx-int8-static", static, {"search": "none", "reduce_range": "yes"})
+    parsed = registry.parse_options("onnx-int8-static", static, {"search": "none", "reduce_range": "yes"})
     assert parsed["search"] == "none"
     assert parsed["reduce_range"] is True
     assert parsed["calibration"] is None

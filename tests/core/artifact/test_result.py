@@ -13,7 +13,7 @@ from edgekit.artifact.result import (
     Measure,
     Result,
     Timing,
-    parsed_result,
+    parse_result,
     result_text,
 )
 from edgekit.artifact.store import result_of
@@ -62,7 +62,7 @@ def test_a_result_that_is_damaged_is_one_sentence(change: Any, tmp_path: Path) -
     with pytest.raises(
         ArtifactError, match=r"the result '.*' is damaged \(.*\): run `edgekit verify` again"
     ) as refused:
-        parsed_result(path.read_bytes(), path)
+        parse_result(path.read_bytes(), path)
     assert "\n" not in str(refused.value)
 
 

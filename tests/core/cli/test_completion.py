@@ -67,7 +67,7 @@ def test_every_completed_value_is_possible() -> None:
     for text in option_values(""):
         name, _, value = text.partition("=")
         target, _, option = name.rpartition(".")
-        registry.parsed_options(target, targets[target], {option: value})
+        registry.parse_options(target, targets[target], {option: value})
 
 
 def test_completing_imports_nothing_heavy() -> None:

@@ -19,7 +19,7 @@ import atheris
 with atheris.instrument_imports(
     include=["edgekit.artifact", "edgekit.report", "edgekit.model", "edgekit.reference", "edgekit.runtime"]
 ):
-    from edgekit.artifact.result import RESULT, parsed_result
+    from edgekit.artifact.result import RESULT, parse_result
     from edgekit.artifact.store import MANIFEST, read_artifact
     from edgekit.errors import EdgekitError
     from edgekit.model.onnx_check import check_onnx
@@ -48,7 +48,7 @@ def _package(inside: str) -> tuple[str, Callable[[Path], object]]:
 
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "manifest": (MANIFEST, lambda path: read_artifact(path.parent)),
-    "result": (RESULT, lambda path: parsed_result(path.read_bytes(), path)),
+    "result": (RESULT, lambda path: parse_result(path.read_bytes(), path)),
     "imported": (RESULT, lambda path: read_imported(path.parent)),
     "reference": (INFO, _reference),
     "checkpoint": ("theirs.pt", read_checkpoint),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 
 Files = Iterator[tuple[str, bytes]]
 CALLED = (
@@ -98,4 +98,4 @@ def configs() -> Files:
     for name in (*CALLED, "antigravity.x", "this.x", "edgekit.cli.main.main", "..", "a b", ""):
         module, _, function = name.rpartition(".")
         config = {"factory": f"{module}:{function}", "files": {}, "name": "a", "licence": "", "author": ""}
-        yield ".json", sealed(config).encode()
+        yield ".json", seal_record(config).encode()

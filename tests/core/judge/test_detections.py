@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.result import EvaluationResult
-from edgekit.judge.detections import paired
+from edgekit.judge.detections import pair_detections
 from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, TOLERANCES, Tolerance
 from edgekit.judge.metrics import compare
 from edgekit.judge.verdict import judge
@@ -207,7 +207,7 @@ def test_lists_of_another_form_are_faults() -> None:
 def test_detections_are_paired_for_the_noise_of_a_reference() -> None:
     answer = right()["detections"]
     made = answer[:, ::-1].copy()
-    np.testing.assert_array_equal(paired(answer, made), answer)
+    np.testing.assert_array_equal(pair_detections(answer, made), answer)
     made[0, -1] = 0
-    assert np.isnan(paired(answer, made)[0, 0]).all()
+    assert np.isnan(pair_detections(answer, made)[0, 0]).all()
     assert verdict(counted(answer), INT8).status == "verified"

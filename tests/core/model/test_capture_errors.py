@@ -96,7 +96,7 @@ def test_a_line_that_only_announces_the_next_is_told_with_it() -> None:
 def test_guards_are_read_from_torchs_log_and_the_log_is_left_as_it_was() -> None:
     logger = logging.getLogger(LOGGER)
     before = (logger.level, list(logger.handlers), logger.propagate)
-    with capture_errors.guards_added() as found:
+    with capture_errors.collect_guards() as found:
         logger.info(GUARD, "/home/me/net.py:12")
         logger.info("something else")
     (guard,) = found

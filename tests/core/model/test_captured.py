@@ -21,7 +21,7 @@ from edgekit.model.folder import load_builds_model, load_model, save_model
 from edgekit.model.records import CONFIG, GRAPH, INFO, PROGRAM
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.files import digest_file
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 from edgekit_apps import assets as apps
 from tests import modules, notebook
 from tests.command import exit_code
@@ -83,10 +83,10 @@ def hostile(folder: Path, mark: Path, change: Callable[[str, bytes, Path], bytes
         for name, data in files.items():
             made.writestr(name, change(name, data, mark))
     told = json.loads((folder / GRAPH / INFO).read_text())
-    (folder / GRAPH / INFO).write_text(sealed({**told, "files": {PROGRAM: digest_file(program)}}))
+    (folder / GRAPH / INFO).write_text(seal_record({**told, "files": {PROGRAM: digest_file(program)}}))
     config = json.loads((folder / CONFIG).read_text())
     config["files"] |= {f"{GRAPH}/{name}": digest_file(folder / GRAPH / name) for name in (PROGRAM, INFO)}
-    (folder / CONFIG).write_text(sealed(config))
+    (folder / CONFIG).write_text(seal_record(config))
     return folder
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model.detector import Detector, suppressed
+from edgekit.model.detector import Detector, suppress
 from edgekit.model.graph import capture
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Array
@@ -47,7 +47,7 @@ def test_it_is_greedy_suppression(most_overlap: float, unit: float) -> None:
         scores = draw.random((3, number, classes)).astype(np.float32)
         candidates = max(number * classes, MOST)
         inputs = torch.tensor(boxes), torch.tensor(scores)
-        detections, counts = suppressed(*inputs, MOST, THRESHOLD, most_overlap, candidates)
+        detections, counts = suppress(*inputs, MOST, THRESHOLD, most_overlap, candidates)
         for row in range(3):
             expected = plain(boxes[row], scores[row], MOST, THRESHOLD, most_overlap)
             assert counts[row] == len(expected)
@@ -57,10 +57,10 @@ def test_it_is_greedy_suppression(most_overlap: float, unit: float) -> None:
 
 def test_boxes_without_an_area_and_pictures_without_a_box() -> None:
     boxes, scores = torch.zeros(1, 3, 4), torch.tensor([[[0.9], [0.8], [0.1]]])
-    detections, count = suppressed(boxes, scores, 4, 0.4, 0.5, 8)
+    detections, count = suppress(boxes, scores, 4, 0.4, 0.5, 8)
     assert count.tolist() == [2]  # a box without an area overlaps nothing, and is there once
     np.testing.assert_allclose(detections[0, :, 4], [0.9, 0.8, 0, 0])
-    detections, count = suppressed(boxes, torch.zeros_like(scores), 4, 0.0, 0.5, 8)
+    detections, count = suppress(boxes, torch.zeros_like(scores), 4, 0.0, 0.5, 8)
     assert count.tolist() == [0]
     assert not detections.any()
 

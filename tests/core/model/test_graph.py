@@ -15,7 +15,7 @@ from edgekit.model.program import load_program, program_matches, save_program
 from edgekit.model.records import PROGRAM
 from edgekit.model.sources.checkpoint import write_checkpoint
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 from edgekit.testing import small_model
 from tests import models
 
@@ -111,7 +111,7 @@ def test_a_program_without_its_weights_is_a_sentence(tmp_path: Path, damage: str
     else:
         shapes = {n: tensor.shape for n, tensor in spec.module.state_dict().items()}
         info["weights"][name] = next(n for n, shape in shapes.items() if shape != shapes[name])
-    (tmp_path / "folder" / "program" / "program.json").write_text(sealed(info))
+    (tmp_path / "folder" / "program" / "program.json").write_text(seal_record(info))
     with pytest.raises(CaptureError, match="lacks its weights"):
         load_program(tmp_path / "folder" / "program")
 

@@ -12,7 +12,7 @@ import torch
 
 from edgekit.errors import CheckpointError, ModelError
 from edgekit.model.adapter import named_outputs, to_tensors
-from edgekit.model.contract import checked
+from edgekit.model.contract import check_spec
 from edgekit.model.folder import load_model, save_model
 from edgekit.model.graph import capture
 from edgekit.model.sources import resolve_model
@@ -45,13 +45,13 @@ def test_artifacts_take_plain_pictures_and_the_module_gets_what_it_wants(tmp_pat
 
 def test_what_is_inside_once_stays_inside_once() -> None:
     spec = resolve_model(FACTORY)
-    assert checked(spec).module is spec.module
+    assert check_spec(spec).module is spec.module
 
 
 def test_another_mean_is_another_model() -> None:
     other = modules.backwards()
     inputs = (replace(other.inputs[0], mean=(0.0, 0.0, 0.0)),)
-    assert weights_digest(checked(replace(other, inputs=inputs))) != weights_digest(resolve_model(FACTORY))
+    assert weights_digest(check_spec(replace(other, inputs=inputs))) != weights_digest(resolve_model(FACTORY))
 
 
 @pytest.mark.parametrize("prefix", ["", "model."])
@@ -91,4 +91,4 @@ def test_what_means_nothing_is_refused(change: dict[str, object], sentence: str)
     spec = modules.backwards()
     wrong = replace(spec, inputs=(replace(spec.inputs[0], **change),))  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ModelError, match=re.escape(sentence)):
-        checked(wrong)
+        check_spec(wrong)

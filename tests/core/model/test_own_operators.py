@@ -15,7 +15,7 @@ from edgekit import registry
 from edgekit.errors import CaptureError, EdgekitError, ModelError
 from edgekit.model.folder import save_model
 from edgekit.model.graph import capture
-from edgekit.model.own_operators import register, registered_by
+from edgekit.model.own_operators import modules_of_operators, register
 from edgekit.model.program import save_program
 from edgekit.model.records import read_config
 from edgekit.model.sources import resolve_model
@@ -109,7 +109,7 @@ def test_an_edited_replacement_is_another_model(tmp_path: Path, monkeypatch: pyt
 def test_a_program_says_which_module_registers_its_operators(tmp_path: Path) -> None:
     """In a process that has imported nothing, as a worker for a model that was given in memory."""
     program = capture(replace(own_operators.left_alone(), factory=""))
-    assert registered_by(program.exported) == {own_operators.NAME: own_operators.__name__}
+    assert modules_of_operators(program.exported) == {own_operators.NAME: own_operators.__name__}
     save_program(program, tmp_path / "program", "")
     opened = "import sys, pathlib, edgekit.model.program as p; p.load_program(pathlib.Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-W", "ignore", "-c", opened, str(tmp_path / "program")], check=True)

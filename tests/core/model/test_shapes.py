@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.model.shapes import BANDS, BATCHES, between, fixed_sizes, grid, size_text
+from edgekit.model.shapes import BANDS, BATCHES, fixed_sizes, grid, shapes_between, size_text
 from edgekit.model.spec import Axis
 
 IMAGE = {"batch": Axis(1, 1, 8), "height": Axis(224, 96, 512, 16), "width": Axis(224, 96, 512, 16)}
@@ -49,7 +49,7 @@ AXES = st.dictionaries(st.sampled_from(["batch", "height", "width", "tokens"]), 
 @settings(max_examples=60, deadline=None)
 @given(AXES)
 def test_every_shape_that_is_asked_is_one_that_the_model_declares(axes: dict[str, Axis]) -> None:
-    for shape in (*grid(axes), *between(axes)):
+    for shape in (*grid(axes), *shapes_between(axes)):
         assert set(shape) == set(axes)
         for name, size in shape.items():
             assert axes[name].minimum <= size <= axes[name].maximum
@@ -64,11 +64,11 @@ def test_the_grid_meets_the_ends_of_every_axis_and_shapes_between_are_new(axes: 
         if name != "batch":
             met = {shape[name] for shape in shapes}
             assert {axis.default, axis.minimum, axis.maximum // axis.multiple_of * axis.multiple_of} <= met
-    assert not [shape for shape in between(axes) if shape in shapes]
+    assert not [shape for shape in shapes_between(axes) if shape in shapes]
 
 
 def test_shapes_are_those_that_people_use() -> None:
-    asked = {tuple(shape.values()) for shape in (*grid(IMAGE), *between(IMAGE))}
+    asked = {tuple(shape.values()) for shape in (*grid(IMAGE), *shapes_between(IMAGE))}
     assert {(1, size, size) for size in range(96, 513, 16)} <= asked
     assert {(batch, 224, 224) for batch in range(1, 9)} <= asked
     assert {(8, 96, 96), (8, 512, 512), (1, 96, 512), (1, 512, 96), (6, 320, 512)} <= asked
@@ -79,7 +79,7 @@ def test_shapes_are_those_that_people_use() -> None:
 @given(st.lists(st.integers(BANDS, 40), min_size=2, max_size=4))
 def test_every_pair_of_bands_of_two_axes_is_met(lengths: list[int]) -> None:
     axes = {f"axis {n}": Axis(1, 1, length) for n, length in enumerate(lengths)}
-    asked = (*grid(axes), *between(axes))
+    asked = (*grid(axes), *shapes_between(axes))
     bands = {name: np.array_split(np.arange(1, axis.maximum + 1), BANDS) for name, axis in axes.items()}
 
     def band(name: str, size: int) -> int:

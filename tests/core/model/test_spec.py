@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from edgekit.errors import ModelError
-from edgekit.model.contract import checked
+from edgekit.model.contract import check_spec
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.testing import small_model
 
@@ -63,4 +63,4 @@ def test_a_seed_gives_the_same_on_every_platform() -> None:
 def test_only_scores_have_a_threshold_and_within_their_range(output: Output) -> None:
     spec = replace(small_model(), outputs=(output,))
     with pytest.raises(ModelError, match="only scores and detections have one, within their range"):
-        checked(spec)
+        check_spec(spec)

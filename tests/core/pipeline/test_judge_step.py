@@ -10,10 +10,10 @@ import pytest
 from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import AxisInfo, Manifest
 from edgekit.model.spec import Array, Output
-from edgekit.pipeline.judge_step import Units, compared, sample_of, sampled
+from edgekit.pipeline.judge_step import Units, compare_batch, sample_fact, sample_of
 from edgekit.reference.batches import EVALUATION, STRESS, Batch, applicable_batches
 from edgekit.reference.info import ReferenceInfo
-from edgekit.reference.record import kept
+from edgekit.reference.record import retain
 from edgekit.reference.store import Reference
 from edgekit.target import FP32, Place
 from tests.answers import OUTPUTS, answer
@@ -28,7 +28,7 @@ def batch() -> tuple[Batch, dict[str, Array]]:
     made = answer(scores, 5, 64)
     names = tuple(f"image {row}" for row in range(ROWS))
     features = [o.name for o in OUTPUTS if o.role == "features"]
-    return Batch(EVALUATION, {}, kept(OUTPUTS, made, features), {}, names), made
+    return Batch(EVALUATION, {}, retain(OUTPUTS, made, features), {}, names), made
 
 
 BOXES = (Output("boxes", role="boxes", axes=("batch", "anchors", "channels")),)
@@ -40,7 +40,7 @@ def large_boxes() -> tuple[Batch, dict[str, Array]]:
     corner = draw.uniform(0, 500, (ROWS, 6000, 2))
     boxes = np.concatenate([corner, corner + 40, draw.random((ROWS, 6000, 16))], 2).astype(np.float32)
     names = tuple(f"image {row}" for row in range(ROWS))
-    return Batch(EVALUATION, {}, kept(BOXES, {"boxes": boxes}), {}, names), {"boxes": boxes}
+    return Batch(EVALUATION, {}, retain(BOXES, {"boxes": boxes}), {}, names), {"boxes": boxes}
 
 
 @pytest.mark.parametrize(("metric", "channels", "by"), [("iou", slice(0, 4), 40.0), ("lost boxes", slice(4, 5), 0.5)])
@@ -50,7 +50,7 @@ def test_what_boxes_are_for_is_asked_of_every_row(metric: str, channels: slice, 
     assert asked.outputs["boxes.places"].shape == (ROWS, 819, 20)
     wrong = made["boxes"].copy()
     wrong[7, :, channels] = (wrong[7, :, channels] + by) % (1.0 if metric == "lost boxes" else np.inf)
-    places = compared(BOXES, asked, {"boxes": wrong}, UNITS, None)[-1].get("boxes", metric)
+    places = compare_batch(BOXES, asked, {"boxes": wrong}, UNITS, None)[-1].get("boxes", metric)
     assert places is not None
     assert (places[7] < 0.5) if metric == "iou" else (places[7] > 0.5)
     assert set(np.delete(places, 7)) == ({1.0} if metric == "iou" else {0.0})
@@ -58,7 +58,7 @@ def test_what_boxes_are_for_is_asked_of_every_row(metric: str, channels: slice, 
 
 def test_the_same_answers_differ_in_nothing() -> None:
     asked, made = batch()
-    found = compared(OUTPUTS, asked, made, UNITS, None)
+    found = compare_batch(OUTPUTS, asked, made, UNITS, None)
     assert [len(comparison.names) for comparison in found] == [ROWS, 4]
     assert not [fault for comparison in found for fault in comparison.faults]
     assert max(found[0].get("tokens", "relative")) == 0  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def test_the_same_answers_differ_in_nothing() -> None:
 
 def test_a_row_counts_once_beside_rows_of_large_outputs_that_were_kept_whole() -> None:
     asked, made = batch()
-    found = compared(OUTPUTS, asked, made, UNITS, None)
+    found = compare_batch(OUTPUTS, asked, made, UNITS, None)
     assert {measure.output for measure in found[1].measures} == {"tokens"}
     assert sum(len(one.names) for one in found if one.get("relevance", "max abs") is not None) == ROWS
 
@@ -76,12 +76,12 @@ def test_an_error_and_a_nan_in_a_late_row_are_found(row: int) -> None:
     asked, made = batch()
     wrong = made | {"tokens": made["tokens"].copy()}
     wrong["tokens"][row, 3] *= 1.01
-    relative = compared(OUTPUTS, asked, wrong, UNITS, None)[0].get("tokens", "relative")
+    relative = compare_batch(OUTPUTS, asked, wrong, UNITS, None)[0].get("tokens", "relative")
     assert relative is not None
     assert relative[row] > 1e-4
     assert relative[:4].max() == 0
     wrong["tokens"][row, 3, 7] = np.nan
-    faults = compared(OUTPUTS, asked, wrong, UNITS, None)[0].faults
+    faults = compare_batch(OUTPUTS, asked, wrong, UNITS, None)[0].faults
     assert [(fault.code, fault.row) for fault in faults] == [(Code.NOT_FINITE, f"image {row}")]
 
 
@@ -119,7 +119,7 @@ def test_a_place_declares_how_many_images_are_judged_there() -> None:
 
 def test_the_verdict_says_how_much_was_judged() -> None:
     made = web()
-    said = sampled(made, applicable_batches(recorded().batches, web(), 8), recorded())
+    said = sample_fact(made, applicable_batches(recorded().batches, web(), 8), recorded())
     assert said.code is Code.SAMPLED
     assert said.details == {"target": "web", "images": 8, "all_images": 20, "shapes": 1, "all_shapes": 2}
     assert str(said) == (

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import edgekit
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.pipeline.loaded import LoadedArtifact, checked_inputs, load
+from edgekit.pipeline.loaded import LoadedArtifact, check_inputs, load
 from edgekit.reference.pictures import in_size
 from edgekit.testing import small_model
 from tests.manifests import manifest
@@ -66,7 +66,7 @@ def size_of(picture: tuple[int, ...], axes: Mapping[str, Any], sizes: Sequence[A
     image = {"name": "images", "dtype": "float32", "shape": (1, 3, "height", "width"), "kind": "image"}
     listed = tuple(dict(zip(("height", "width"), size, strict=True)) for size in sizes)
     made = manifest(axes=axes, inputs=(image,), sizes=listed)
-    return checked_inputs(made, {"images": np.zeros((*picture, 3), np.uint8)})["images"].shape[2:]
+    return check_inputs(made, {"images": np.zeros((*picture, 3), np.uint8)})["images"].shape[2:]
 
 
 def test_a_pictures_size_is_that_of_the_libraries() -> None:

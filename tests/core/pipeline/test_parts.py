@@ -27,12 +27,12 @@ from edgekit.judge.limits import FP32
 from edgekit.model.parts import Driver, Session
 from edgekit.pipeline import composite_run as whole
 from edgekit.pipeline import given_model
-from edgekit.pipeline.composite_run import answered, driven
+from edgekit.pipeline.composite_run import run_composite, run_driver
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory
 from edgekit.reference.batches import batches_for
 from edgekit.report.rows import read_study
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 from edgekit_apps.android import PLATFORM
 from edgekit_apps.bundle import plan
 from edgekit_serve.models import ServeOptions, open_served, servable
@@ -97,7 +97,7 @@ def factory() -> Parts:
 
 
 def test_each_part_is_asked_what_the_driver_gives_it() -> None:
-    found = driven(model())
+    found = run_composite(model())
     assert found.calls == {"prefill": 6, "step": 6 * TOKENS}
     step = found.specs["step"]
     assert step.axes["past"].default == 4  # of the six sizes in the middle
@@ -129,7 +129,7 @@ def test_the_whole_is_driven_with_the_artifacts(made: Build, tmp_path: Path) -> 
     step = edgekit.load(build.parts["step"]["onnx"].path)
     assert record["targets"]["onnx"]["artifacts"]["step"] == step.manifest.sha256
     sessions = {"prefill": edgekit.load(build.parts["prefill"]["onnx"].path), "step": step}
-    assert np.array_equal(driver(sessions, model().inputs[0])["tokens"], driven(model()).answers[0]["tokens"])
+    assert np.array_equal(driver(sessions, model().inputs[0])["tokens"], run_composite(model()).answers[0]["tokens"])
 
     none = {part: replace(one, outcomes=()) for part, one in build.parts.items()}
     whole.export(
@@ -150,7 +150,7 @@ def test_the_whole_is_driven_with_the_artifacts(made: Build, tmp_path: Path) -> 
     rigid = replace(step_made, manifest=step_made.manifest.model_copy(update={"axes": axes}))
     asked = replace(model(), driver=calls("step", {"cache": np.zeros((1, 9, 8), np.float32)}))
     fixed = {**build.parts, "step": replace(build.parts["step"], outcomes=(rigid,))}
-    stuck = whole._outcome(asked, driven(model()), fixed, "onnx", registry.find("onnx"), tmp_path)
+    stuck = whole._outcome(asked, run_composite(model()), fixed, "onnx", registry.find("onnx"), tmp_path)
     assert "(an option of 'onnx' may keep sizes open that it fixed: `edgekit targets onnx`)" in stuck.sentences[0]
 
     parts = replace(build.parts["step"].outcomes[0], status="rejected", result=None)
@@ -172,8 +172,8 @@ def test_the_whole_is_driven_with_the_artifacts(made: Build, tmp_path: Path) -> 
 def test_a_whole_is_verified_again_where_it_was_moved_to(made: Build, tmp_path: Path) -> None:
     root = shutil.copytree(made.path, tmp_path / "moved")
     again = edgekit.verify(root, trust_build=True, progress="none")
-    assert [again["onnx"].told, again["onnx"].reused, again.ok] == ["verified", True, True]
-    assert [part["onnx"].made_anew for part in again.parts.values()] == [True, True]
+    assert [again["onnx"].status_text, again["onnx"].reused, again.ok] == ["verified", True, True]
+    assert [part["onnx"].is_new for part in again.parts.values()] == [True, True]
     with pytest.raises(EdgekitError, match=r"no artifact of 'torchscript' in '.*prefill': there are onnx"):
         edgekit.verify(root, targets=["torchscript"], trust_build=True, progress="none")
 
@@ -192,7 +192,7 @@ def test_a_whole_is_pushed_pulled_and_verified_by_its_address(
 
     pulled = edgekit_stores.pull(url, into=tmp_path / "into", progress="none").path
     assert sorted(p.name for p in pulled.iterdir()) == ["parts.json", "prefill", "step"]
-    assert edgekit.verify(url, trust_build=True, progress="none")["onnx"].told == "verified"
+    assert edgekit.verify(url, trust_build=True, progress="none")["onnx"].status_text == "verified"
     step = edgekit.local(f"{sent.address}/step/onnx", progress="none")
     assert edgekit.load(step).manifest.name == "tiny.step"
     (pulled / "step" / "cache").mkdir()
@@ -278,10 +278,10 @@ def test_what_was_changed_in_a_whole_is_refused(made: Build, tmp_path: Path) -> 
     text = record.read_text()
     for wrong, why in (
         (text.replace('"calls": 36', '"calls": 37'), "is damaged: it is not as it was written"),
-        (sealed({"name": "tiny"}), "validation error"),
-        (sealed(json.loads(text) | {"parts": {}}), "validation error"),
+        (seal_record({"name": "tiny"}), "validation error"),
+        (seal_record(json.loads(text) | {"parts": {}}), "validation error"),
         (
-            sealed(json.loads(text) | {"parts": {"step": {"folder": "../other", "calls": 1}}}),
+            seal_record(json.loads(text) | {"parts": {"step": {"folder": "../other", "calls": 1}}}),
             "not a plain relative path",
         ),
     ):
@@ -295,7 +295,7 @@ def test_what_was_changed_in_a_whole_is_refused(made: Build, tmp_path: Path) -> 
 
 def test_without_targets_a_whole_is_made_for_those_that_need_no_code_of_its_parts() -> None:
     targets, _ = registry.loadable()
-    found = driven(model()).specs
+    found = run_composite(model()).specs
     chosen = made_in_memory(targets, found.values())
     assert "onnx" in chosen
     assert not {"torchscript", "torch-mobile", "aoti"} & {*chosen}
@@ -346,7 +346,7 @@ IDS = np.zeros((1, 2), np.int64)
 )
 def test_what_a_driver_may_not_do_is_a_sentence(drive: Driver, sentence: str) -> None:
     with pytest.raises(EdgekitError, match=sentence):
-        driven(replace(model(), driver=drive, parts=model().parts))
+        run_composite(replace(model(), driver=drive, parts=model().parts))
 
 
 def test_what_a_driver_fills_again_is_kept_as_it_was() -> None:
@@ -356,7 +356,7 @@ def test_what_a_driver_fills_again_is_kept_as_it_was() -> None:
         tokens[:] = driver(parts, prompt)["tokens"]
         return tokens
 
-    found = driven(model(drive=filled))
+    found = run_composite(model(drive=filled))
     answers = [answer["output"].copy() for answer in found.answers]
     tokens[:] = -1  # as an artifact that is wrong would
     assert len({answer.tobytes() for answer in answers}) > 1
@@ -367,18 +367,18 @@ def test_nothing_found_is_an_answer_that_can_be_right_or_wrong() -> None:
     def boxes(*counts: int) -> tuple[dict[str, Any], ...]:
         return tuple({"boxes": np.ones((count, 4), np.float32), "cache": np.ones(2, np.float32)} for count in counts)
 
-    found = replace(driven(model()), outputs=(Output("boxes"), Output("cache")), answers=boxes(2, 0, 1))
-    assert not [one.faults for one in whole._compared(found, boxes(2, 0, 1)) if one.faults]
-    assert [bool(one.faults) for one in whole._compared(found, boxes(2, 1, 0))] == [False, True, True]
+    found = replace(run_composite(model()), outputs=(Output("boxes"), Output("cache")), answers=boxes(2, 0, 1))
+    assert not [one.faults for one in whole._compare(found, boxes(2, 0, 1)) if one.faults]
+    assert [bool(one.faults) for one in whole._compare(found, boxes(2, 1, 0))] == [False, True, True]
     for wrong in (
         boxes(2, 1, 1),
         boxes(2, 0, 0),
     ):  # of three inputs one: something is found in nothing, and the reverse
-        assert verdict.judge(FP32, {}, evaluation=whole._compared(found, wrong)).status == "rejected"
+        assert verdict.judge(FP32, {}, evaluation=whole._compare(found, wrong)).status == "rejected"
     other = [
         {**answer, "boxes": answer["boxes"].reshape(-1, 4 if answer["boxes"].size else 5)} for answer in boxes(2, 0, 1)
     ]
-    assert verdict.judge(FP32, {}, evaluation=whole._compared(found, other)).status == "rejected"
+    assert verdict.judge(FP32, {}, evaluation=whole._compare(found, other)).status == "rejected"
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def test_what_a_part_raises_is_no_answer_whatever_the_driver_makes_of_it(
 
     for drive, match in ((goes_on, ignored), (renames, renamed)):
         with pytest.raises(kind, match=match):
-            answered(model(drive=drive), {"prefill": Broken(), "step": Broken()}, IDS)
+            run_driver(model(drive=drive), {"prefill": Broken(), "step": Broken()}, IDS)
 
 
 class Join(nn.Module):
@@ -429,10 +429,10 @@ def test_an_axis_may_be_empty_at_first_and_not_always() -> None:
             past = parts["join"].run({"x": np.ones((1, 1), np.float32), "past": past})["all"]
         return past
 
-    found = driven(Parts("grown", {"join": join}, grow, [3, 4])).specs["join"]
+    found = run_composite(Parts("grown", {"join": join}, grow, [3, 4])).specs["join"]
     assert found.axes["past"] == Axis(2, 0, 4)  # 0, 1 and 2 are asked twice; of those that are not empty the larger
     with pytest.raises(EdgekitError, match="the driver calls 'join' with an empty axis alone"):
-        driven(Parts("grown", {"join": join}, grow, [1]))
+        run_composite(Parts("grown", {"join": join}, grow, [1]))
 
 
 def test_what_is_no_model_of_parts_is_a_sentence() -> None:

@@ -9,7 +9,7 @@ import pytest
 from edgekit import registry
 from edgekit.errors import UsageError
 from edgekit.pipeline.outcome import Build, TargetOutcome
-from edgekit.pipeline.plan import parts_of, planned, reserves_of
+from edgekit.pipeline.plan import parts_of, plan_run, reserves_of
 
 FP16, STATIC, DYNAMIC = "onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic"
 
@@ -53,13 +53,13 @@ def test_dynamic_int8_waits_until_static_is_wrong(
 
 def test_parts_come_before_their_bundle_and_take_options() -> None:
     targets, _ = registry.loadable()
-    order, options, brought = planned(targets, ("web",), {STATIC: {"search": "none"}})
+    order, options, brought = plan_run(targets, ("web",), {STATIC: {"search": "none"}})
     assert order[0] == "onnx"
     assert order[-1] == "web"
     assert set(order[1:-1]) == set(brought) == {FP16, STATIC, DYNAMIC}
     assert options[STATIC]["search"] == "none"
     with pytest.raises(UsageError, match="not selected: onnx-int8-static"):
-        planned(targets, ("web",), {STATIC: {"search": "none"}, "web": {"variants": "fp32"}})
+        plan_run(targets, ("web",), {STATIC: {"search": "none"}, "web": {"variants": "fp32"}})
 
 
 def test_a_part_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from tests.builds import unjudged, without_report
 from tests.manifests import manifest, spoilt
 from tests.networks import resnet
 
-needs_qnn = pytest.mark.skipif(not qnn.installed(), reason="pip install onnxruntime-qnn")
+needs_qnn = pytest.mark.skipif(not qnn.is_installed(), reason="pip install onnxruntime-qnn")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_each_file_of_fixed_sizes_is_compiled_and_judged(tmp_path: Path) -> None
 def test_a_missing_package_is_named_with_its_command(build: Path) -> None:
     with without_report():
         found = api.verify(build, places=["qnn"], targets=["onnx"], images=1, progress="none")["onnx"]
-    if qnn.installed():
+    if qnn.is_installed():
         assert "emulator" in found.places[0].device
     else:
         assert found.status == "not verified here"
@@ -75,11 +75,11 @@ def test_a_missing_package_is_named_with_its_command(build: Path) -> None:
 
 
 def test_what_cannot_be_emulated_here_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qnn, "installed", lambda: True)
+    monkeypatch.setattr(qnn, "is_installed", lambda: True)
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     with pytest.raises(NotVerifiedHere, match="for x86-64, and this host has aarch64"):
         qnn.QnnRuntime(tmp_path / "model.onnx")
-    monkeypatch.setattr(qnn, "installed", lambda: False)
+    monkeypatch.setattr(qnn, "is_installed", lambda: False)
     with pytest.raises(RuntimeMissingError):
         qnn.QnnRuntime(tmp_path / "model.onnx")
 
@@ -99,7 +99,7 @@ def test_a_graph_of_which_nothing_runs_in_the_emulator_has_no_verdict(tmp_path: 
 def test_it_is_asked_at_default_sizes_by_the_limits_of_fp16_and_packed_alone(build: Path, tmp_path: Path) -> None:
     place, target = further_place("qnn"), registry.find("onnx")
     open_axes = {"batch": AxisInfo(default=1, minimum=1, maximum=4, multiple_of=1, dynamic=True)}
-    asked = place.taken(manifest(axes=open_axes))
+    asked = place.manifest_at(manifest(axes=open_axes))
     assert (asked.open_sizes, asked.axes["batch"].default) == ({}, 1)
     assert place.tolerance(manifest(), target) is FP16
     assert place.tolerance(manifest(precision="int8"), registry.find("onnx-int8-static")) is INT8

@@ -20,11 +20,13 @@ def outcome(target: str, status: str, error: str = "") -> TargetOutcome:
 
 
 def test_targets_of_earlier_runs_stay(tmp_path: Path) -> None:
-    first = run_log.started("edgekit export -t onnx")
-    run_log.ended(
+    first = run_log.start_record("edgekit export -t onnx")
+    run_log.finish_record(
         tmp_path, first, [outcome("onnx", "verified"), outcome("web", "failed", "no page")], {"coreml": "needs it"}
     )
-    run_log.ended(tmp_path, run_log.started("edgekit export -t web"), [outcome("web", "verified")], {"onnx": "gone"})
+    run_log.finish_record(
+        tmp_path, run_log.start_record("edgekit export -t web"), [outcome("web", "verified")], {"onnx": "gone"}
+    )
     found = read_run(tmp_path)
     assert found.targets == {
         "onnx": TargetStatus(status="verified", began=first.began),  # it was made, whatever is installed now
@@ -55,10 +57,10 @@ def test_the_command_that_does_the_same() -> None:
 
 def test_what_a_run_named_stays_asked_for_when_a_bundle_brings_it_later(tmp_path: Path) -> None:
     part = TargetOutcome("onnx-fp16", Path("p"), "rejected", part_of="web")
-    run_log.ended(tmp_path, run_log.started(""), [part], {})
+    run_log.finish_record(tmp_path, run_log.start_record(""), [part], {})
     assert read_run(tmp_path).targets["onnx-fp16"].part_of == "web"
-    run_log.ended(tmp_path, run_log.started(""), [replace(part, part_of="")], {})
-    run_log.ended(tmp_path, run_log.started(""), [part], {})
+    run_log.finish_record(tmp_path, run_log.start_record(""), [replace(part, part_of="")], {})
+    run_log.finish_record(tmp_path, run_log.start_record(""), [part], {})
     assert read_run(tmp_path).targets["onnx-fp16"].part_of == ""
 
 
@@ -75,4 +77,4 @@ def test_what_is_not_installed_says_how_to_install_it() -> None:
         needs=(Need("no_such_library", "extra"),),
     )
     command = install_command("extra")
-    assert run_log.not_installed({"one": target}) == {"one": f"needs no_such_library: {command}"}
+    assert run_log.missing_requirements({"one": target}) == {"one": f"needs no_such_library: {command}"}

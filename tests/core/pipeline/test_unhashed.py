@@ -19,7 +19,7 @@ from edgekit.errors import ArtifactError
 from edgekit.pipeline import run
 from edgekit.pipeline.context import DURATIONS, RunContext, read_durations
 from edgekit.report.rows import read_study
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 from edgekit.testing import QuietListener
 from tests.manifests import result
 from tests.plugins.apps import toy
@@ -81,7 +81,7 @@ def test_a_run_record_that_was_changed_changes_no_verdict(root: Path, kind: str)
 
 def test_a_run_record_of_somebody_else_is_replaced_by_the_next_run(root: Path) -> None:
     before, told = shown(root), statuses(root)
-    (root / RUN).write_text(sealed({"targets": {t: {"status": "failed", "error": "a\x1b[31m"} for t in TARGETS}}))
+    (root / RUN).write_text(seal_record({"targets": {t: {"status": "failed", "error": "a\x1b[31m"} for t in TARGETS}}))
     assert shown(root) == {t: {"failed"} for t in TARGETS}
     assert statuses(root) == told
     assert shown(root) == before
@@ -107,7 +107,7 @@ def test_a_rejected_part_counts_in_verify_as_it_did_in_export(
     held = tuple(Variant(name=names[t], precision=names[t], path="index.html", target=t) for t in inside)
     toy.commit(root / "web", "web", {"index.html": b"page"}, variants=held)
     asked_for = {target: {"status": "rejected", "part_of": bundle} for target, bundle in recorded.items()}
-    (root / RUN).write_text(sealed({"targets": asked_for}))
+    (root / RUN).write_text(seal_record({"targets": asked_for}))
     for _ in range(2):  # what verify writes down changes nothing
         build = run.verify(root, QuietListener(), only=only, trust_build=True)
         assert build["onnx-fp16"].status == "rejected"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgekit.model.shapes import between, grid
+from edgekit.model.shapes import grid, shapes_between
 from edgekit.model.spec import Input
 from edgekit.reference.batches import (
     BETWEEN,
@@ -25,13 +25,13 @@ from edgekit.reference.batches import (
     same_inputs,
     stress_batch,
 )
-from edgekit.reference.pictures import resized
+from edgekit.reference.pictures import resize
 from tests.core.reference.small_spec import evaluation, made, spec
 
 
 def test_a_model_is_asked_real_inputs_strange_inputs_the_grid_and_what_lies_between() -> None:
     asked = batches_for(spec(), evaluation())
-    shapes, others = grid(spec().axes), between(spec().axes)
+    shapes, others = grid(spec().axes), shapes_between(spec().axes)
     single = [b for b in asked if b.single]
     assert [b.name for b in single] == [EVALUATION, PHOTOGRAPHS, CHANGED, LEVELLED, STRESS]
     kinds = {name: [b for b in asked if b.name.startswith(f"{name}-")] for name in (GRID, RESIZED, BETWEEN)}
@@ -49,9 +49,9 @@ def test_real_inputs_are_resized_not_drawn_and_other_inputs_stay_theirs() -> Non
     real = evaluation()
     whole = next(b for b in batches_for(spec(), real) if b.name.startswith(RESIZED) and b.sizes["height"] == 8)
     assert any(np.array_equal(whole.inputs["images"][0], image) for image in real.inputs["images"])
-    tall = resized(np.arange(8, dtype=np.float32).reshape(1, 8, 1).repeat(4, 2), 16, 4)
+    tall = resize(np.arange(8, dtype=np.float32).reshape(1, 8, 1).repeat(4, 2), 16, 4)
     assert np.all(np.diff(tall[0, :, 0]) >= 0)
-    assert np.allclose(resized(np.full((1, 9, 5), 0.3, np.float32), 4, 7), 0.3)
+    assert np.allclose(resize(np.full((1, 9, 5), 0.3, np.float32), 4, 7), 0.3)
 
 
 def test_changed_inputs_are_dark_bright_grey_flat_and_have_one_input_at_its_ends() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from edgekit.reference import record
-from edgekit.runtime.cuda_graph import captured
+from edgekit.runtime.cuda_graph import capture_graph
 from edgekit.testing import small_model
 
 pytestmark = pytest.mark.gpu
@@ -37,7 +37,7 @@ def test_a_graph_that_is_replayed_computes_what_the_module_does() -> None:
         return answer
 
     with torch.inference_mode():
-        replay = captured(once, (x,))[0]
+        replay = capture_graph(once, (x,))[0]
         x.mul_(2)  # a graph reads its inputs where they lie
         replay()
         torch.cuda.synchronize()

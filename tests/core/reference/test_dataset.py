@@ -17,7 +17,7 @@ from edgekit.errors import DataError, EdgekitError, UsageError
 from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.folder import load_model, save_model
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
-from edgekit.pipeline.given_model import given, with_data
+from edgekit.pipeline.given_model import resolve_model, with_data
 from edgekit.pipeline.request import EvaluationData, ModelFacts
 from edgekit.reference import dataset
 from edgekit.reference.dataset import ENOUGH, LEAST, sets_of
@@ -207,13 +207,13 @@ def test_a_range_that_nobody_says_is_that_of_the_data(tmp_path: Path) -> None:
     rows = np.arange(90).reshape(15, 6)
     np.savez(tmp_path / "a.npz", x=rows)
     facts = ModelFacts(inputs=["x:shape=1,6,dtype=int64"])
-    spec = with_data(given("tests.models:plain", facts=facts), EvaluationData(data=tmp_path))
+    spec = with_data(resolve_model("tests.models:plain", facts=facts), EvaluationData(data=tmp_path))
     assert (spec.inputs[0].low, spec.inputs[0].high) == (0.0, 89.0)
     save_model(spec, tmp_path / "model")
     assert load_model(tmp_path / "model").inputs == spec.inputs
     with pytest.raises(DataError, match="the data hold 89 for 'x', which goes from 0 to 9"):
         with_data(
-            given("tests.models:plain", facts=ModelFacts(inputs=["x:shape=1,6,dtype=int64,range=0..9"])),
+            resolve_model("tests.models:plain", facts=ModelFacts(inputs=["x:shape=1,6,dtype=int64,range=0..9"])),
             EvaluationData(data=tmp_path),
         )
 
@@ -226,15 +226,15 @@ def test_an_examples_rows_count_where_there_are_enough() -> None:
         (rows[: ENOUGH - 1], set()),
         (rows[:1].expand(90, 4), set()),
     ):
-        spec = with_data(given(net, example), EvaluationData(), example)
+        spec = with_data(resolve_model(net, example), EvaluationData(), example)
         assert spec.brought == sets
-    spec = with_data(given(net, rows), EvaluationData(), rows)
+    spec = with_data(resolve_model(net, rows), EvaluationData(), rows)
     assert spec.evaluation is not None
     samples = calibration_of(spec, 300)
     assert samples is not None
     assert (len(spec.evaluation().names), len(samples.names)) == (16, 64)
     mine = Evaluation({"input": rows[:1].numpy()}, ("mine",))
-    assert with_data(given(net, rows), EvaluationData(evaluation=mine), rows).brought == {"evaluation"}
+    assert with_data(resolve_model(net, rows), EvaluationData(evaluation=mine), rows).brought == {"evaluation"}
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_words_of_an_image_are_kept_by_its_data(tmp_path: Path) -> None:
     """Pictures go in by the range that was said; a mean is computed inside, and not here."""
     write_pictures(tmp_path, 8)
     facts = ModelFacts(inputs=["x:shape=1,3,8,8,kind=image,range=-1..1,mean=0.5"])
-    spec = with_data(given("tests.models:plain", facts=facts), EvaluationData(data=tmp_path))
+    spec = with_data(resolve_model("tests.models:plain", facts=facts), EvaluationData(data=tmp_path))
     assert spec.evaluation is not None
     pixels = np.asarray(Image.open(tmp_path / "002.png")).transpose(2, 0, 1)
     np.testing.assert_allclose(spec.evaluation().inputs["x"][2], pixels / 127.5 - 1, atol=1e-6)

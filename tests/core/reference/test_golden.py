@@ -17,7 +17,7 @@ from torch import nn
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference import golden
 from edgekit.reference.golden import BINARY, FAULTS, JSON, Case, Golden
-from edgekit.reference.pictures import in_size, resized
+from edgekit.reference.pictures import in_size, resize
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference, write_reference
 from edgekit.runtime.eager import EagerRuntime
@@ -117,9 +117,9 @@ def test_what_an_artifact_shows_here_widens_its_limits(chosen: Golden) -> None:
 
 def test_faults_of_preprocessing_are_seen_and_those_that_nobody_sees_are_told(chosen: Golden) -> None:
     run = EagerRuntime(spec()).run
-    assert chosen.undetected(run, chosen.limits("fp16", {})) == ()
+    assert chosen.undetected_faults(run, chosen.limits("fp16", {})) == ()
     wide = {name: dict.fromkeys(found, 1e9) for name, found in chosen.limits("fp16", {}).items()}
-    assert set(chosen.undetected(run, wide)) == set(FAULTS)
+    assert set(chosen.undetected_faults(run, wide)) == set(FAULTS)
 
 
 def test_what_is_written_is_found_at_its_offsets(chosen: Golden, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_case_of_another_size_tells_whether_a_picture_is_stretched_by_the_filt
     height, width, _ = other.image.shape
     rows, columns = np.arange(side) * height // side, np.arange(side) * width // side
     top, left = (height - side) // 2, (width - side) // 2
-    planes = resized(other.image.transpose(2, 0, 1).astype(np.float32), side, side)
+    planes = resize(other.image.transpose(2, 0, 1).astype(np.float32), side, side)
     ways = {
         "stretched": np.floor(planes.transpose(1, 2, 0) + 0.5).astype(np.uint8),
         "cropped": other.image[top : top + side, left : left + side],
@@ -269,4 +269,4 @@ def test_a_fault_that_changes_nothing_is_told(scored: Path) -> None:
     model = replace(small_model(), outputs=small_model().outputs[:1])
     cases = tuple(golden.pictures(model, scored, 12))
     chosen = Golden(tuple(replace(case, expected=grey(case.feed(model))) for case in cases), model, {"relevance": 1.0})
-    assert chosen.undetected(grey, {"relevance": {"max_abs": 1e-6}}) == ("channels in reverse order",)
+    assert chosen.undetected_faults(grey, {"relevance": {"max_abs": 1e-6}}) == ("channels in reverse order",)

@@ -40,9 +40,9 @@ def test_chosen_rows_keep_what_is_large_as_far_as_it_was_kept() -> None:
     rows = np.arange(6.0)
     outputs = {"y": rows[:3], "y" + SUFFIX: rows}
     batch = Batch("stress", {"x": rows}, outputs, {}, tuple("abcdef"))
-    found = batch.chosen([0, 2, 4, 5], "some").outputs
+    found = batch.select_rows([0, 2, 4, 5], "some").outputs
     assert {name: array.tolist() for name, array in found.items()} == {"y": [0, 2], "y" + SUFFIX: [0, 2, 4, 5]}
-    assert batch.chosen([5], "some").outputs["y"].shape == (0,)
+    assert batch.select_rows([5], "some").outputs["y"].shape == (0,)
 
 
 @pytest.mark.parametrize(("images", "most_of"), [(2, SPARSELY), (9, AMPLY)], ids=["sparse", "ample"])
@@ -101,7 +101,7 @@ def test_each_input_keeps_its_axes_wherever_its_batch_is(factory: Callable[[], M
         apart = replace(batch, sizes=sizes, apart=True) if batch.sizes else batch
         singles = list(apart.rows())
         assert [[a.shape for a in run.values()] for run in singles] == [alone] * rows
-        for some in (apart.first(2), apart.chosen([0, rows - 1], "some")):
+        for some in (apart.first(2), apart.select_rows([0, rows - 1], "some")):
             chosen = [singles[0], singles[min(1, rows - 1) if some.name == batch.name else rows - 1]]
             for got, wanted in zip(some.rows(), chosen, strict=False):
                 assert all(np.array_equal(got[name], wanted[name]) for name in wanted)

@@ -22,7 +22,7 @@ from edgekit.reference.info import INFO, INPUTS, read_info
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference, write_reference
 from edgekit.storage.files import digest_file
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 from edgekit.testing import SMALL
 
 
@@ -94,7 +94,7 @@ def test_a_changed_declaration_of_the_inputs_is_refused(recorded: Path, tmp_path
         shutil.copytree(recorded, copy)
         info = json.loads((copy / INFO).read_text())
         change(info["declared"])
-        (copy / INFO).write_text(sealed(info))
+        (copy / INFO).write_text(seal_record(info))
         with pytest.raises(RecordError, match=sentence):
             read_reference(copy)
 
@@ -214,7 +214,7 @@ def test_a_noise_that_is_not_finite_reaches_the_judge(recorded: Path, tmp_path: 
     shutil.copytree(recorded, copy)
     info = json.loads((copy / INFO).read_text())
     info["noise"]["relevance"] = {"cpu32 cpu64": 1e-7, "cuda cpu32": bad}
-    (copy / INFO).write_text(sealed(info))
+    (copy / INFO).write_text(seal_record(info))
     found = read_reference(copy)
     judged = verdict.judge(FP32, found.noise)
     assert judged.status == "not verified here"

@@ -20,7 +20,7 @@ from edgekit.artifact.store import amend, commit, read_artifact
 from edgekit.model.spec import Array
 from edgekit.report.imports import write_imported
 from edgekit.storage.files import digest_file
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 
 SIDE, GRID = 224, 14
 COLOURS = {"red": (206, 60, 50), "green": (60, 150, 80), "blue": (60, 100, 200), "yellow": (230, 190, 60)}
@@ -69,7 +69,7 @@ class Builder:
         }
         facts |= {f"{name}_sha256": digest_file(folder / f"{name}.safetensors") for name in ("inputs", "outputs")}
         told = {k: v for k, v in (facts | changes).items() if v is not None}
-        (folder / "reference.json").write_text(sealed(told))
+        (folder / "reference.json").write_text(seal_record(told))
 
     def recorded(self) -> str:
         path = self.folder / "reference" / "reference.json"

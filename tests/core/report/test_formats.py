@@ -27,7 +27,7 @@ def test_an_interval_has_the_sign_once() -> None:
 
 def test_a_measure_is_written_by_the_custom_of_its_metric() -> None:
     def said(metric: str, value: float | None) -> str:
-        return formats.measured(Measure(batch="evaluation", output="y", metric=metric, value=value))
+        return formats.format_measure(Measure(batch="evaluation", output="y", metric=metric, value=value))
 
     assert said("max abs", 1.234e-5) == "1.2e-5"
     assert said("spearman", 0.99998) == "0.99998"
@@ -35,7 +35,7 @@ def test_a_measure_is_written_by_the_custom_of_its_metric() -> None:
     assert said("agreement", 0.9375) == "0.938"
     assert said("snr", 101.6) == "102 dB"
     assert said("max abs", None) == "not finite"
-    assert formats.measured(None) == formats.NONE
+    assert formats.format_measure(None) == formats.NONE
 
 
 def test_limits_are_round() -> None:

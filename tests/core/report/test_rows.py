@@ -47,7 +47,7 @@ def test_every_kind_of_row(filled: Any) -> None:
         "onnx-fp16 · cpu": "fp16",
     }
     assert found["onnx-int8-dynamic · cpu"].verdict.slower
-    assert [measure.metric for measure in found["onnx-int8-static · cpu"].failed] == ["spearman"]
+    assert [measure.metric for measure in found["onnx-int8-static · cpu"].failed_measures] == ["spearman"]
     assert found["onnx · cpu"].scores["relevance"].shape == (filled.n, 196)
     assert found["torch-mobile"].reasons == (
         fact(Code.TEXT, text="it was exported but not judged: run `edgekit verify`"),

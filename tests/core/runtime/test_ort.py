@@ -76,7 +76,9 @@ def test_a_setting_reaches_the_session(model: Path) -> None:
 def test_inner_tensors_can_be_seen_and_the_graph_is_not_changed() -> None:
     given = graph()
     before = given.SerializeToString()
-    answer = ort.tapped(given, ["product", "rectified", "x", "y"]).run({"x": np.array([[-1, 0, 2]], np.float32)})
+    answer = ort.open_with_taps(given, ["product", "rectified", "x", "y"]).run(
+        {"x": np.array([[-1, 0, 2]], np.float32)}
+    )
     assert given.SerializeToString() == before
     np.testing.assert_array_equal(answer["product"], [[-2, 0, 4]])
     np.testing.assert_array_equal(answer["rectified"], [[0, 0, 4]])
@@ -105,5 +107,5 @@ def test_exactly_one_build_must_be_installed(
 
 @pytest.mark.parametrize("name", ["onnxruntime", "onnxruntime-gpu"])
 def test_either_build_will_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ort, "_installed", lambda asked: asked == name)
+    monkeypatch.setattr(ort, "_is_installed", lambda asked: asked == name)
     ort.require_onnxruntime()

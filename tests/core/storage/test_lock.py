@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.storage.files import locked
+from edgekit.storage.files import lock
 
 HOLDER = """
 import sys
@@ -54,5 +54,5 @@ def test_without_a_place_for_locks_nothing_waits(tmp_path: Path, monkeypatch: py
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
     asked: list[str] = []
-    with locked(tmp_path, lambda: asked.append("waiting")):
+    with lock(tmp_path, lambda: asked.append("waiting")):
         assert asked == []

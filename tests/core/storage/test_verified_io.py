@@ -15,7 +15,7 @@ RECORD = {"b": [1, 2.5e-07], "a": "ü", "files": {"w": "0" * 64}}
 
 def test_any_flipped_bit_of_a_record_is_refused(tmp_path: Path) -> None:
     """Also one that leaves the same meaning: a capital E in a number, another digit that is rounded away."""
-    whole = verified_io.sealed(RECORD).encode()
+    whole = verified_io.seal_record(RECORD).encode()
     (tmp_path / "r.json").write_bytes(whole)
     assert {k: v for k, v in verified_io.read_record(tmp_path, "r.json").items() if k != verified_io.SEAL} == RECORD
     for bit in range(8 * len(whole)):
@@ -35,8 +35,8 @@ def test_any_flipped_bit_of_a_record_is_refused(tmp_path: Path) -> None:
         "{" * 50_000,
         "[" * 100_000,
         json.dumps({**RECORD, verified_io.SEAL: verified_io.seal_of(RECORD)}),  # the same record, not as it is written
-        verified_io.sealed(RECORD) + " ",
-        verified_io.sealed(RECORD).replace("{", '{\n  "a": "x",', 1),  # a name twice
+        verified_io.seal_record(RECORD) + " ",
+        verified_io.seal_record(RECORD).replace("{", '{\n  "a": "x",', 1),  # a name twice
         '{"content_sha256": "\\ud800"}',
     ],
 )

@@ -13,7 +13,7 @@ from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.storage import verified_io
 from edgekit_apps.android import kotlin
 from edgekit_apps.apple import swift
-from edgekit_apps.bundle import Bundle, Model, identifiers, quoted
+from edgekit_apps.bundle import Bundle, Model, identifiers, quote
 from tests.command import exit_code
 
 CODE = 'P{init{with((Runtime::getRuntime)()){exec("touch\\u0020/tmp/X")}}};object/**/Q'
@@ -36,7 +36,7 @@ def resealed(folder: Path, change: Any) -> None:
     """Change a manifest as somebody would who can compute its hash."""
     record = json.loads((folder / MANIFEST).read_text())
     change(record)
-    (folder / MANIFEST).write_text(verified_io.sealed(record))
+    (folder / MANIFEST).write_text(verified_io.seal_record(record))
 
 
 def rename(record: dict[str, Any], field: str, word: str) -> None:
@@ -82,7 +82,7 @@ def test_free_text_stays_a_literal(build: Path) -> None:
     literal = '"a\\"; evil() //?$x ${y} \\\\(z) \\\\u{0} ???"'
     assert f"REFERENCE: String = {literal.replace('$', chr(92) + '$')}\n" in kotlin(bundle)
     assert f"reference = {literal}\n" in swift(bundle)
-    assert quoted("\x00") == '"?"'
+    assert quote("\x00") == '"?"'
 
 
 def test_tensors_and_axes_of_any_name_give_code_that_compiles() -> None:

@@ -8,7 +8,7 @@ import onnxruntime
 from onnx import numpy_helper, parser
 
 from edgekit.model.spec import Array
-from edgekit_hub.folder import joined
+from edgekit_hub.folder import join_graphs
 
 NAMES = {"present_a": "present.a", "past_a": "past_key_values.a"}
 WEIGHTS = np.arange(4, dtype=np.float32)
@@ -41,7 +41,7 @@ def graph(text: str) -> onnx.ModelProto:
 
 
 def test_each_branch_is_its_graph() -> None:
-    whole = joined(graph(FIRST), graph(FURTHER))
+    whole = join_graphs(graph(FIRST), graph(FURTHER))
     onnx.checker.check_model(whole, full_check=True)
     assert [numpy_helper.to_array(one).tolist() for one in whole.graph.initializer] == [WEIGHTS.tolist()]
     sizes = {i.name: [d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in whole.graph.input}

@@ -52,7 +52,7 @@ def test_artifacts_are_explained_and_drawn(name: str, build: Path, tmp_path: Pat
     data, plot = attribution.write_attribution(found, tmp_path)
     parts = json.loads(data.read_text())["parts"]
     assert [(p["module"], p["introduced"], p["carried"]) for p in parts] == [
-        (p.module, p.introduced, p.carried) for p in found.parts
+        (p.module, p.introduced, p.propagated_noise) for p in found.parts
     ]
     texts = re.findall(r">([^<>]+)</text>", plot.read_text())
     assert all(part.module in texts for part in found.parts if part.module)

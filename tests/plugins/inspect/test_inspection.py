@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from edgekit.errors import UsageError
 from edgekit_inspect.inspection import Inspection, layers_of, write_page
-from edgekit_targets.onnx.passes.graph import folded
+from edgekit_targets.onnx.passes.graph import fold_constants
 from tests import networks
 from tests.command import exit_code
 from tests.plugins.inspect import nets
@@ -70,7 +70,7 @@ def test_recurrent_layers_count_their_gates_at_each_step(gates: int, directions:
 
 def test_an_int8_lstm_counts_as_much(tmp_path: Path) -> None:
     spec = networks.lstm()
-    graph = folded(nets.exported(spec, tmp_path))
+    graph = fold_constants(nets.exported(spec, tmp_path))
     before, after = (layers_of(each, spec.random(0)) for each in (graph, nets.quantized(spec, graph, False)))
     assert [one.multiplications for one in before] == [one.multiplications for one in after]
     assert {one.arithmetic for one in after if one.operator == "DynamicQuantizeLSTM"} == {"int8"}

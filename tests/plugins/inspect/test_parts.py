@@ -44,13 +44,13 @@ def test_amplification_is_carried_through_and_not_introduced() -> None:
     assert 0.0005 < first.introduced < 0.001
     assert second.introduced == 0.0
     assert second.noise_in == first.noise_out
-    assert second.carried == pytest.approx(0.1, rel=0.01)
+    assert second.propagated_noise == pytest.approx(0.1, rel=0.01)
 
 
 def test_what_is_introduced_and_what_is_carried_make_up_the_noise() -> None:
     part = Part("a", noise_in=0.03, noise_out=0.05, introduced=0.04)
-    assert part.carried == pytest.approx(0.03)
-    assert Part("a", noise_in=0.0, noise_out=0.04, introduced=0.05).carried == 0.0
+    assert part.propagated_noise == pytest.approx(0.03)
+    assert Part("a", noise_in=0.0, noise_out=0.04, introduced=0.05).propagated_noise == 0.0
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_another_ranking_is_no_error_of_what_follows(ranked: onnx.ModelProto) ->
     spec = nets.ranker()
     rows = [spec.random(seed) for seed in range(4)]
     other = broken(ranked, "scorer/MatMul", noisy)
-    there, here = (np.stack([ort.tapped(g, []).run(r)["indices"] for r in rows]) for g in (ranked, other))
+    there, here = (np.stack([ort.open_with_taps(g, []).run(r)["indices"] for r in rows]) for g in (ranked, other))
     assert (there != here).any()
     parts = {part.module: part for part in attribute(ranked, other, rows)}
     assert parts["scorer"].introduced > 0.05
@@ -126,7 +126,7 @@ def test_layouts_in_float_compute_the_same() -> None:
     static = qdq.quantize_static(graph, QuantConfig(), observed)
     moved = layouts_in_float(static)
     reshaped = next(node.output[0] for node in static.graph.node if node.name == "embed/Reshape")
-    before, after = (ort.tapped(graph, [reshaped]).run(ROW) for graph in (static, moved))
+    before, after = (ort.open_with_taps(graph, [reshaped]).run(ROW) for graph in (static, moved))
     assert (before[reshaped].dtype.name, after[reshaped].dtype.name) == ("uint8", "float32")
     np.testing.assert_array_equal(before["y"], after["y"])
     np.testing.assert_array_equal(after[reshaped], ROW["x"].reshape(-1, 4))

@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.storage.environment import package_digest
-from edgekit_matrix.crew import Task, begin, packed, take, unpack, variables
+from edgekit_matrix.crew import Task, begin, pack_folder, take, unpack, variables
 from edgekit_matrix.ray_crew import work
 
 
@@ -37,7 +37,7 @@ def test_a_build_begins_with_the_parts_that_are_asked_for_and_there(tmp_path: Pa
 
 
 def test_what_comes_back_replaces_what_was_there_in_one_step(tmp_path: Path) -> None:
-    archive = packed(build(tmp_path / "build"), ("model", "onnx", "absent"))
+    archive = pack_folder(build(tmp_path / "build"), ("model", "onnx", "absent"))
     (tmp_path / "cell" / "old").mkdir(parents=True)
     take(archive, tmp_path / "cell")
     assert sorted(path.name for path in (tmp_path / "cell").iterdir()) == ["model", "onnx"]
@@ -50,7 +50,7 @@ def test_a_worker_sends_its_log_and_its_build_and_keeps_nothing(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     task = Task("vit", ("no-such-model", "-t", "onnx"), ("model",), str(tmp_path / "gone"), 60.0, variables(1))
-    seed = packed(build(tmp_path / "build"), ("model", "web"))
+    seed = pack_folder(build(tmp_path / "build"), ("model", "web"))
     ended = work(task, seed, package_digest("edgekit"))
     assert (ended.code, bool(ended.host)) == (2, True)
     unpack(ended.archive, tmp_path / "back")

@@ -24,7 +24,7 @@ from edgekit.pipeline import run
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.report.imports import write_imported
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 from edgekit.testing import QuietListener
 from edgekit_apps import assets as apps
 from edgekit_provenance import signature
@@ -165,7 +165,7 @@ def another_key_under_this_ones_name(root: Path) -> None:
 
 def a_program_that_nobody_signed(root: Path) -> None:
     (root / "program").mkdir()
-    (root / "program" / "program.json").write_text(sealed({"files": {}}))
+    (root / "program" / "program.json").write_text(seal_record({"files": {}}))
 
 
 WHOLE_BUILD: dict[str, tuple[Callable[[Path], object], str]] = {

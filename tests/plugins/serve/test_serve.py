@@ -356,7 +356,7 @@ def test_what_is_not_verified_is_served_on_request_only_and_says_so(
 def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the command be the process that answers, which a supervisor starts otherwise."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        monkeypatch.setattr("edgekit_serve.process.inherited", lambda: listener)
+        monkeypatch.setattr("edgekit_serve.process.inherited_socket", lambda: listener)
         yield
 
 

@@ -109,7 +109,7 @@ def test_another_index_under_the_name_of_a_version_is_refused(build: Path, tmp_p
 def test_a_latest_record_without_a_version_is_refused(build: Path, tmp_path: Path, cache: Path) -> None:
     url = f"file://{tmp_path}/store/small"
     push(build, url)
-    (tmp_path / "store" / "small" / "latest.json").write_text(verified_io.sealed({"version": "../x"}))
+    (tmp_path / "store" / "small" / "latest.json").write_text(verified_io.seal_record({"version": "../x"}))
     with pytest.raises(ArtifactError, match="names no version"):
         remote.resolve(Address(url))
 
@@ -273,7 +273,7 @@ def test_another_model_is_not_pushed_to_the_same_place(build: Path, tmp_path: Pa
     other = sent.index.model_copy(update={"name": "other"})
     store = object_store.open_store(url)
     store.write(f"versions/{other.version[:16]}.json", other.data)
-    store.write("latest.json", verified_io.sealed({"version": other.version}).encode())
+    store.write("latest.json", verified_io.seal_record({"version": other.version}).encode())
     with pytest.raises(UsageError, match="holds builds of 'other'"):
         push(build, url)
 

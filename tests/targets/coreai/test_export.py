@@ -37,8 +37,8 @@ class TestCoreai(CoreaiContract):
 
 def written(folder: Path, spec: ModelSpec, captured: Program, sizes: tuple[Mapping[str, int], ...]) -> None:
     """The asset of a program with a function for each of these sizes."""
-    program = export.converted(spec, export.taken_apart(spec, captured.exported), sizes)
-    export.write(program, folder / export.ENTRY, spec, export.described(spec, weights_digest(spec)))
+    program = export.convert(spec, export.decompose(spec, captured.exported), sizes)
+    export.write(program, folder / export.ENTRY, spec, export.metadata_of(spec, weights_digest(spec)))
 
 
 def wrong_at(size: int) -> ModelSpec:

@@ -111,8 +111,8 @@ def test_a_mean_stays_float(pool: torch.nn.Module) -> None:
         axes={"batch": Axis(1, 1, 8)},
         calibration=lambda count: drawn,
     )
-    graph = lower.fixed(capture(spec), spec, ("batch",), fold=False).module()
-    quantized, layers = executorch_int8._quantized(spec, graph, ("batch",), ())
+    graph = lower.prepare_program(capture(spec), spec, ("batch",), fold=False).module()
+    quantized, layers = executorch_int8._quantize(spec, graph, ("batch",), ())
     means = [node for node in quantized.graph.nodes if "mean" in str(node.target) or "avg_pool" in str(node.target)]
     assert (layers, len(means)) == (1, 1)
     assert not any("quantize" in str(user.target) for user in means[0].users)

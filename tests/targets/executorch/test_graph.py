@@ -178,7 +178,7 @@ def test_a_transform_along_an_axis_that_is_fixed_here_becomes_products() -> None
     axes = {"batch": Axis(1, 1, 3), "length": Axis(8, 4, 16)}
     module = modules.Formula(lambda linear, x: torch.fft.rfft(x).abs()).eval()
     spec = ModelSpec("spectrum", module, (Input("x", ("batch", "length")),), (Output("y"),), axes)
-    fixed = lower.fixed(capture(spec), spec, ("batch",))
+    fixed = lower.prepare_program(capture(spec), spec, ("batch",))
     assert not any(is_complex(node) for node in fixed.graph.nodes)
     x = torch.rand(2, 8)
     torch.testing.assert_close(fixed.module()(x), module(x))

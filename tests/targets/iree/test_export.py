@@ -60,7 +60,7 @@ class TestIree(TargetContract):
     def test_another_models_file_is_refused(self, builds: Path, tmp_path: Path) -> None:
         def change(folder: Path) -> None:
             graph = model([helper.make_node("Neg", ["x"], ["y"])], {"x": [2]}, {"y": [2]}, {})
-            iree.compiled(graph, folder / iree.ENTRY, "x86_64")
+            iree.compile_graph(graph, folder / iree.ENTRY, "x86_64")
 
         row = self._judged(builds, tmp_path, change)
         assert "'model.vmfb' has the inputs ['x'], not ['images', 'queries']: export again" in row.sentences[0]
@@ -99,7 +99,7 @@ class TestIree(TargetContract):
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_opens_with_one_thread_and_with_several(threads: str, tmp_path: Path) -> None:
     graph = model([helper.make_node("Neg", ["x"], ["y"])], {"x": [2]}, {"y": [2]}, {})
-    assert iree.compiled(graph, tmp_path / iree.ENTRY, "x86_64") == []
+    assert iree.compile_graph(graph, tmp_path / iree.ENTRY, "x86_64") == []
     opened = iree_session.IreeSession(tmp_path / iree.ENTRY, {"threads": threads})
     assert opened.device.endswith(f", CPU, {threads} threads")
     assert np.array_equal(opened.run({"x": np.array([1, 2], np.float32)})["y"], [-1, -2])
@@ -147,13 +147,13 @@ def test_a_file_of_iree_alone_is_refused(tmp_path: Path) -> None:
 def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
     size = {"s": np.array([1, 1, 4, 4])}
     graph = model([helper.make_node("AffineGrid", ["x", "s"], ["y"])], {"x": [1, 2, 3]}, {"y": [1, 4, 4, 2]}, size)
-    said = iree.compiled(graph, tmp_path / iree.ENTRY, "x86_64")
+    said = iree.compile_graph(graph, tmp_path / iree.ENTRY, "x86_64")
     assert not (tmp_path / iree.ENTRY).exists()
     assert iree.reason(said) == "it cannot lower the operator AffineGrid"
 
 
 def test_a_compiler_that_falls_over_is_a_sentence(tmp_path: Path) -> None:
     graph = model([helper.make_node("Unique", ["x"], ["y"])], {"x": [4]}, {"y": ["n"]}, {})
-    said = iree.compiled(graph, tmp_path / iree.ENTRY, "x86_64")
+    said = iree.compile_graph(graph, tmp_path / iree.ENTRY, "x86_64")
     assert not (tmp_path / iree.ENTRY).exists()
     assert iree.reason(said) == "its compiler crashed"

@@ -126,7 +126,7 @@ def test_a_row_that_is_masked_from_end_to_end_is_zeros(tmp_path: Path) -> None:
     graph = model([helper.make_node("Softmax", ["x"], ["y"], axis=-1)], {"x": [2, 4]}, {"y": [2, 4]}, {})
     onnx.save(graph, tmp_path / "model.onnx")
     export.convert(tmp_path / "model.onnx", tmp_path / export.ENTRY)
-    with runtime.printed():
+    with runtime.capture_output():
         import MNN
 
         manager = MNN.nn.create_runtime_manager(({"backend": 0, "precision": runtime.PRECISION},))
@@ -150,7 +150,7 @@ def test_what_only_its_modules_run_is_said(tmp_path: Path) -> None:
     """MNN's Java classes have sessions alone; should these run loops one day, the note is out of date."""
     spec = ModelSpec("gru", Gru().eval(), (Input("x", ("batch", 5, 4)),), (Output("y"),), {"batch": Axis(1, 1, 4)})
     build = unjudged(spec, tmp_path, ("onnx", "mnn", "mnn-int8"))
-    with runtime.printed():
+    with runtime.capture_output():
         import MNN
 
         for target in ("mnn", "mnn-int8"):

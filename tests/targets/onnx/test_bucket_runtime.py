@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
-from edgekit_targets.onnx.buckets import INDEX, Buckets, chosen, read_index
+from edgekit_targets.onnx.buckets import INDEX, Buckets, choose_bucket, read_index
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "buckets.json").read_text())
 
@@ -25,12 +25,12 @@ def test_it_agrees_with_the_golden_vectors() -> None:
     files = {tuple(bucket.sizes.values()): bucket for bucket in index.buckets}
     sizes = [bucket.sizes for bucket in index.buckets]
     for case in GOLDEN["chosen"]:
-        assert files[tuple(chosen(sizes, case["sizes"]).values())].file == case["file"], case
+        assert files[tuple(choose_bucket(sizes, case["sizes"]).values())].file == case["file"], case
     for case in GOLDEN["fitted"]:
-        bucket = files[tuple(chosen(sizes, case["sizes"]).values())]
+        bucket = files[tuple(choose_bucket(sizes, case["sizes"]).values())]
         assert bucket.file == case["file"]
         for name, wanted in (("images", case["padded"]), ("query", case["query"])):
-            np.testing.assert_array_equal(index.padded(name, array(case[name]), bucket), array(wanted))
+            np.testing.assert_array_equal(index.pad_to(name, array(case[name]), bucket), array(wanted))
         for name, answer in case["answers"].items():
             assert index.cut(name, array(answer), bucket, case["sizes"]).ravel().tolist() == case["cut"][name]
 

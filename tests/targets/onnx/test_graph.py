@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edgekit.model.adapter import named_outputs, to_tensors
-from edgekit.model.contract import checked
+from edgekit.model.contract import check_spec
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
@@ -110,7 +110,7 @@ def test_patches_are_a_gemm_nodes_keep_their_modules_names_and_attention_is_two_
 def test_attention_whose_batch_is_of_windows_is_translated(tmp_path: Path) -> None:
     """Swin: the exporter takes its attention apart, and viewed the answer as PyTorch's kernel lays it out."""
     with warnings.catch_warnings(action="ignore"):
-        spec = checked(swin())
+        spec = check_spec(swin())
         path = exported(spec, tmp_path)
     assert_same(spec, path, spec.random(0, {"batch": 3}), 1e-4)
 
@@ -120,7 +120,7 @@ def test_inner_tensors_make_way_for_the_names_of_inputs_and_outputs(given: str, 
     """The exporter calls what an embedding layer gives "embedding"."""
     net = nn.Sequential(nn.Embedding(10, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
     ids = (Input(given, ("batch", 5), dtype="int64", low=0, high=9),)
-    spec = checked(ModelSpec("toy", net, ids, (Output(made),), {"batch": Axis(1, 1, 3)}))
+    spec = check_spec(ModelSpec("toy", net, ids, (Output(made),), {"batch": Axis(1, 1, 3)}))
     assert_same(spec, exported(spec, tmp_path), spec.random(0, {"batch": 3}), 1e-5)
 
 
@@ -134,6 +134,6 @@ class Edges(nn.Module):
 def test_the_edges_of_arr_coc_01_keep_their_epsilon(tmp_path: Path) -> None:
     """The exporter takes a number of 1e-8 for zero: a flat picture's edges would then be rounding alone."""
     images = Input("images", ("batch", 3, 32, 32))
-    spec = checked(ModelSpec("toy", Edges(), (images,), (Output("y"),), {"batch": Axis(1, 1, 3)}))
+    spec = check_spec(ModelSpec("toy", Edges(), (images,), (Output("y"),), {"batch": Axis(1, 1, 3)}))
     x = spec.random(0, {"batch": 2})["images"] * np.float32(0.002) + np.float32(0.5)
     assert_same(spec, exported(spec, tmp_path), {"images": x}, 1e-3)

@@ -70,11 +70,11 @@ def test_a_traced_encoder_under_a_head_with_control_flow_is_proved_on_both_sides
 def test_a_side_that_no_input_took_is_named_with_its_line() -> None:
     spec = hybrid()
     spec.module.limit = 1000.0  # type: ignore[assignment]  # an attribute of Head
-    (said,) = compile_module.one_sided(spec)
+    (said,) = compile_module.one_sided_branches(spec)
     line = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "if bool(y" in text)
     assert said.startswith(f"the branch at test_branches.py:{line} took one side only for the 36 inputs")
 
 
 def test_a_module_without_branches_on_values_is_asked_little() -> None:
     spec = modules.of_rows("plain", Encoder(), 8)
-    assert compile_module.one_sided(spec) == ()
+    assert compile_module.one_sided_branches(spec) == ()

@@ -127,7 +127,7 @@ def test_without_node_the_page_of_a_checkout_cannot_be_built(tmp_path: Path, mon
     assert "npm is not installed" in site.unavailable_reason()
     with pytest.raises(ExportError, match="npm is not installed: install Node 20"):
         site.find()
-    assert plan._installed({"web": web.TARGET}) == ()
+    assert plan._installed_targets({"web": web.TARGET}) == ()
 
 
 def test_a_file_that_hosts_refuse_is_an_error(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_arrays_come_back_as_they_were_sent() -> None:
     data = base64.b64encode(bytes(range(18))).decode()
-    array = browser.received({"dtype": "uint8", "shape": [3, 6], "data": data})
+    array = browser.decode_tensor({"dtype": "uint8", "shape": [3, 6], "data": data})
     assert array.shape == (3, 6)
     assert array.dtype == np.uint8
     assert array.flags.writeable

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgekit.errors import ModelError
 from edgekit.model.overrides import SpecOverrides
-from edgekit.model.sources.factory import described
+from edgekit.model.sources.factory import apply_overrides
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 
 KEPT = "arrays.npz"
@@ -19,7 +19,7 @@ KEPT = "arrays.npz"
 
 def open_file(path: str, words: SpecOverrides, task: str) -> ModelSpec:
     """Return the model of a file, with what the user says of its inputs, outputs and axes."""
-    return described(spec_of_files({KEPT: Path(path)}), words)
+    return apply_overrides(spec_of_files({KEPT: Path(path)}), words)
 
 
 def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:

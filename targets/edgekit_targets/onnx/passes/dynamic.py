@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.model.onnx_check import bodies
 from edgekit_targets.onnx.passes import weight_only
-from edgekit_targets.onnx.passes.graph import RECURRENT, copied, graph_pass, set_nodes, set_weights
+from edgekit_targets.onnx.passes.graph import RECURRENT, copy_graph, graph_pass, set_nodes, set_weights
 from edgekit_targets.onnx.passes.groups import groups, nodes_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def quantize_dynamic(
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    copy = copied(graph)
+    copy = copy_graph(graph)
     selected = set(nodes_of(groups(copy, dynamic=True), floats))
     weights = {i.name: i for i in copy.graph.initializer}
     nodes = [part for node in copy.graph.node for part in gemm_as_matmul(node, selected, weights)]
@@ -82,10 +82,10 @@ def quantize_dynamic(
                 weight_type=QuantType.QInt8,
             )
         quantized = onnx.load(result)
-    return weight_only.quantize_weights(_ordered(quantized), convolutions)
+    return weight_only.quantize_weights(_order_nodes(quantized), convolutions)
 
 
-def _ordered(graph: onnx.ModelProto) -> onnx.ModelProto:
+def _order_nodes(graph: onnx.ModelProto) -> onnx.ModelProto:
     """The graph with each node behind what its branches read: the quantizer orders nodes by their own inputs alone."""
     if not any(any(bodies(node)) for node in graph.graph.node):
         return graph
@@ -121,7 +121,7 @@ def gemm_as_matmul(
         yield node
         return
     weight = node.input[1]
-    if weight_only.transposed(node):
+    if weight_only.is_transposed(node):
         turned = np.ascontiguousarray(numpy_helper.to_array(weights[weight]).T)
         weight = f"{weight}_transposed"
         weights[weight] = numpy_helper.from_array(turned, weight)
@@ -150,7 +150,7 @@ def scale_tokens(graph: onnx.ModelProto, selected: Collection[str]) -> onnx.Mode
     """
     from onnx import helper, numpy_helper
 
-    graph = copied(graph)
+    graph = copy_graph(graph)
     weights = {i.name: tuple(i.dims) for i in graph.graph.initializer}
     nodes: list[onnx.NodeProto] = []
     for node in graph.graph.node:
@@ -210,13 +210,13 @@ def quantize_blocks(
     """
     from onnx import helper
 
-    graph = copied(graph)
+    graph = copy_graph(graph)
     weights = {i.name: i for i in graph.graph.initializer}
     nodes = [part for node in graph.graph.node for part in gemm_as_matmul(node, set(layers), weights)]
     weight_of = {node.name: node.input[1] for node in nodes if node.op_type == "MatMul" and node.name in layers}
     finer = {weight for name, weight in weight_of.items() if name in eight}
     packed = {
-        name: _packed(weights[name], MANY if name in finer else FEW, block)
+        name: _pack_weights(weights[name], MANY if name in finer else FEW, block)
         for name in dict.fromkeys(weight_of.values())
     }
     for tensors in packed.values():
@@ -245,7 +245,7 @@ class _Packed:
         return packed
 
 
-def _packed(weight: onnx.TensorProto, bits: int, block: int) -> _Packed:
+def _pack_weights(weight: onnx.TensorProto, bits: int, block: int) -> _Packed:
     from onnx import numpy_helper
     from onnxruntime.quantization import matmul_nbits_quantizer as nbits
 

@@ -154,7 +154,7 @@ def _set_history(graph: onnx.ModelProto | ir.Model, passes: list[dict[str, Any]]
         graph.metadata_props.add(key=_HISTORY, value=json.dumps(passes))
 
 
-def unfolded(
+def unfold(
     graph: onnx.ModelProto,
     matches: Callable[[onnx.NodeProto], bool],
     formula: Callable[[Step, str, str], object],
@@ -174,7 +174,7 @@ def unfolded(
     import numpy as np
     from onnx import numpy_helper
 
-    copy = copied(graph)
+    copy = copy_graph(graph)
     nodes: list[onnx.NodeProto] = []
     for node in copy.graph.node:
         nodes += _steps(node, formula, part) if matches(node) else [node]
@@ -201,7 +201,7 @@ def _steps(node: onnx.NodeProto, formula: Callable[[Step, str, str], object], pa
     return nodes
 
 
-def copied(graph: onnx.ModelProto) -> onnx.ModelProto:
+def copy_graph(graph: onnx.ModelProto) -> onnx.ModelProto:
     """The copy of a graph that a pass changes."""
     import onnx
 
@@ -365,7 +365,7 @@ def exact() -> Iterator[None]:
 
 
 @graph_pass("optimizer.folded")
-def folded(graph: onnx.ModelProto) -> onnx.ModelProto:
+def fold_constants(graph: onnx.ModelProto) -> onnx.ModelProto:
     """The graph with its recurrent layers' weights as constants; the graph itself where it has none of these.
 
     INT8 looks for weights, and finds only what is one. PyTorch's exporter folds small constants only; a recurrent
@@ -389,7 +389,7 @@ def folded(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 @graph_pass("optimizer.fixed")
-def fixed(graph: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
+def fix_shapes(graph: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
     """A graph with inputs of these shapes; what it computes of shapes becomes constants.
 
     images [batch, 3, height, width] -> Shape, Gather, Mul, Reshape -> ...
@@ -398,7 +398,7 @@ def fixed(graph: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx
     import onnx_ir as ir
     from onnxscript import optimizer
 
-    copy = copied(graph)
+    copy = copy_graph(graph)
     del copy.graph.value_info[:]
     for value in copy.graph.input:
         for dimension, size in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=True):

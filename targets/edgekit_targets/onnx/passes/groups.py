@@ -226,7 +226,7 @@ def convolutions(graph: onnx.ModelProto) -> tuple[str, ...]:
     wiring = _Wiring(graph)
     able = [node for node in graph.graph.node if wiring.able(node)]
     convolution_names = frozenset(node.name for node in able)
-    chained = _chained(chain(graph, convolution_names), wiring, able)
+    chained = _chained_convolutions(chain(graph, convolution_names), wiring, able)
     return tuple(n.name for n in able if n.name in chained or prod(wiring.weights[n.input[1]]) >= LARGE)
 
 
@@ -274,7 +274,7 @@ def ends(graph: onnx.ModelProto) -> dict[str, str]:
     return {node.name: wiring.end(node) for node in wiring.nodes if node.op_type == CONV}
 
 
-def _chained(links: Chain, wiring: _Wiring, able: list[onnx.NodeProto]) -> set[str]:
+def _chained_convolutions(links: Chain, wiring: _Wiring, able: list[onnx.NodeProto]) -> set[str]:
     """The convolutions that read what another gives, and those others, through what is carried."""
     starts: dict[str, set[str]] = {}  # tensor -> the convolutions that it comes from
     chained: set[str] = set()

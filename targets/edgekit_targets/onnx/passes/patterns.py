@@ -11,7 +11,7 @@ import numpy as np
 
 from edgekit.errors import ExportError
 from edgekit.model.spec import Array
-from edgekit_targets.onnx.passes.graph import Step, copied, exact, graph_pass, on_ir, set_nodes, unfolded
+from edgekit_targets.onnx.passes.graph import Step, copy_graph, exact, graph_pass, on_ir, set_nodes, unfold
 
 if TYPE_CHECKING:
     import onnx
@@ -50,7 +50,7 @@ def gelu_by_sigmoid(graph: onnx.ModelProto) -> onnx.ModelProto:
             total = step("Mul", step("Add", total, _constant(power)), square if power else x)
         step("Mul", x, step("Sigmoid", total), output=result)
 
-    return unfolded(graph, is_exact, formula, "sigmoid", coefficients)
+    return unfold(graph, is_exact, formula, "sigmoid", coefficients)
 
 
 def _constant(power: int) -> str:
@@ -83,7 +83,7 @@ def sigmoid_by_exponentials(graph: onnx.ModelProto) -> onnx.ModelProto:
         below = step("Add", step("Exp", step("Neg", step("Abs", x))), ONE)
         step("Div", above, below, output=result)
 
-    return unfolded(graph, is_float, formula, "exponentials", {ZERO: 0.0, ONE: 1.0})
+    return unfold(graph, is_float, formula, "exponentials", {ZERO: 0.0, ONE: 1.0})
 
 
 @graph_pass("softmax_guard.dropped")
@@ -98,7 +98,7 @@ def drop_softmax_guards(graph: onnx.ModelProto) -> onnx.ModelProto:
     """
     from onnx import numpy_helper
 
-    copy = copied(graph)
+    copy = copy_graph(graph)
     producers = {name: node for node in copy.graph.node for name in node.output}
     constants = {tensor.name: tensor for tensor in copy.graph.initializer}
     nodes = [node for node in copy.graph.node if node.op_type == "Constant"]
@@ -140,7 +140,7 @@ def add_lstm_states(graph: onnx.ModelProto) -> onnx.ModelProto:
 
     MNN 3.6 writes over its own memory, and mostly dies, where a layer leaves out its last states, as most modules do.
     """
-    copy = copied(graph)
+    copy = copy_graph(graph)
     for node in copy.graph.node:
         if node.op_type == "LSTM":
             outputs = [*node.output, *[""] * (OUTPUTS - len(node.output))]
@@ -231,7 +231,7 @@ def _over_patches(node: ir.Node, multiples: Mapping[str, tuple[int, ...]]) -> bo
     if len(node.inputs) != 3 or any(v is None or v.const_value is None for v in node.inputs[1:]):
         return False
     weight, kernel = node.inputs[1], _weights(node)[0].shape[2:]
-    sizes = multiples.get(str(getattr(_unscaled(node.inputs[0])[0], "name", "")), ())[2:]
+    sizes = multiples.get(str(getattr(_without_scale(node.inputs[0])[0], "name", "")), ())[2:]
     tiled = len(sizes) == len(kernel) == 2 and not any(size % side for size, side in zip(sizes, kernel, strict=True))
     if not tiled or weight is None or len(list(weight.uses())) != 1:
         return False
@@ -262,7 +262,7 @@ def _rewrite(graph: ir.Graph, node: ir.Node, rows: ir.Node) -> None:
 
     weight, bias = _weights(node)
     features, channels, high, wide = weight.shape
-    image, scale, shift = _unscaled(node.inputs[0])
+    image, scale, shift = _without_scale(node.inputs[0])
     name = node.inputs[1].name if node.inputs[1] is not None else "patch"
     flat = (weight.reshape(features, -1) * scale).T.astype(np.float32)
     moved = (bias + shift * weight.reshape(features, -1).sum(1)).astype(np.float32)
@@ -297,7 +297,7 @@ def _weights(node: ir.Node) -> tuple[Array, Array]:
     return np.asarray(weight), np.asarray(bias)
 
 
-def _unscaled(value: ir.Value | None) -> tuple[ir.Value | None, float, float]:
+def _without_scale(value: ir.Value | None) -> tuple[ir.Value | None, float, float]:
     """A value before it was multiplied by one constant and another was added: value = before * scale + shift."""
     scale, shift = 1.0, 0.0
     while value is not None and (node := value.producer()) is not None and len(list(value.uses())) == 1:

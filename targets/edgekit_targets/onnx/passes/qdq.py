@@ -22,7 +22,7 @@ import numpy as np
 from edgekit.model.onnx_check import names_read
 from edgekit.model.spec import Array
 from edgekit_targets.onnx.passes import weight_only
-from edgekit_targets.onnx.passes.graph import copied, graph_pass, readers, set_nodes
+from edgekit_targets.onnx.passes.graph import copy_graph, graph_pass, readers, set_nodes
 from edgekit_targets.onnx.passes.groups import Chain, ObservedRange, QuantConfig, chain, convolutions, groups, nodes_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def quantize_static(
     graph: onnx.ModelProto, config: QuantConfig, observed: Mapping[str, ObservedRange]
 ) -> onnx.ModelProto:
     """Make the INT8 graph of a configuration; the given graph is not changed."""
-    copy = copied(graph)
+    copy = copy_graph(graph)
     selected, convs = set(nodes_of(groups(copy), config.floats)), set(convolutions(copy))
     chained, layouts = chain(copy, selected & convs), _layout_nodes(copy, selected - convs)
     ranges = {name: tensor_range.ranges[config.method] for name, tensor_range in observed.items()}

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit_targets.onnx.passes import weight_only
-from edgekit_targets.onnx.passes.graph import copied, graph_pass, readers
+from edgekit_targets.onnx.passes.graph import copy_graph, graph_pass, readers
 from edgekit_targets.onnx.passes.groups import LINEAR, ObservedRange, linear_groups, nodes_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def smooth(
     """
     from onnx import numpy_helper
 
-    graph = copied(graph)
+    graph = copy_graph(graph)
     weights = {i.name: i for i in graph.graph.initializer}
     users, ends = readers(graph), {value.name for value in graph.graph.output}
     divided: dict[str, Array] = {}
@@ -134,7 +134,7 @@ def scale_channels(
     """
     from onnx import helper, numpy_helper
 
-    graph = copied(graph)
+    graph = copy_graph(graph)
     weights = {i.name: i for i in graph.graph.initializer}
     selected = set(nodes_of(linear_groups(graph), floats))
     layers: dict[str, list[onnx.NodeProto]] = {}
@@ -161,7 +161,7 @@ def scale_channels(
         for node in nodes:
             weight = weights[node.input[1]]
             values = numpy_helper.to_array(weight)
-            _set_values(weight, values * (factors[None, :] if weight_only.transposed(node) else factors[:, None]))
+            _set_values(weight, values * (factors[None, :] if weight_only.is_transposed(node) else factors[:, None]))
             node.input[0] = f"{name}_scaled"
         divided[name] = factors
     return graph, divided
@@ -172,7 +172,7 @@ def _inputs_first(weight: onnx.TensorProto, node: onnx.NodeProto) -> Array:
     from onnx import numpy_helper
 
     values = np.asarray(numpy_helper.to_array(weight))
-    return values.T if weight_only.transposed(node) else values
+    return values.T if weight_only.is_transposed(node) else values
 
 
 @graph_pass("rounding.round_weights")
@@ -201,7 +201,7 @@ def round_weights(
     """
     from onnx import numpy_helper
 
-    graph = copied(graph)
+    graph = copy_graph(graph)
     weights = {i.name: i for i in graph.graph.initializer}
     selected = set(nodes_of(linear_groups(graph), floats))
     others = {name for node in graph.graph.node if node.name not in selected for name in node.input}
@@ -210,14 +210,14 @@ def round_weights(
         if node.name not in selected or node.input[0] not in moments or node.input[1] in finished | others:
             continue
         finished.add(node.input[1])
-        values, turned = numpy_helper.to_array(weights[node.input[1]]), weight_only.transposed(node)
+        values, turned = numpy_helper.to_array(weights[node.input[1]]), weight_only.is_transposed(node)
         rounded = rounded_rows(values if turned else values.T, moments[node.input[0]], levels)
         fitting = np.ascontiguousarray(rounded if turned else rounded.T).astype(np.float32)
         weights[node.input[1]].CopyFrom(numpy_helper.from_array(fitting, node.input[1]))
     return graph
 
 
-def gridded_inputs(graph: onnx.ModelProto, levels: int = LEVELS) -> frozenset[str]:
+def inputs_on_grid(graph: onnx.ModelProto, levels: int = LEVELS) -> frozenset[str]:
     """The tensors that only linear layers read whose weights are on their grid already, as a training may leave them.
 
     Rounding such weights changes nothing; to scale their inputs would move them off the grid.
@@ -230,7 +230,7 @@ def gridded_inputs(graph: onnx.ModelProto, levels: int = LEVELS) -> frozenset[st
     for node in graph.graph.node:
         if node.name in linear:
             values = numpy_helper.to_array(weights[node.input[1]])
-            fits = on_grid(values if weight_only.transposed(node) else values.T, levels)
+            fits = on_grid(values if weight_only.is_transposed(node) else values.T, levels)
             is_gridded[node.input[0]] = is_gridded.get(node.input[0], True) and fits
     return frozenset(name for name, fits in is_gridded.items() if fits)
 

@@ -33,7 +33,7 @@ import numpy as np
 
 from edgekit.model.onnx_check import names_read
 from edgekit.model.spec import Array
-from edgekit_targets.onnx.passes.graph import CHANNEL, copied, graph_pass, readers, set_nodes
+from edgekit_targets.onnx.passes.graph import CHANNEL, copy_graph, graph_pass, readers, set_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -65,7 +65,7 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
     """
     from onnx import TensorProto, helper, numpy_helper
 
-    graph = copied(graph)
+    graph = copy_graph(graph)
     weights = {i.name: i for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT}
     users, added = readers(graph), []
     lookups: dict[str, list[onnx.NodeProto]] = {}
@@ -76,7 +76,7 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
         weighs = all((node.op_type in CHANNEL and [*node.input].index(name) == 1) for node in users[name])
         if weighs and (convolutions or users[name][0].op_type not in CONVOLUTIONS):
             arrays, unpacking = _in_int8(name, values, channel_axis(users[name][0]))
-        elif values.ndim == 2 and values.size >= LARGE_TABLE and _looked_up(graph, name):
+        elif values.ndim == 2 and values.size >= LARGE_TABLE and _is_lookup_table(graph, name):
             # A table in INT8 and a scale for each row.
             rounded, scale = _in_steps(values, 0)
             by_row = {f"{name}_int8": rounded, f"{name}_scale": scale}
@@ -95,7 +95,7 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
     return graph
 
 
-def _looked_up(graph: onnx.ModelProto, name: str) -> bool:
+def _is_lookup_table(graph: onnx.ModelProto, name: str) -> bool:
     """Whether nothing reads a table but nodes that take rows of it, outside of branches and loops."""
     nodes = [node for node in graph.graph.node if name in names_read(node)]
     return all(
@@ -121,7 +121,7 @@ def _in_int8(name: str, values: Array, outputs: int) -> tuple[dict[str, Array], 
     """What a weight is stored as, by name, and the nodes that make it a float one; `outputs` is their axis in it."""
     from onnx import helper
 
-    rounded, scale, axis = _rounded(values)
+    rounded, scale, axis = _round_weight(values)
     arrays = {f"{name}_int8": rounded, f"{name}_scale": scale.ravel(), f"{name}_zero": np.zeros(scale.size, np.int8)}
     if values.ndim != 2 or axis == outputs:
         return arrays, [helper.make_node("DequantizeLinear", [*arrays], [name], name=f"{name}{STORED}", axis=axis)]
@@ -132,7 +132,7 @@ def _in_int8(name: str, values: Array, outputs: int) -> tuple[dict[str, Array], 
     return arrays, [dequantize, helper.make_node("Reshape", [deep, shape], [name], name=f"{name}/Reshape")]
 
 
-def _rounded(values: Array) -> tuple[Array, Array, int]:
+def _round_weight(values: Array) -> tuple[Array, Array, int]:
     """A weight in INT8, its scales, and the axis that these are of: inputs or outputs, whichever loses less."""
     candidates = []
     for axis in range(min(values.ndim, 2)):
@@ -159,22 +159,22 @@ def _fits_fp16(values: Array, weighs: bool) -> bool:
     return bool(error <= (relative if weighs else min(LARGEST_ERROR, relative)))
 
 
-def stored(graph: onnx.ModelProto) -> int:
+def count_stored(graph: onnx.ModelProto) -> int:
     """How many weights `quantize_weights` stored in INT8 in a graph."""
     return sum(node.name.endswith(STORED) for node in graph.graph.node)
 
 
 def channel_axis(node: onnx.NodeProto) -> int:
     """The axis of the output channels in the weight of a layer of CHANNEL."""
-    return 0 if transposed(node) else CHANNEL[node.op_type]
+    return 0 if is_transposed(node) else CHANNEL[node.op_type]
 
 
-def transposed(node: onnx.NodeProto) -> bool:
+def is_transposed(node: onnx.NodeProto) -> bool:
     """Whether a node has its weight as [outputs, inputs]."""
     return any(a.name == "transB" and a.i for a in node.attribute)
 
 
-def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
+def emulate_without_vnni(graph: onnx.ModelProto) -> onnx.ModelProto:
     """A quantized graph as a processor without VNNI computes it; the given one is not changed.
 
     Only layers whose weights can saturate are changed: two weights w and v with 255 (|w| + |v|) <= 32,767 cannot.
@@ -192,7 +192,7 @@ def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
     """
     from onnx import helper, numpy_helper
 
-    copy = copied(graph)
+    copy = copy_graph(graph)
     constants = {i.name: numpy_helper.to_array(i) for i in copy.graph.initializer}
     producers = {name: node for node in copy.graph.node for name in node.output}
     nodes = []
@@ -212,7 +212,7 @@ def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def unshared(model: onnx.ModelProto) -> onnx.ModelProto:
+def unshare_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     """A quantized graph with INT8 constants of each layer's own; the given one is not changed.
 
     Under EXACT ONNX Runtime 1.31.1 opens no graph of which two layers share one: its Avx2WeightS8ToU8Transformer makes
@@ -220,7 +220,7 @@ def unshared(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     import onnx
 
-    copy = copied(model)
+    copy = copy_graph(model)
     graph = copy.graph
     initializers = {i.name: i for i in graph.initializer if i.data_type == onnx.TensorProto.INT8}
     rounded = {n.output[0]: n for n in graph.node if n.op_type == "DequantizeLinear" and n.input[0] in initializers}
@@ -290,7 +290,7 @@ def _layer(node: onnx.NodeProto, producers: dict[str, onnx.NodeProto], constants
     if constants[first.input[2]].dtype != np.uint8 or constants[right.input[0]].dtype != np.int8:
         return None
     weight = constants[right.input[0]].astype(np.float32)
-    weight = np.ascontiguousarray(weight.T) if transposed(node) else weight
+    weight = np.ascontiguousarray(weight.T) if is_transposed(node) else weight
     return _Layer(
         first.input[0], weight, np.asarray(constants[first.input[1]] * constants[right.input[1]], dtype=np.float32)
     )

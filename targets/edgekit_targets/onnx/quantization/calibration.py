@@ -26,7 +26,7 @@ from edgekit.model.evaluation_set import (
     calibration_of,
     evaluation_of,
     runs_of,
-    stacked,
+    stack_runs,
     unusual_shapes,
 )
 from edgekit.model.evaluation_set import COUNT as COUNT
@@ -45,7 +45,7 @@ from edgekit.reference.batches import (
 )
 from edgekit.reference.dataset import LEAST as LEAST
 from edgekit.reference.dataset import read_folder, refuse_shared
-from edgekit.reference.pictures import fitted, photographs
+from edgekit.reference.pictures import fit_picture, photographs
 from edgekit.runtime import ort
 from edgekit_targets.onnx.passes.groups import Method, ObservedRange
 
@@ -137,7 +137,7 @@ def available(spec: ModelSpec, count: int) -> Samples:
     if spec.calibration is not None or unknown(spec):
         return samples(spec, count=count, least=1).part(0, count)
     rows = [spec.random(seed) for seed in range(count)]
-    arrays = {i.name: stacked(row[i.name] for row in rows) for i in spec.inputs}
+    arrays = {i.name: stack_runs(row[i.name] for row in rows) for i in spec.inputs}
     return Samples(arrays, tuple(f"random {seed}" for seed in range(count)), unusual_shapes(spec.inputs))
 
 
@@ -183,7 +183,7 @@ def _parts(spec: ModelSpec, count: int) -> Evaluation:
         part = (part - part.mean()) * draw.uniform(*CONTRASTS) + part.mean() + draw.uniform(*BRIGHTNESS_SHIFTS)
         for i in spec.inputs:
             height, width = spec.shape(i.name)[2:]
-            picture = np.clip(fitted(part, height, width, i.fit), 0.0, 1.0)
+            picture = np.clip(fit_picture(part, height, width, i.fit), 0.0, 1.0)
             inputs[i.name].append((i.low + (i.high - i.low) * picture).astype(i.dtype))
     names = tuple(f"part {number} of photograph {every[number % len(every)][0]}" for number in range(count))
     rows = {i.name: np.repeat(np.stack(inputs[i.name]), _rows_of(spec, i), axis=0) for i in spec.inputs}
@@ -223,7 +223,7 @@ def extra_inputs(
     own = dict(zip(first.names, first.batches(1), strict=True))
     changed = changed_rows(spec, own, photograph_rows(spec, list(own.values())))
     rows = [*odd.rows(), *changed.values()]
-    inputs = {i.name: stacked(row[i.name] for row in rows) for i in spec.inputs}
+    inputs = {i.name: stack_runs(row[i.name] for row in rows) for i in spec.inputs}
     extremes = replace(odd, inputs=inputs, names=(*odd.names, *changed))
     return (extremes, *at_shapes(spec, samples, dynamic, (*grid(spec.axes), *more)))
 
@@ -297,8 +297,8 @@ def observe(
     first: dict[str, float] = {}
     batch_size = samples_a_run(graph)
     batches = samples.batches(batch_size)
-    session = ort.tapped(graph, tensors)
-    for number, (arrays, count) in enumerate(seen(session, samples, batch_size, tensors)):
+    session = ort.open_with_taps(graph, tensors)
+    for number, (arrays, count) in enumerate(run_samples(session, samples, batch_size, tensors)):
         tell(number / len(batches))
         for name, array in arrays.items():
             others = tuple(range(array.ndim - 1))
@@ -339,7 +339,7 @@ def _peak(low: Array, high: Array) -> float:
     return float(max(np.abs(low).max(), np.abs(high).max()))
 
 
-def seen(
+def run_samples(
     session: ort.OrtRuntime, samples: Samples, size: int, names: Sequence[str]
 ) -> Iterator[tuple[dict[str, Array], int]]:
     """The named tensors of each run of so many samples, and how many it had.

@@ -20,7 +20,7 @@ from edgekit.runtime import ort
 from edgekit.target import Option
 from edgekit_targets.onnx.passes import qdq
 from edgekit_targets.onnx.passes.groups import ObservedRange, groups, linear_groups, nodes_of
-from edgekit_targets.onnx.passes.smoothquant import gridded_inputs, round_weights, scale_channels, smooth
+from edgekit_targets.onnx.passes.smoothquant import inputs_on_grid, round_weights, scale_channels, smooth
 from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import Samples
 
@@ -97,7 +97,7 @@ def condition(
     observed = {name: ObservedRange({}, stats.low, stats.high, stats.rows_each) for name, stats in seen.items()}
     enough = {name: stats for name, stats in seen.items() if stats.rows >= ROWS * len(stats.low)}
     moments = {name: stats.moment / stats.rows for name, stats in enough.items() if stats.moment is not None}
-    on_grid = gridded_inputs(graph, qdq.WEIGHT_LEVELS[reduce_range])
+    on_grid = inputs_on_grid(graph, qdq.WEIGHT_LEVELS[reduce_range])
     observed = {name: observed_range for name, observed_range in observed.items() if name not in on_grid}
     conditioned, smoothed = smooth(graph, ALPHA, observed)
     for name in smoothed.keys() & moments.keys():
@@ -137,7 +137,9 @@ def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _Seen]:
     linear = set(nodes_of(linear_groups(graph), ()))
     names = tuple(dict.fromkeys(node.input[0] for node in graph.graph.node if node.name in linear))
     seen: dict[str, _Seen] = {}
-    for arrays, count in calibration.seen(ort.tapped(graph, names), samples, calibration.samples_a_run(graph), names):
+    for arrays, count in calibration.run_samples(
+        ort.open_with_taps(graph, names), samples, calibration.samples_a_run(graph), names
+    ):
         for name, array in arrays.items():
             rows = array.reshape(-1, array.shape[-1])
             low, high = rows.min(0), rows.max(0)

@@ -20,7 +20,7 @@ from edgekit.judge.limits import INT8, TASK_DROP, TASK_DROP_WORST, Tolerance
 from edgekit.judge.verdict import score_tolerance
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch
-from edgekit.reference.record import answered
+from edgekit.reference.record import run_batches
 from edgekit.runtime import ort
 from edgekit_targets.onnx.passes import weight_only
 from edgekit_targets.onnx.quantization.calibration import Samples
@@ -84,10 +84,10 @@ class Evaluator:
         self._spec, self._samples, self._folder, self._settings = spec, samples, folder, settings
         self._tolerance = stricter(INT8) if tolerance is None else tolerance
         self._asked = (Batch(EVALUATION, samples.inputs, {}, {}, samples.names, shapes=samples.shapes), *extra)
-        self._truth = self._answers(self.opened(graph, "fp32"), self._asked)
+        self._truth = self._answers(self.open_graph(graph, "fp32"), self._asked)
         self._scales = spreads(spec.outputs, self._truth[:1], {})
 
-    def opened(self, graph: onnx.ModelProto, name: str) -> Runtime:
+    def open_graph(self, graph: onnx.ModelProto, name: str) -> Runtime:
         """A graph in ONNX Runtime."""
         path = self._folder / f"{name}.onnx"
         path.write_bytes(graph.SerializeToString())
@@ -95,7 +95,7 @@ class Evaluator:
 
     def judge(self, graph: onnx.ModelProto) -> Quality:
         """Run all samples through a graph and compare."""
-        return self.judge_runtime(self.opened(graph, "candidate"))
+        return self.judge_runtime(self.open_graph(graph, "candidate"))
 
     def judge_runtime(self, runtime: Runtime) -> Quality:
         """Run all samples through a candidate of any format, in its own runtime, and compare; the runtime is closed."""
@@ -144,7 +144,7 @@ class Evaluator:
 
     def _answers(self, runtime: Runtime, batches: tuple[Batch, ...]) -> list[Mapping[str, Array]]:
         """The answers, one sample a run, as the reference is asked."""
-        answers, _ = answered(runtime, self._spec.outputs, batches)
+        answers, _ = run_batches(runtime, self._spec.outputs, batches)
         runtime.close()
         return [batch.outputs for batch in answers]
 
@@ -160,8 +160,8 @@ def stricter(tolerance: Tolerance) -> Tolerance:
     def room(limit: float) -> float:
         return 1.0 - (1.0 - limit) * STRICTER
 
-    ranks = without_task(tolerance).changed("spearman", "scores", room).changed("cosine", "scores", room)
-    return ranks.changed("lost mass", "ranking", lambda limit: limit * STRICTER)
+    ranks = without_task(tolerance).with_limit("spearman", "scores", room).with_limit("cosine", "scores", room)
+    return ranks.with_limit("lost mass", "ranking", lambda limit: limit * STRICTER)
 
 
 def strictest(tolerance: Tolerance) -> Tolerance:
@@ -172,7 +172,7 @@ def strictest(tolerance: Tolerance) -> Tolerance:
     """
     tolerance = stricter(tolerance)
     for metric in ("error", "channel error", "gain", "channel gain", "offset", "channel offset"):
-        tolerance = tolerance.changed(metric, "tensor", lambda limit: STRICTER * limit)
+        tolerance = tolerance.with_limit(metric, "tensor", lambda limit: STRICTER * limit)
     return tolerance
 
 
@@ -224,6 +224,6 @@ def compare_processors(
         evaluator = Evaluator(
             spec, graph, samples.part(-COMPARED_IMAGES, None), Path(folder), settings=weight_only.EXACT
         )
-        quantized = weight_only.unshared(quantized)
-        saturating = evaluator.judge(weight_only.emulated(quantized))
+        quantized = weight_only.unshare_constants(quantized)
+        saturating = evaluator.judge(weight_only.emulate_without_vnni(quantized))
         return ProcessorComparison(evaluator.judge(quantized), saturating, weight_only.convolutions(quantized))

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from edgekit.errors import ExportError
 from edgekit.evaluate import timing
 from edgekit.judge.limits import INT8
-from edgekit.model.shapes import between
+from edgekit.model.shapes import shapes_between
 from edgekit.model.spec import ModelSpec
 from edgekit.reference.batches import Batch
 from edgekit.runtime.processor import int8_arithmetic
@@ -161,7 +161,7 @@ def search(
         parts = groups(graph)
         work = multiplications(graph, nodes_of(parts, ()), observed)
         trials = _Trials(graph, observed, judge, log, parts, work, progress)
-        between_sizes = at_shapes(spec, samples, options.dynamic, between(spec.axes), BETWEEN_ROWS)
+        between_sizes = at_shapes(spec, samples, options.dynamic, shapes_between(spec.axes), BETWEEN_ROWS)
         further = partial(evaluator, *between_sizes, tolerance=without_task(INT8)) if between_sizes else None
         return _Search(options, trials, further).run()
 
@@ -201,7 +201,7 @@ class _Trials:
     progress: Progress
     expected: int = 1
 
-    def quantized(self, recipe: QuantConfig) -> onnx.ModelProto:
+    def quantize(self, recipe: QuantConfig) -> onnx.ModelProto:
         return qdq.quantize_static(self.graph, recipe, self.observed)
 
     def judge(self, recipe: QuantConfig) -> Trial:
@@ -209,7 +209,7 @@ class _Trials:
             return self.log.rows[recipe.key]
         share = min(0.2 + 0.7 * len(self.log.rows) / self.expected, 0.9)
         self.progress(share, f"recipe {len(self.log.rows) + 1}: {display_name(recipe, self.parts)}")
-        graph = self.quantized(recipe)
+        graph = self.quantize(recipe)
         # Share of the multiplications of linear layers and convolutions that stays in float.
         quantized = set(nodes_of(self.parts, recipe.floats))
         floats = sum(cost for name, cost in self.work.items() if name not in quantized)
@@ -221,7 +221,7 @@ class _Trials:
         self.progress(0.92, "timing the best")
         best = {trial.recipe.key: trial.recipe for trial in (chosen, *sorted(trials, key=_merit, reverse=True))}
         recipes = list(best.items())[:TIMED]
-        opened = {key: self.evaluator.opened(self.quantized(r), str(i)) for i, (key, r) in enumerate(recipes)}
+        opened = {key: self.evaluator.open_graph(self.quantize(r), str(i)) for i, (key, r) in enumerate(recipes)}
         latencies = timing.measure(opened, self.evaluator.one, runs=TIMED_RUNS, seconds=TIMED_SECONDS)
         for runtime in opened.values():
             runtime.close()
@@ -269,7 +269,7 @@ class _Search:
         winner = self._between_sizes(ranked[options.rank :], order)
         log = self.trials.log
         write_table(log.folder, log.rows, winner, self.trials.latencies(winner, trials), parts, passing_keys)
-        return SearchResult(self.trials.quantized(winner.recipe), winner, ranked[0])
+        return SearchResult(self.trials.quantize(winner.recipe), winner, ranked[0])
 
     def _between_sizes(self, ranked: Sequence[Trial], order: Sequence[str]) -> Trial:
         """The first that passed and holds between the sizes of the grid as well; where none does, the nearest to that.
@@ -284,11 +284,11 @@ class _Search:
 
         evaluator = self.further()
 
-        def broken(trial: Trial) -> int:
-            quality = evaluator.judge(self.trials.quantized(trial.recipe))
+        def count_failures(trial: Trial) -> int:
+            quality = evaluator.judge(self.trials.quantize(trial.recipe))
             return 0 if quality.passed else len(quality.reasons)
 
-        return fewest_broken(self._candidates(passing, order), broken)
+        return fewest_broken(self._candidates(passing, order), count_failures)
 
     def _candidates(self, trials: Sequence[Trial], order: Sequence[str]) -> Iterator[Trial]:
         """Those that passed; before the first whose ranges are cut, the best with more groups in float."""

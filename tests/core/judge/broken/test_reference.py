@@ -31,7 +31,7 @@ def edited(build: Path, change: Callable[[dict[str, Any]], object], sealed: bool
     path = build / "reference" / INFO
     info = json.loads(path.read_text())
     change(info)
-    path.write_text(verified_io.sealed(info) if sealed else dump_json(info))
+    path.write_text(verified_io.seal_record(info) if sealed else dump_json(info))
 
 
 def verified(shell: Shell, build: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 
 from edgekit.artifact.fact import Code, fact
-from edgekit.judge.metrics import SNR_CAP_DB, compare, failed
+from edgekit.judge.metrics import SNR_CAP_DB, compare, failed_comparison
 from edgekit.model.spec import Array, Output
 from tests.answers import OUTPUTS
 from tests.core.judge.metrics.answers import against, answer, maps, scores, value
@@ -122,4 +122,4 @@ def test_an_output_of_nothing_is_a_fault() -> None:
 def test_no_image_is_a_fault_and_so_is_a_run_that_failed() -> None:
     assert compare(OUTPUTS, {}, {}, []).faults
     crash = fact(Code.RUNTIME_FAILED, text="it crashed")
-    assert failed(["a"], crash).faults == (crash,)
+    assert failed_comparison(["a"], crash).faults == (crash,)

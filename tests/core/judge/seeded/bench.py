@@ -19,7 +19,7 @@ import torch
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.result import EvaluationResult
 from edgekit.judge.limits import FP32, Tolerance
-from edgekit.judge.metrics import Comparison, compare, failed
+from edgekit.judge.metrics import Comparison, compare, failed_comparison
 from edgekit.judge.verdict import judge
 from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import Array, Evaluation, ModelSpec
@@ -98,7 +98,7 @@ def compared(bench: Bench, model: bytes, rows: int = 1, **options: Any) -> dict[
         except Exception as error:
             if not batch.startswith("shape"):
                 raise  # a graph that does not run at all tests no judge
-            found[batch] = failed(names, fact(Code.NO_ANSWER, error_text=str(error)))
+            found[batch] = failed_comparison(names, fact(Code.NO_ANSWER, error_text=str(error)))
             continue
         truth = bench.evaluation.truth[:IMAGES] if real and bench.evaluation.truth is not None else None
         metric = bench.evaluation.metric if real else None

@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.artifact.fact import Code, fact
 from edgekit.judge.limits import FP16, FP32, INT8, Tolerance
-from edgekit.judge.metrics import SPREAD_FLOOR, Comparison, compare, failed
+from edgekit.judge.metrics import SPREAD_FLOOR, Comparison, compare, failed_comparison
 from edgekit.judge.verdict import judge, not_verified
 from edgekit.model.spec import Array, Output
 from tests.answers import OUTPUTS
@@ -131,7 +131,7 @@ def test_other_patches_of_a_flat_map_leave_no_features_to_compare() -> None:
 def test_only_shapes_that_hold_are_proved() -> None:
     sizes: list[Mapping[str, int]] = [{"batch": 1}, {"batch": 2}, {"batch": 3}]
     crash = fact(Code.NO_ANSWER, error_text="ORT: Got invalid dimensions")
-    grid = list(zip(sizes, [at(), failed(["row 0"], crash), scored(moved(0.1))], strict=True))
+    grid = list(zip(sizes, [at(), failed_comparison(["row 0"], crash), scored(moved(0.1))], strict=True))
     verdict = judge(FP32, {}, evaluation=[at()], grid=grid)
     assert verdict.status == "rejected"
     assert verdict.proof == ({"batch": 1},)
@@ -145,7 +145,9 @@ def test_one_bad_image_among_many_comparisons_is_found() -> None:
     assert verdict.status == "rejected"
     assert {r.row for r in verdict.reasons if r.code is Code.LIMIT_EXCEEDED} == {"image 1"}
     assert (
-        judge(FP32, {}, evaluation=[at(), failed(["a"], fact(Code.RUNTIME_FAILED, text="it crashed")), at()]).status
+        judge(
+            FP32, {}, evaluation=[at(), failed_comparison(["a"], fact(Code.RUNTIME_FAILED, text="it crashed")), at()]
+        ).status
         == "rejected"
     )
 

@@ -13,7 +13,7 @@ from edgekit.errors import ModelError
 from edgekit.model.folder import load_builds_model, save_model
 from edgekit.model.records import CONFIG
 from edgekit.model.sources import factory, presets, resolve_model
-from edgekit.storage.verified_io import sealed
+from edgekit.storage.verified_io import seal_record
 from tests.command import exit_code
 
 MARKED = """
@@ -100,7 +100,7 @@ def test_a_builds_factory_in_the_working_directory_is_not_run(here: Path, capsys
         "edgekit.cli.main:main",
         "edgekit_arrcoc.presets:Path",
         "edgekit_arrcoc.presets:from_checkpoint",
-        "edgekit_arrcoc.presets:_seeded_published",
+        "edgekit_arrcoc.presets:_random_arr_coc_01",
         "edgekit.testing:QuietListener",
         "edgekit.testing.models:np.load",
         "theirs_one:make",
@@ -118,7 +118,7 @@ def test_a_factory_that_edgekit_does_not_ship_runs_with_the_users_word_only(
     save_model(resolve_model("edgekit.testing:small_model"), model)
     assert load_builds_model(model, trusted=False).name == "small"
     config = json.loads((model / CONFIG).read_text())
-    (model / CONFIG).write_text(sealed({**config, "factory": name}))
+    (model / CONFIG).write_text(seal_record({**config, "factory": name}))
     with pytest.raises(ModelError, match="run with --trust-build"):
         load_builds_model(model, trusted=False)
     assert not mark.exists()

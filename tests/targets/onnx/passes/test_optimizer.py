@@ -9,13 +9,13 @@ import onnx
 import pytest
 from onnx import helper
 
-from edgekit.model.contract import checked
+from edgekit.model.contract import check_spec
 from edgekit.model.graph import capture
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets.onnx import export as onnx_target
 from edgekit_targets.onnx.passes import patterns
-from edgekit_targets.onnx.passes.graph import exact, fixed, save_graph
+from edgekit_targets.onnx.passes.graph import exact, fix_shapes, save_graph
 from tests.targets.onnx.passes.graphs import answers, model, operators, rounded
 
 CHANGES = {"Add": 1e-8, "Sub": 1e-12, "Mul": 1.000004, "Div": 0.999996}
@@ -49,11 +49,11 @@ def test_a_modules_epsilon_stays_whether_sizes_are_open_or_fixed() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x / (torch.sqrt((x * x).sum(1, keepdim=True)) + 1e-8)
 
-    spec = checked(
+    spec = check_spec(
         ModelSpec("unit", Unit().eval(), (Input("x", ("batch", 4)),), (Output("y"),), {"batch": Axis(1, 1, 3)})
     )
     made = onnx_target._translate(spec, capture(spec), 20)
-    for graph in (made, fixed(made, {"x": (1, 4)})):
+    for graph in (made, fix_shapes(made, {"x": (1, 4)})):
         assert not answers(graph, x=np.zeros((1, 4), np.float32)).popitem()[1].any()
 
 
@@ -79,7 +79,7 @@ def test_what_is_computed_of_shapes_becomes_a_constant(tmp_path: Path) -> None:
     ]
     held = {"first": np.array([0]), "rest": np.array([-1])}
     graph = model(nodes, {"x": ["batch", "n", 4]}, {"y": ["batch", "4*n"]}, held)
-    made = fixed(graph, {"x": (2, 3, 4)})
+    made = fix_shapes(graph, {"x": (2, 3, 4)})
     save_graph(made, tmp_path / "fixed.onnx")
     assert [node.op_type for node in made.graph.node] == ["Reshape"]
     assert [d.dim_value for d in made.graph.output[0].type.tensor_type.shape.dim] == [2, 12]

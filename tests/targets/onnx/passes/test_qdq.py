@@ -19,7 +19,7 @@ def test_ranges_hold_what_was_seen(
     graph: onnx.ModelProto, samples: Samples, observed: dict[str, ObservedRange]
 ) -> None:
     assert set(observed) == {"normal", "bent", "y"}
-    seen = ort.tapped(graph, ["normal", "bent", "y"]).run(samples.inputs)
+    seen = ort.open_with_taps(graph, ["normal", "bent", "y"]).run(samples.inputs)
     for name, one in observed.items():
         assert one.ranges["minmax"] == pytest.approx((min(seen[name].min(), 0), max(seen[name].max(), 0)))
         assert one.rows == 1

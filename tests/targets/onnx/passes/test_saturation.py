@@ -40,7 +40,7 @@ def test_sums_saturate_pair_by_pair(seed: int, tmp_path: Path) -> None:
     weight = draw.integers(-127, 128, (DEEP, WIDE), dtype=np.int8)
     weight[:2] = 127 * np.sign(weight[:2, :1] + 0.5).astype(np.int8)  # pairs that do saturate
     rows = draw.integers(100, 256, (ROWS, DEEP)).astype(np.float32)
-    answers = answered(weight_only.emulated(linear_in_qdq(weight)), {"x": rows}, tmp_path)
+    answers = answered(weight_only.emulate_without_vnni(linear_in_qdq(weight)), {"x": rows}, tmp_path)
     right = maddubs(rows.astype(np.int64), weight.astype(np.int64))
     assert (right != rows.astype(np.int64) @ weight.astype(np.int64)).any()
     np.testing.assert_array_equal(answers, right)
@@ -48,7 +48,7 @@ def test_sums_saturate_pair_by_pair(seed: int, tmp_path: Path) -> None:
 
 def test_seven_bit_weights_cannot_saturate() -> None:
     graph = linear_in_qdq(np.full((DEEP, WIDE), 63, np.int8))
-    assert weight_only.emulated(graph) == graph
+    assert weight_only.emulate_without_vnni(graph) == graph
 
 
 def test_a_weight_that_is_stored_transposed_saturates_the_same(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_weight_that_is_stored_transposed_saturates_the_same(tmp_path: Path) -
     held = next(i for i in graph.graph.initializer if i.name == "w")
     held.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(weight.T), "w"))
     graph.graph.node[2].attribute[0].i = 0  # the axis of the scales
-    answers = answered(weight_only.emulated(graph), {"x": rows}, tmp_path)
+    answers = answered(weight_only.emulate_without_vnni(graph), {"x": rows}, tmp_path)
     np.testing.assert_array_equal(answers, maddubs(rows.astype(np.int64), weight.astype(np.int64)))
 
 
@@ -72,7 +72,7 @@ def test_dynamic_sums_saturate_too(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMulInteger", ["x", "w"], ["y"], name="layer/MatMul")]
     kinds = {"x": TensorProto.UINT8, "y": TensorProto.INT32}
     graph = model(nodes, {"x": ("batch", ROWS, DEEP)}, {"y": ("batch", ROWS, WIDE)}, {"w": weight}, kinds)
-    answers = answered(weight_only.emulated(graph), {"x": rows}, tmp_path)
+    answers = answered(weight_only.emulate_without_vnni(graph), {"x": rows}, tmp_path)
     right = [maddubs(part.astype(np.int64), weight.astype(np.int64)) for part in rows]
     np.testing.assert_array_equal(answers, np.stack(right))
 
@@ -102,11 +102,11 @@ def test_layers_that_share_a_weight_open_under_exact_sums(static: bool, tmp_path
     again.CopyFrom(layer)
     layer.output[0], again.output[0], again.name = "first", "second", "again"
     graph.graph.node.append(helper.make_node("Add", ["first", "second"], ["y"]))
-    own = weight_only.unshared(graph)
+    own = weight_only.unshare_constants(graph)
     given = rows.astype(np.float32 if static else np.uint8)
     for made, right in (
         (own, rows @ weight.astype(np.int64)),
-        (weight_only.emulated(own), maddubs(rows, weight.astype(np.int64))),
+        (weight_only.emulate_without_vnni(own), maddubs(rows, weight.astype(np.int64))),
     ):
         onnx.checker.check_model(made, full_check=True)
         (tmp_path / "model.onnx").write_bytes(made.SerializeToString())

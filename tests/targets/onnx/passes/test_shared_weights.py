@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 from edgekit.errors import ArtifactError
-from edgekit.runtime.ort import OrtRuntime, checked
+from edgekit.runtime.ort import OrtRuntime, check_file
 from edgekit.runtime.ort_session import OrtSession
 from edgekit_targets.onnx.passes.graph import LEAST, SharedWeights
 from tests.targets.onnx.passes.graphs import model, rounded
@@ -80,7 +80,7 @@ def test_a_tensor_elsewhere_is_refused(change: Callable[[onnx.TensorProto], None
     change(next(tensor for tensor in wrong.graph.initializer if tensor.external_data))
     (tmp_path / "2.onnx").write_bytes(wrong.SerializeToString())
     with pytest.raises(ArtifactError, match=said):
-        checked(tmp_path / "2.onnx", "weights.bin")
+        check_file(tmp_path / "2.onnx", "weights.bin")
 
 
 def test_a_link_in_the_place_of_the_weights_is_refused(tmp_path: Path) -> None:
@@ -88,4 +88,4 @@ def test_a_link_in_the_place_of_the_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").rename(tmp_path / "elsewhere.bin")
     (tmp_path / "weights.bin").symlink_to(tmp_path / "elsewhere.bin")
     with pytest.raises(ArtifactError, match="which does not hold it"):
-        checked(tmp_path / "2.onnx", "weights.bin")
+        check_file(tmp_path / "2.onnx", "weights.bin")

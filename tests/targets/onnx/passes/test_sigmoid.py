@@ -34,7 +34,7 @@ def test_other_types_stay() -> None:
     assert patterns.sigmoid_by_exponentials(graph(TensorProto.DOUBLE)) == graph(TensorProto.DOUBLE)
 
 
-@pytest.mark.skipif(not qnn.installed(), reason="pip install onnxruntime-qnn")
+@pytest.mark.skipif(not qnn.is_installed(), reason="pip install onnxruntime-qnn")
 def test_the_npu_keeps_the_ratio_of_small_answers(tmp_path: Path) -> None:
     def worst(name: str, asked: onnx.ModelProto) -> float:
         onnx.save(asked, tmp_path / name)

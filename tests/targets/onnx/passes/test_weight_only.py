@@ -80,7 +80,7 @@ def test_a_table_in_fp16_is_cast_before_it_is_read() -> None:
     assert {n: v.dtype.name for n, v in weights(graph).items()} == {"t_fp16": "float16"}
     got = answers(graph, x=x)["y"]
     assert 0 < np.abs(right - got).max() <= np.abs(table).max() / 1024
-    assert weight_only.stored(graph) == 0  # in INT8
+    assert weight_only.count_stored(graph) == 0  # in INT8
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_zero_points_are_written_for_exact_sums(tmp_path: Path) -> None:
     graph = model(nodes, {"x": (1, 16, 8, 8)}, {"y": (1, 24, 12, 12)}, held)
     right = answers(graph, x=rounded(1, 16, 8, 8))["y"]
     graph = weight_only.quantize_weights(graph)
-    assert weight_only.stored(graph) == 2
+    assert weight_only.count_stored(graph) == 2
     assert {n: v.shape for n, v in weights(graph).items() if n.endswith("_zero")} == {"w_zero": (48,), "u_zero": (48,)}
     path = tmp_path / "stored.onnx"
     path.write_bytes(graph.SerializeToString())
@@ -161,7 +161,7 @@ def test_a_grouped_transposed_convolution_is_stored_too() -> None:
     x = rounded(1, 48, 4, 4, seed=1)
     right = answers(graph, x=x)["y"]
     graph = weight_only.quantize_weights(graph)
-    assert weight_only.stored(graph) == 1
+    assert weight_only.count_stored(graph) == 1
     assert 0 < np.abs(right - answers(graph, x=x)["y"]).max() < 0.05 * np.abs(right).max()
 
 
