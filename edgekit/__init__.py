@@ -25,9 +25,9 @@ if TYPE_CHECKING:
         verify,
     )
     from edgekit.model.detector import Detector
-    from edgekit.model.evaluation_set import joined
-    from edgekit.model.parts import Part, Parts
-    from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+    from edgekit.model.evaluation_set import join_evaluation_sets
+    from edgekit.model.parts import Component, CompositeModel
+    from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
     from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
 
     __version__: str
@@ -46,31 +46,31 @@ _API = (
     "targets",
     "verify",
 )
-_SPEC = ("Axis", "Evaluation", "Input", "ModelSpec", "Output")
+_SPEC = ("Axis", "EvaluationSet", "Input", "ModelSpec", "Output")
 _HOMES = dict.fromkeys(_API, "edgekit.api") | dict.fromkeys(_SPEC, "edgekit.model.spec")
-_HOMES |= {"Detector": "edgekit.model.detector", "joined": "edgekit.model.evaluation_set"}
-_HOMES |= dict.fromkeys(("Part", "Parts"), "edgekit.model.parts")
+_HOMES |= {"Detector": "edgekit.model.detector", "join_evaluation_sets": "edgekit.model.evaluation_set"}
+_HOMES |= dict.fromkeys(("Component", "CompositeModel"), "edgekit.model.parts")
 _HOMES |= dict.fromkeys(("Criteria", "EvaluationData", "ExportRequest", "ModelFacts"), "edgekit.pipeline.request")
 
 __all__ = [
     "Axis",
     "Build",
+    "Component",
+    "CompositeModel",
     "Criteria",
     "Detector",
-    "Evaluation",
     "EvaluationData",
+    "EvaluationSet",
     "ExportRequest",
     "Input",
     "ModelFacts",
     "ModelSpec",
     "Output",
-    "Part",
-    "Parts",
     "TargetOutcome",
     "__version__",
     "export",
     "import_result",
-    "joined",
+    "join_evaluation_sets",
     "load",
     "local",
     "metrics",

@@ -21,8 +21,8 @@ from edgekit import doors, registry
 from edgekit.artifact.run_record import MODEL, PARTS, REFERENCE
 from edgekit.errors import UsageError
 from edgekit.model.overrides import Given
-from edgekit.model.parts import Parts
-from edgekit.model.spec import Evaluation, ModelSpec
+from edgekit.model.parts import CompositeModel
+from edgekit.model.spec import EvaluationSet, ModelSpec
 from edgekit.pipeline import composite_run, given_model, run
 from edgekit.pipeline.context import FreshInputs
 from edgekit.pipeline.further_places import search_until_verified
@@ -39,7 +39,7 @@ from edgekit.storage.host_errors import as_sentences
 if TYPE_CHECKING:
     import torch
 
-    Model = str | Path | ModelSpec | Parts | Callable[[], ModelSpec | Parts] | torch.nn.Module
+    Model = str | Path | ModelSpec | CompositeModel | Callable[[], ModelSpec | CompositeModel] | torch.nn.Module
 
 BUILDS = Path("build")
 DEFAULT_MODEL = "arr-coc-tiny"
@@ -63,7 +63,7 @@ class FactFields(TypedDict, total=False):
 class Fields(FactFields, total=False):
     """Likewise those of `data` and `criteria`."""
 
-    evaluation: Evaluation | Callable[[], Evaluation] | None
+    evaluation: EvaluationSet | Callable[[], EvaluationSet] | None
     metric: str
     calibration: Calibration | None
     reference: str | Path | None
@@ -91,7 +91,7 @@ def export(
 
     Args:
         model: A preset's name, the path of a checkpoint, of an ONNX file or of a program that `torch.export.save` wrote
-            (`model.pt2`), `package.module:factory`, a factory, a `ModelSpec`, a module, or `Parts`. A module defined
+            (`model.pt2`), `package.module:factory`, a factory, a `ModelSpec`, a module, or `CompositeModel`. A module defined
             in a notebook or in `__main__` is captured here and travels as its program.
         example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name. Where it has 70
             different rows or more, and nothing else is given to judge on, they are split as a folder of data is.
@@ -108,7 +108,7 @@ def export(
         fields: Single fields of `facts`, `data` and `criteria` by their own names: `axes={...}`, `places=["openvino"]`.
 
     Returns:
-        What became of each target, as a mapping by name; of `Parts` that of the whole, with each part's in `parts`.
+        What became of each target, as a mapping by name; of `CompositeModel` that of the whole, with each part's in `parts`.
 
     Raises:
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
@@ -152,7 +152,7 @@ def run_request(request: ExportRequest, progress: Style = "auto") -> Build:
         return build
 
     model = given_model.any_model(request.model, request.example, request.facts)
-    if isinstance(model, Parts):
+    if isinstance(model, CompositeModel):
         given_model.refuse_beside_parts(model, request.data)
         composite = model if request.facts.name is None else replace(model, name=request.facts.name)
         root = request.output / composite.name
@@ -167,7 +167,7 @@ def run_request(request: ExportRequest, progress: Style = "auto") -> Build:
     return export_graph(spec, request.output / spec.name, request.targets, request.command)
 
 
-class Passed(TypedDict, total=False):
+class ExportKeywords(TypedDict, total=False):
     """What `quantize` passes on to `export` as it is."""
 
     example: Any
@@ -184,7 +184,7 @@ def quantize(
     reduce_range: bool = False,
     places: Iterable[str] = (),
     fresh: bool = False,
-    **options: Unpack[Passed],
+    **options: Unpack[ExportKeywords],
 ) -> Build:
     """Search for a static INT8 recipe and prove the result: `export` with the target "onnx-int8-static".
 
@@ -316,7 +316,7 @@ def record(
     axes: Given = None,
     inputs: Given = None,
     outputs: Given = None,
-    evaluation: Evaluation | Callable[[], Evaluation] | None = None,
+    evaluation: EvaluationSet | Callable[[], EvaluationSet] | None = None,
     data: str | Path | None = None,
     metric: str = "",
     calibration: Calibration | None = None,

@@ -1,6 +1,6 @@
-"""Task metrics for `Evaluation.metric`: each gives a number in 0 to 1 an image, larger is better.
+"""Task metrics for `EvaluationSet.metric`: each gives a number in 0 to 1 an image, larger is better.
 
-    Evaluation(inputs, names, truth=labels, metric=edgekit.metrics.top_k("logits"), metric_name="top-1")
+    EvaluationSet(inputs, names, truth=labels, metric=edgekit.metrics.top_k("logits"), metric_name="top-1")
 
 A metric of your own is any function of the outputs by name and the truth that gives [n] numbers.
 """
@@ -122,7 +122,7 @@ EXAMPLE = "--metric top_k:logits, or --metric average_precision:boxes,scores,iou
 
 
 @dataclass(frozen=True)
-class Named:
+class ParsedMetric:
     """A metric that was named in words.
 
     Attributes:
@@ -140,7 +140,7 @@ class Named:
         return self.compute(outputs, truth)
 
 
-def parse_metric(text: str) -> Named:
+def parse_metric(text: str) -> ParsedMetric:
     """The metric that a text names: `NAME:OUTPUT`, and behind commas what else it takes.
 
     Raises:
@@ -163,7 +163,9 @@ def parse_metric(text: str) -> Named:
     except (TypeError, ValueError) as error:
         takes = ", ".join(signature.parameters)
         raise UsageError(f"the metric '{text}' does not fit {name}({takes}): write {EXAMPLE}") from error
-    return Named(text, tuple(value for value in metrics.values() if isinstance(value, str)), READY[name](**metrics))
+    return ParsedMetric(
+        text, tuple(value for value in metrics.values() if isinstance(value, str)), READY[name](**metrics)
+    )
 
 
 def _image_precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:

@@ -45,9 +45,9 @@ class TargetInfo:
     Attributes:
         name: As `-t` takes it.
         summary: What it makes.
-        choose_for: Whom it is for.
+        use_case: Whom it is for.
         proved_by: What runs it where it is judged.
-        not_proved: What its verdict says nothing of.
+        not_covered: What its verdict says nothing of.
         source: What it is made from.
         groups: Names that select it besides its own.
         places: Where it is judged.
@@ -57,9 +57,9 @@ class TargetInfo:
 
     name: str
     summary: str
-    choose_for: str
+    use_case: str
     proved_by: str
-    not_proved: str
+    not_covered: str
     source: str
     groups: tuple[str, ...]
     places: tuple[str, ...]
@@ -91,9 +91,9 @@ def info(name: str, target: Target) -> TargetInfo:
     return TargetInfo(
         name=name,
         summary=target.summary,
-        choose_for=target.about.choose_for,
+        use_case=target.about.use_case,
         proved_by=target.about.proved_by,
-        not_proved=target.about.not_proved,
+        not_covered=target.about.not_covered,
         source=target.source,
         groups=target.groups,
         places=tuple(place.name for place in target.places),

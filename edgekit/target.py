@@ -34,7 +34,7 @@ from edgekit.artifact.manifest import Manifest, Variant
 from edgekit.artifact.option import Option, OptionValue
 from edgekit.errors import install_command
 from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
-from edgekit.runtime.protocol import Runtime, SelfTimed, Timings
+from edgekit.runtime.protocol import Runtime, SelfTimedRuntime, Timings
 from edgekit.storage import environment
 
 __all__ = [
@@ -42,21 +42,21 @@ __all__ = [
     "FP32",
     "FP32_DELEGATED",
     "INT8",
-    "About",
     "Audience",
     "Bundle",
     "Export",
-    "Exported",
+    "ExportResult",
     "Job",
     "Load",
     "Need",
     "Option",
     "Place",
     "Precision",
-    "Reads",
     "Runtime",
-    "SelfTimed",
+    "SelfTimedRuntime",
+    "SourceRequirements",
     "Target",
+    "TargetDescription",
     "Timings",
     "Tolerance",
     "Variant",
@@ -109,7 +109,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
+class ExportResult:
     """What an export says of the files it wrote.
 
     Attributes:
@@ -172,7 +172,7 @@ class Place:
 class Export(Protocol):
     """Makes the files of one artifact."""
 
-    def __call__(self, source: Path, out: Path, job: Job) -> Exported:
+    def __call__(self, source: Path, out: Path, job: Job) -> ExportResult:
         """Read the folder `source`, write into `out` (an empty folder).
 
         Raises:
@@ -217,28 +217,28 @@ class Need:
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
+class TargetDescription:
     """What people are told of a target, in a few words each.
 
     Attributes:
-        choose_for: What a user takes it for.
+        use_case: What a user takes it for.
         proved_by: What runs it where it is judged.
-        not_proved: What no verdict of it speaks of.
+        not_covered: What no verdict of it speaks of.
         audience: To whom its artifacts are shipped; the report recommends one artifact for each. "none": to apps that
             chose their runtime already.
         successor: The target that new users take in its place, where its runtime is no longer developed: it is then
             recommended to nobody.
     """
 
-    choose_for: str = ""
+    use_case: str = ""
     proved_by: str = ""
-    not_proved: str = ""
+    not_covered: str = ""
     audience: Audience = "server"
     successor: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reads:
+class SourceRequirements:
     """What an export can be made of, and what it reads beside its source.
 
     Attributes:
@@ -279,7 +279,7 @@ class Target:
         places: Where it is run and judged.
         source: What `export` reads: "model" (the model folder), "program" (the captured program's folder) or the
             name of another target (its artifact folder).
-        by_name: Whether it is left out where the user names no target.
+        opt_in: Whether it is left out where the user names no target.
         runs_code: Whether opening an artifact runs code that lies in it: one of a build that somebody else may have
             made is opened with the user's word only.
         unavailable_reason: Why this host cannot make it although the libraries are there, in a sentence; empty where it
@@ -297,15 +297,15 @@ class Target:
     load: Load
     places: tuple[Place, ...]
     source: str = "model"
-    by_name: bool = False
+    opt_in: bool = False
     runs_code: bool = False
     unavailable_reason: Callable[[], str] = str
-    reads: Reads = Reads()
+    reads: SourceRequirements = SourceRequirements()
     bundle: Bundle = Bundle()
     needs: tuple[Need, ...] = ()
     groups: tuple[str, ...] = ()
     options: tuple[Option[OptionValue], ...] = ()
-    about: About = About()
+    about: TargetDescription = TargetDescription()
 
     def place_on(self, device: str) -> Place | None:
         """Its first place on a device, "cuda" or "cpu"; None where it has none."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 
 
 class Shared(nn.Module):
@@ -55,10 +55,10 @@ def time_first() -> ModelSpec:
 def with_sets(whole: ModelSpec) -> ModelSpec:
     """The model with random evaluation and calibration sets: each input of the runs one after the other."""
 
-    def made(count: int, first: int = 500) -> Evaluation:
+    def made(count: int, first: int = 500) -> EvaluationSet:
         runs = [whole.random(first + number, {"batch": 1}) for number in range(count)]
         inputs = {i.name: np.concatenate([np.atleast_1d(run[i.name]) for run in runs]) for i in whole.inputs}
-        return Evaluation(inputs, tuple(f"run {number}" for number in range(count)))
+        return EvaluationSet(inputs, tuple(f"run {number}" for number in range(count)))
 
     return replace(whole, evaluation=lambda: made(6, 100), calibration=made)
 

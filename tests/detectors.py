@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from edgekit import Axis, Detector, Evaluation, Input, ModelSpec
+from edgekit import Axis, Detector, EvaluationSet, Input, ModelSpec
 
 CELLS, STRIDE, CLASSES = 4, 8, 2
 SIDES = (12.0, 20.0)
@@ -51,7 +51,7 @@ class Anchors(nn.Module):
         return torch.cat([middle - half, middle + half], 2), torch.sigmoid(cells[:, :, 4:])
 
 
-def scenes(count: int, seed: int) -> Evaluation:
+def scenes(count: int, seed: int) -> EvaluationSet:
     """Rectangles on noise."""
     draw = np.random.default_rng(seed)
     images = 0.3 * draw.random((count, 3, SIZE, SIZE), dtype=np.float32)
@@ -59,7 +59,7 @@ def scenes(count: int, seed: int) -> Evaluation:
         for _ in range(4):
             left, top, width, height = (*draw.integers(0, SIZE - 10, 2), *draw.integers(5, 14, 2))
             image[:, top : top + height, left : left + width] = draw.random((3, 1, 1))
-    return Evaluation({"images": images}, tuple(f"scene {number}" for number in range(count)))
+    return EvaluationSet({"images": images}, tuple(f"scene {number}" for number in range(count)))
 
 
 def detections() -> ModelSpec:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 
 SIZE = 64
 """Pixels of a picture's edge."""
@@ -25,7 +25,7 @@ def unet(width: int = 16) -> ModelSpec:
 def lstm() -> ModelSpec:
     """A recurrent layer over a sequence, and a linear layer."""
 
-    def sequences(count: int, seed: int) -> Evaluation:
+    def sequences(count: int, seed: int) -> EvaluationSet:
         steps = np.random.default_rng(seed).normal(0, 0.3, (count, 20, 16)).astype(np.float32)
         return _set("x", steps.cumsum(axis=1, dtype=np.float32))
 
@@ -43,7 +43,7 @@ def lstm() -> ModelSpec:
 def mlp() -> ModelSpec:
     """Linear layers."""
 
-    def rows(count: int, seed: int) -> Evaluation:
+    def rows(count: int, seed: int) -> EvaluationSet:
         return _set("x", np.random.default_rng(seed).normal(0, 0.5, (count, 32)).astype(np.float32))
 
     return ModelSpec(
@@ -57,7 +57,7 @@ def mlp() -> ModelSpec:
     )
 
 
-def pictures(count: int, seed: int, size: int = SIZE) -> Evaluation:
+def pictures(count: int, seed: int, size: int = SIZE) -> EvaluationSet:
     """Discs on gradients with a little noise, [count, 3, size, size] in [0, 1]."""
     draw = np.random.default_rng(seed)
     rows, columns = np.mgrid[0:size, 0:size] / size
@@ -73,8 +73,8 @@ def pictures(count: int, seed: int, size: int = SIZE) -> Evaluation:
     return _set("images", images)
 
 
-def _set(name: str, values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Evaluation:
-    return Evaluation({name: values}, tuple(f"sample {number}" for number in range(len(values))))
+def _set(name: str, values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> EvaluationSet:
+    return EvaluationSet({name: values}, tuple(f"sample {number}" for number in range(len(values))))
 
 
 def _of_pictures(name: str, module: nn.Module, output: str) -> ModelSpec:

@@ -12,7 +12,7 @@ from onnxscript.values import Opset
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 
 op: Any = opset20  # its annotations know neither lists nor values
 NAME = "edgekit_tests::fused_score"
@@ -57,10 +57,10 @@ class Scorer(nn.Module):
         return scores
 
 
-def real(count: int = 24, seed: int = 1) -> Evaluation:
+def real(count: int = 24, seed: int = 1) -> EvaluationSet:
     draw = np.random.Generator(np.random.PCG64(seed))
     inputs = {"patches": draw.random((count, 5, 12), np.float32), "query": draw.random((count, 6), np.float32)}
-    return Evaluation(inputs, tuple(f"sample {row}" for row in range(count)))
+    return EvaluationSet(inputs, tuple(f"sample {row}" for row in range(count)))
 
 
 def replaced_everywhere() -> ModelSpec:

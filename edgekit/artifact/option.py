@@ -95,7 +95,7 @@ class Option(Generic[T_co]):
         )
         members = value if isinstance(value, tuple) else (value,)
         allowed = not self.choices or all(member in _members(self.choices) for member in members)
-        if isinstance(value, _Wrong) or not inside or not allowed:
+        if isinstance(value, _InvalidValue) or not inside or not allowed:
             raise UsageError(f"option '{target}.{self.name}' cannot be {_quote(raw)}: possible are {self.possible}")
         return value
 
@@ -109,25 +109,25 @@ class Option(Generic[T_co]):
         bounds = {"minimum": self.minimum, "maximum": self.maximum, "x-unit": self.unit or None}
         return schema | {name: bound for name, bound in bounds.items() if bound is not None}
 
-    def _convert(self, value: object) -> OptionValue | _Wrong:
+    def _convert(self, value: object) -> OptionValue | _InvalidValue:
         if self.kind == "flag":
-            return value if isinstance(value, bool) else _FLAGS.get(str(value).lower(), _Wrong())
+            return value if isinstance(value, bool) else _FLAGS.get(str(value).lower(), _InvalidValue())
         if self.kind in ("integer", "number"):
             try:
                 number = int(str(value)) if self.kind == "integer" else float(str(value))
             except ValueError:
-                return _Wrong()
-            return number if math.isfinite(number) else _Wrong()
+                return _InvalidValue()
+            return number if math.isfinite(number) else _InvalidValue()
         if self.kind == "list":
             if not isinstance(value, str | list | tuple):
-                return _Wrong()
+                return _InvalidValue()
             return tuple(word for word in as_text(value).split(",") if word)
         if self.kind == "folder":
             return Path(str(value)) if value else None
         return str(value)
 
 
-class _Wrong:
+class _InvalidValue:
     """What is no value of the type."""
 
 

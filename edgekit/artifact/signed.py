@@ -17,7 +17,7 @@ from edgekit.storage.files import digest_text
 
 
 @dataclass(frozen=True)
-class Signed:
+class SignatureInfo:
     """What a signature vouches for.
 
     Attributes:

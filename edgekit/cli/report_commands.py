@@ -57,11 +57,11 @@ def diff(
     """Show what became better or worse between two builds, by artifact, image and metric. Exit 3 if any is worse."""
     from edgekit import doors
     from edgekit.api import local
-    from edgekit.report.change import Allowed
+    from edgekit.report.change import AllowedChange
     from edgekit.report.difference import compare_builds
 
     old_build, here = (local(build, progress=progress_style(as_json)) for build in (before, after))
-    allowed = Allowed(size / 100, speed / 100, accuracy / 100)
+    allowed = AllowedChange(size / 100, speed / 100, accuracy / 100)
     difference = doors.hook("compare_matrices")(old_build, here, allowed) or compare_builds(old_build, here, allowed)
     if as_json:
         print_json(difference.as_record())

@@ -16,7 +16,14 @@ import numpy as np
 from edgekit.errors import HostError, NotVerifiedHere, out_of_memory
 from edgekit.evaluate.rows import Array, Axes, rows_of
 from edgekit.evaluate.timing import RUNS, Latency, measure
-from edgekit.runtime.protocol import Answers, Runtime, SelfTimed, SeveralWays, SideBySide, WithFacts
+from edgekit.runtime.protocol import (
+    Answers,
+    ConcurrentRuntime,
+    DescribedRuntime,
+    MultiModeRuntime,
+    Runtime,
+    SelfTimedRuntime,
+)
 
 AGAIN = "again"
 """Behind a batch's name: its rows whose second answer was another one."""
@@ -59,7 +66,7 @@ class Timing:
     baselines: Callable[[], Mapping[str, Runtime]] = dict
 
 
-class Recorded:
+class OutputRecorder:
     """First answers by `<batch>/<output>`, rows first; second answers that are not the same bit for bit.
 
     Args:
@@ -116,7 +123,7 @@ def evaluate(
         Arrays by `<batch>/<output>`, those of differing second answers by `<batch> again/<output>`; and the fields of
         `edgekit.hosts.run_record.Run` that an engine knows.
     """
-    recorder = Recorded(axes)
+    recorder = OutputRecorder(axes)
     stream = _side_by_side(runtime, questions)
     for number, question in enumerate(questions):
         progress(0.8 * number / len(questions), f"running {question.name} in {runtime.device}")
@@ -129,7 +136,7 @@ def evaluate(
         progress(0.75, "asking again, in another order")
         _ask_again(runtime, questions, recorder)
     times: dict[str, Latency] = {}
-    metadata: dict[str, Any] = {"facts": runtime.facts() if isinstance(runtime, WithFacts) else {}}
+    metadata: dict[str, Any] = {"facts": runtime.facts() if isinstance(runtime, DescribedRuntime) else {}}
     if timing is not None and not recorder.failures:
         why = f"measuring latency: at least {RUNS} runs and {timing.seconds:g} s of it and of each baseline, in turn"
         progress(0.8, why)
@@ -214,9 +221,9 @@ def peak_memory() -> int | None:
 
 def _side_by_side(runtime: Runtime, questions: Sequence[InputBatch]) -> Callable[[InputBatch], list[dict[str, Array]]]:
     """How the answers to a batch are had: the next ones of those that come side by side, or one after the other."""
-    if not isinstance(runtime, SideBySide):
+    if not isinstance(runtime, ConcurrentRuntime):
         return lambda batch: [runtime.run(inputs) for inputs in batch.runs()]
-    stream = runtime.answers(inputs for question in questions for inputs in question.runs())
+    stream = runtime.run_many(inputs for question in questions for inputs in question.runs())
 
     def next_ones(batch: InputBatch) -> list[dict[str, Array]]:
         answers = [next(stream) for _ in batch.runs()]
@@ -228,7 +235,7 @@ def _side_by_side(runtime: Runtime, questions: Sequence[InputBatch]) -> Callable
     return next_ones
 
 
-def _ask_again(runtime: Runtime, questions: Sequence[InputBatch], recorder: Recorded) -> None:
+def _ask_again(runtime: Runtime, questions: Sequence[InputBatch], recorder: OutputRecorder) -> None:
     """Ask the first rows of every batch again, from the last to the first, until one fails."""
     repeats = [
         (batch.name, number, inputs)
@@ -249,8 +256,8 @@ def _ask_again(runtime: Runtime, questions: Sequence[InputBatch], recorder: Reco
 
 def _answers(runtime: Runtime, runs: Iterable[Mapping[str, Array]]) -> Answers:
     """Side by side where the runtime can, else one after the other, until one fails."""
-    if isinstance(runtime, SideBySide):
-        yield from runtime.answers(runs)
+    if isinstance(runtime, ConcurrentRuntime):
+        yield from runtime.run_many(runs)
         return
     for inputs in runs:
         try:
@@ -265,7 +272,7 @@ def _measure_latency(
     runtime: Runtime,
     inputs: Mapping[str, Array],
     timing: Timing,
-    recorder: Recorded,
+    recorder: OutputRecorder,
     row: str,
     tell: Callable[[], None],
 ) -> tuple[dict[str, Latency], dict[str, Any]]:
@@ -273,8 +280,8 @@ def _measure_latency(
 
     The answers of timed runs to a first row are compared with its first answer.
     """
-    if isinstance(runtime, SelfTimed):
-        own = runtime.clock(inputs, timing.seconds)
+    if isinstance(runtime, SelfTimedRuntime):
+        own = runtime.benchmark(inputs, timing.seconds)
         notes = {"notes": list(own.notes)}
         return ({RUN: Latency(runtime.device, own.milliseconds)} if own.milliseconds else {}), notes
 
@@ -288,13 +295,13 @@ def _measure_latency(
     times = measure({RUN: runtime, **baselines}, inputs, seconds=timing.seconds, answered=compare)
     for other in baselines.values():
         other.close()
-    if not isinstance(runtime, SeveralWays):
+    if not isinstance(runtime, MultiModeRuntime):
         return times, {}
     facts: dict[str, str] = {}
-    for name, way in runtime.ways(inputs):
+    for name, way in runtime.modes(inputs):
         try:
             times |= measure({name: way()}, inputs, seconds=timing.seconds)
-            compare(RUN, runtime.way_answer())
+            compare(RUN, runtime.mode_answer())
         except Exception as error:
             facts[name] = f"not possible: {first_line(error)}"
     return times, {"facts": facts}

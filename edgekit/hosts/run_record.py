@@ -40,7 +40,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Measured(_Record):
+class Measurement(_Record):
     """What the engine says of one artifact in one place, beside its answers (`edgekit.evaluate.engine.evaluate`).
 
     Attributes:
@@ -70,7 +70,7 @@ class Measured(_Record):
     start_up: StartUp | None = None
 
 
-class Run(Measured):
+class Run(Measurement):
     """One artifact of a pack in one of its places: what made it, and the name of the runtime.
 
     `missing` is what the host lacks, `error` what went wrong; `answers` names those in the archive, with their sha256.
@@ -84,17 +84,17 @@ class Run(Measured):
     answers_sha256: str = ""
 
 
-class _Loose(BaseModel):
+class _LooseRecord(BaseModel):
     """A part of a pack's own record, of which no more is used."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class _Artifact(_Loose):
+class _Artifact(_LooseRecord):
     sha256: str
 
 
-class _Pack(_Loose):
+class _Pack(_LooseRecord):
     id: str
     reference_sha256: str
     images: int | None = Field(gt=0)
@@ -109,7 +109,7 @@ class _Result(_Record):
 
 
 @dataclass(frozen=True)
-class Answered:
+class PackResults:
     """A run as the far side tells it, the artifact that was sent, and answers by `<batch>/<output>`, rows first."""
 
     run: Run
@@ -118,16 +118,16 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Returned:
+class ReturnedResults:
     """A whole result: of which pack and reference, how many images were asked (None: all), and all runs."""
 
     pack_id: str
     reference_sha256: str
     images: int | None
-    runs: tuple[Answered, ...]
+    runs: tuple[PackResults, ...]
 
 
-def read_returned_results(path: Path) -> Returned:
+def read_returned_results(path: Path) -> ReturnedResults:
     """Read and check a result archive.
 
     Raises:
@@ -140,10 +140,10 @@ def read_returned_results(path: Path) -> Returned:
             record = _record(_read_bounded(archive, RESULT, LARGEST_RECORD))
             pack = record.pack
             runs = tuple(
-                Answered(run, pack.artifacts[run.target].sha256, _answers(archive, run) if run.device else {})
+                PackResults(run, pack.artifacts[run.target].sha256, _answers(archive, run) if run.device else {})
                 for run in record.runs
             )
-            return Returned(pack.id, pack.reference_sha256, pack.images, runs)
+            return ReturnedResults(pack.id, pack.reference_sha256, pack.images, runs)
     except FileNotFoundError:
         raise ArtifactError(f"no file '{path}': name the result.zip that a pack's runner wrote") from None
     except ValidationError as error:

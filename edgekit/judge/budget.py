@@ -51,7 +51,7 @@ class Budget:
 
     name: str
     limit: float
-    told: str
+    text: str
     selector: str = ""
 
 
@@ -113,12 +113,12 @@ def over_budget(budgets: Sequence[Budget], names: Collection[str], result: Resul
 
 def _excesses(budget: Budget, place: EvaluationResult, result: Result) -> Iterator[Fact]:
     value = _value(budget.name, place, result)
-    details: dict[str, str | int | float] = {"name": budget.name, "allowed": budget.told}
+    details: dict[str, str | int | float] = {"name": budget.name, "allowed": budget.text}
     if value is None:
         yield Fact(code=Code.BUDGET_UNKNOWN, limit=budget.limit, details=details)
     elif value > budget.limit:
         # A value in the unit that the user chose.
-        unit = re.sub(r"^[0-9.e-]+", "", budget.told)
+        unit = re.sub(r"^[0-9.e-]+", "", budget.text)
         number = value / NAMES[budget.name][unit]
         details["measured"] = f"{number:.0f}{unit}" if number >= 1000 else f"{number:.4g}{unit}"
         yield Fact(code=Code.OVER_BUDGET, value=value, limit=budget.limit, details=details)

@@ -13,12 +13,12 @@ import numpy as np
 
 from edgekit import metrics
 from edgekit.errors import EdgekitError, ModelError
-from edgekit.model.spec import SUM, Array, Evaluation, Input, ModelSpec
+from edgekit.model.spec import SUM, Array, EvaluationSet, Input, ModelSpec
 
 Made = TypeVar("Made")
 
 
-def joined(**sets: Evaluation) -> Evaluation:
+def join_evaluation_sets(**sets: EvaluationSet) -> EvaluationSet:
     """Several evaluation sets as one: `joined(day=..., night=...)`; each input's name begins with its set's.
 
     Every limit holds for each input, so that a set in which an artifact is wrong cannot hide behind another one; the
@@ -31,7 +31,7 @@ def joined(**sets: Evaluation) -> Evaluation:
         raise ModelError("there is no evaluation set to join: name each, joined(day=..., night=...)")
     first, others = next(iter(sets.values())), list(sets.values())
 
-    def kind(dataset: Evaluation) -> tuple[object, ...]:
+    def kind(dataset: EvaluationSet) -> tuple[object, ...]:
         return dataset.metric is None, dataset.metric_name, dataset.truth is None, bool(dataset.captions)
 
     if odd := next((name for name, dataset in sets.items() if kind(dataset) != kind(first)), None):
@@ -47,7 +47,7 @@ def joined(**sets: Evaluation) -> Evaluation:
     )
 
 
-def evaluation_of(spec: ModelSpec) -> Evaluation | None:
+def evaluation_of(spec: ModelSpec) -> EvaluationSet | None:
     """The evaluation set; None where the model declares none.
 
     Raises:
@@ -56,16 +56,16 @@ def evaluation_of(spec: ModelSpec) -> Evaluation | None:
     if spec.evaluation is None:
         return None
     evaluation = _call(f"the evaluation set of '{spec.name}'", spec.evaluation)
-    if not isinstance(evaluation, Evaluation):
+    if not isinstance(evaluation, EvaluationSet):
         raise ModelError(
-            f"the evaluation set of '{spec.name}' is a {type(evaluation).__name__}, not an edgekit.model.Evaluation"
+            f"the evaluation set of '{spec.name}' is a {type(evaluation).__name__}, not an edgekit.model.EvaluationSet"
         )
     _check_inputs(spec, evaluation)
     _check_lengths(spec, evaluation)
     return evaluation
 
 
-def calibration_of(spec: ModelSpec, count: int) -> Evaluation | None:
+def calibration_of(spec: ModelSpec, count: int) -> EvaluationSet | None:
     """Up to `count` calibration samples; None where the model declares none.
 
     A function without a parameter makes all that there are: as many are taken, in its order. So it is with a set.
@@ -80,9 +80,9 @@ def calibration_of(spec: ModelSpec, count: int) -> Evaluation | None:
     samples: object = calibration
     if callable(calibration):
         samples = _call(what, partial(calibration, count) if _takes_a_number(calibration) else calibration)
-    if not isinstance(samples, Evaluation):
+    if not isinstance(samples, EvaluationSet):
         raise ModelError(
-            f"{what} is a {type(samples).__name__}: give an edgekit.model.Evaluation, or a function of the number of "
+            f"{what} is a {type(samples).__name__}: give an edgekit.model.EvaluationSet, or a function of the number of "
             "samples that returns one"
         )
     if len(samples.names) <= count:
@@ -100,7 +100,7 @@ def _takes_a_number(function: Callable[..., object]) -> bool:
     return True
 
 
-def rows_of(every: Evaluation, rows: Sequence[int]) -> Evaluation:
+def rows_of(every: EvaluationSet, rows: Sequence[int]) -> EvaluationSet:
     """Some rows of a set."""
     runs = len(every.names)
     return replace(
@@ -112,7 +112,7 @@ def rows_of(every: Evaluation, rows: Sequence[int]) -> Evaluation:
     )
 
 
-def metric_values(evaluation: Evaluation, outputs: Mapping[str, Array]) -> Array | None:
+def metric_values(evaluation: EvaluationSet, outputs: Mapping[str, Array]) -> Array | None:
     """The task metric of each image, float64 [n]; None where the set has no metric or no truth.
 
     Args:
@@ -134,7 +134,7 @@ def metric_values(evaluation: Evaluation, outputs: Mapping[str, Array]) -> Array
     return values.astype(np.float64)
 
 
-def _check_inputs(spec: ModelSpec, evaluation: Evaluation) -> None:
+def _check_inputs(spec: ModelSpec, evaluation: EvaluationSet) -> None:
     declared = {i.name: i for i in spec.inputs}
     if wrong := sorted({*declared} ^ {*evaluation.inputs}):
         word = "lacks the" if wrong[0] in declared else "has an"
@@ -155,7 +155,7 @@ def _check_inputs(spec: ModelSpec, evaluation: Evaluation) -> None:
             raise ModelError(f"the evaluation set of '{spec.name}' has a NaN in '{name}': remove or correct that row")
 
 
-def _check_lengths(spec: ModelSpec, evaluation: Evaluation) -> None:
+def _check_lengths(spec: ModelSpec, evaluation: EvaluationSet) -> None:
     count = len(evaluation.names)
     if not count:
         raise ModelError(f"the evaluation set of '{spec.name}' is empty: give one name and one row an image")
@@ -262,7 +262,7 @@ def with_sets(spec: ModelSpec, folder: Path, described: Mapping[str, Any]) -> Mo
     return replace(spec, **sets, brought=frozenset(sets))
 
 
-def _write_set(samples: Evaluation, path: Path) -> None:
+def _write_set(samples: EvaluationSet, path: Path) -> None:
     from safetensors.numpy import save_file
 
     arrays = {f"inputs/{name}": np.ascontiguousarray(array) for name, array in samples.inputs.items()}
@@ -271,18 +271,18 @@ def _write_set(samples: Evaluation, path: Path) -> None:
     save_file(arrays, path)
 
 
-def _describe(samples: Evaluation) -> dict[str, Any]:
+def _describe(samples: EvaluationSet) -> dict[str, Any]:
     names, captions = list(samples.names), list(samples.captions)
-    words = samples.metric.words if isinstance(samples.metric, metrics.Named) else ""
+    words = samples.metric.words if isinstance(samples.metric, metrics.ParsedMetric) else ""
     return {"names": names, "captions": captions, "metric_name": samples.metric_name, "metric": words}
 
 
-def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation]:
-    def read() -> Evaluation:
+def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], EvaluationSet]:
+    def read() -> EvaluationSet:
         from safetensors.numpy import load_file
 
         arrays: dict[str, Array] = load_file(path)
-        return Evaluation(
+        return EvaluationSet(
             inputs={n.removeprefix("inputs/"): a for n, a in arrays.items() if n.startswith("inputs/")},
             names=tuple(described["names"]),
             captions=tuple(described["captions"]),

@@ -28,7 +28,7 @@ Driver = Callable[[Mapping[str, Session], Any], "Array | Mapping[str, Array]"]
 
 
 @dataclass(frozen=True)
-class Part:
+class Component:
     """A module as a part. What it takes is seen when the driver calls it for the first time.
 
     Attributes:
@@ -48,7 +48,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Parts:
+class CompositeModel:
     """A model of several graphs.
 
     Each part is exported as a build of its own and judged on what the driver gives it; then the driver runs with the
@@ -70,7 +70,7 @@ class Parts:
     """
 
     name: str
-    parts: Mapping[str, ModelSpec | Part | torch.nn.Module | str | Path]
+    parts: Mapping[str, ModelSpec | Component | torch.nn.Module | str | Path]
     driver: Driver
     inputs: Sequence[Any]
     outputs: tuple[Output, ...] = ()
@@ -92,8 +92,8 @@ class Parts:
             raise ModelError(f"'{self.name}' has no parts: give models by name")
         for name, part in parts.items():
             check_name(name)
-            if not isinstance(part, ModelSpec | Part | torch.nn.Module | str | Path):
-                kinds = "a ModelSpec, an edgekit.Part, a torch.nn.Module or a model's name"
+            if not isinstance(part, ModelSpec | Component | torch.nn.Module | str | Path):
+                kinds = "a ModelSpec, an edgekit.Component, a torch.nn.Module or a model's name"
                 raise ModelError(f"the part '{name}' of '{self.name}' is a {type(part).__name__}, not {kinds}")
         if not callable(self.driver):
             raise ModelError(f"the driver of '{self.name}' is a {type(self.driver).__name__}: give a function")

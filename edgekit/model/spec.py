@@ -193,7 +193,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationSet:
     """Real inputs on which artifacts are judged.
 
     Attributes:
@@ -216,7 +216,7 @@ class Evaluation:
     others: tuple[Mapping[str, Array], ...] = ()
 
 
-CalibrationSet = Evaluation | Callable[[int], Evaluation] | Callable[[], Evaluation]
+CalibrationSet = EvaluationSet | Callable[[int], EvaluationSet] | Callable[[], EvaluationSet]
 """Samples, or what makes them: all, or as many as are asked for (`edgekit.model.evaluation_set.calibration_of`)."""
 
 
@@ -232,7 +232,7 @@ class ModelSpec:
         axes: The dimensions that may vary, by name.
         factory: `package.module:function` that makes this spec again without arguments.
         evaluation: Makes the evaluation set; None means random inputs only.
-        calibration: Calibration samples for quantization, as an `Evaluation` without truth, or a function that makes
+        calibration: Calibration samples for quantization, as an `EvaluationSet` without truth, or a function that makes
             them and may take their number.
         reference: Folder of a recorded reference that ships with the model.
         translations: For operators of one's own, by "library::name": the function of onnxscript's operators that takes
@@ -257,7 +257,7 @@ class ModelSpec:
     outputs: tuple[Output, ...]
     axes: Mapping[str, Axis] = field(default_factory=dict)
     factory: str = ""
-    evaluation: Callable[[], Evaluation] | None = None
+    evaluation: Callable[[], EvaluationSet] | None = None
     calibration: CalibrationSet | None = None
     reference: Path | None = None
     translations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)

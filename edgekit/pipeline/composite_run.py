@@ -42,14 +42,14 @@ from edgekit.model.contract import check_spec
 from edgekit.model.evaluation_set import BATCH, COUNT, rows_in, stack_runs
 from edgekit.model.folder import CHANGED, code_digest, code_of
 from edgekit.model.overrides import NOTHING, SpecOverrides, words_of
-from edgekit.model.parts import Part, Parts, Session
+from edgekit.model.parts import Component, CompositeModel, Session
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import range_in, spec_of_module
-from edgekit.model.spec import Array, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec, Output
 from edgekit.pipeline.loaded import LoadedArtifact, check_arrays, load
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory
-from edgekit.reference.dataset import Sets, distinct, split
+from edgekit.reference.dataset import EvaluationSets, distinct, split
 from edgekit.reference.record import host
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.storage.files import digest_text
@@ -62,7 +62,7 @@ DRIVEN_BY = "its parts are judged by answers of the code of then, and the whole 
 
 @as_sentences()
 def export(
-    parts: Parts,
+    parts: CompositeModel,
     selection: tuple[str, ...],
     root: Path,
     export_part: Callable[[str, ModelSpec, tuple[str, ...]], Build],
@@ -111,7 +111,7 @@ def verify(
     only: Collection[str],
     verify_part: Callable[[Path], Build],
     signed: bool = False,
-    again: Callable[[str], Parts] | None = None,
+    again: Callable[[str], CompositeModel] | None = None,
 ) -> Build:
     """Check a whole's files, judge each of its parts again, and drive it again where its factory may run.
 
@@ -149,7 +149,7 @@ def _run_again(
     record: PartsRecord,
     builds: Mapping[str, Build],
     target_outcomes: Mapping[str, TargetOutcome],
-    whole: Parts,
+    whole: CompositeModel,
 ) -> tuple[tuple[TargetOutcome, ...], str]:
     """Drive the whole with its artifacts once more, and write what was found; says where its code is another."""
     parts = replace(whole, name=record.name)
@@ -204,7 +204,7 @@ def _holds(root: Path, whole_record: WholeRecord, composite_run: CompositeRun) -
 
 
 def _holds_with(
-    parts: Parts, composite_run: CompositeRun, root: Path, target: str, others: Mapping[str, Session]
+    parts: CompositeModel, composite_run: CompositeRun, root: Path, target: str, others: Mapping[str, Session]
 ) -> bool:
     """Whether the whole holds in a target's artifacts with other sessions for some parts."""
     folders = {part: root / part / target for part in parts.parts if part not in others}
@@ -217,7 +217,12 @@ def _holds_with(
 
 
 def _outcome(
-    parts: Parts, composite_run: CompositeRun, builds: Mapping[str, Build], name: str, target: Target, root: Path
+    parts: CompositeModel,
+    composite_run: CompositeRun,
+    builds: Mapping[str, Build],
+    name: str,
+    target: Target,
+    root: Path,
 ) -> TargetOutcome:
     """What became of the whole in one target's artifacts."""
     each = {part: build[name] for part, build in builds.items()}
@@ -254,7 +259,7 @@ def _bundle(each: Mapping[str, TargetOutcome]) -> str:
 
 
 def _judge(
-    parts: Parts, composite_run: CompositeRun, each: Mapping[str, TargetOutcome], place: Place
+    parts: CompositeModel, composite_run: CompositeRun, each: Mapping[str, TargetOutcome], place: Place
 ) -> EvaluationResult:
     """Drive the whole with a target's artifacts in one place, and compare what it answers."""
     for part, outcome in each.items():
@@ -347,7 +352,9 @@ def _digest(answers: Sequence[Answer]) -> str:
     return digest_text("\n".join(f"{name} {array.tolist()}" for answer in answers for name, array in answer.items()))
 
 
-def _record(parts: Parts, composite_run: CompositeRun, factory: str, targets: Mapping[str, WholeRecord]) -> PartsRecord:
+def _record(
+    parts: CompositeModel, composite_run: CompositeRun, factory: str, targets: Mapping[str, WholeRecord]
+) -> PartsRecord:
     """parts.json: the driver, its parts, and of each target the artifacts' hashes and what was found of the whole."""
     return PartsRecord(
         name=parts.name,
@@ -360,7 +367,7 @@ def _record(parts: Parts, composite_run: CompositeRun, factory: str, targets: Ma
     )
 
 
-def _code(parts: Parts, composite_run: CompositeRun, factory: str) -> str:
+def _code(parts: CompositeModel, composite_run: CompositeRun, factory: str) -> str:
     """Hash of the code behind the parts, the driver and what makes them."""
     names = {parts.driver.__module__, *([factory.partition(":")[0]] if factory else [])}
     return code_digest(names.union(*map(code_of, composite_run.specs.values())))
@@ -421,7 +428,7 @@ class Sessions(dict[str, Session]):
         )
 
 
-def run_composite(parts: Parts) -> CompositeRun:
+def run_composite(parts: CompositeModel) -> CompositeRun:
     """Run a model's driver with its modules.
 
     Raises:
@@ -452,7 +459,7 @@ def run_composite(parts: Parts) -> CompositeRun:
     return CompositeRun(specs, counts, _outputs(parts, answers), tuple(answers), device)
 
 
-def run_driver(parts: Parts, sessions: Mapping[str, Session], model_input: Any) -> dict[str, Array]:
+def run_driver(parts: CompositeModel, sessions: Mapping[str, Session], model_input: Any) -> dict[str, Array]:
     """What the driver answers to one input, as arrays by name.
 
     Raises:
@@ -460,7 +467,7 @@ def run_driver(parts: Parts, sessions: Mapping[str, Session], model_input: Any) 
     """
     raised: list[BaseException] = []
     try:
-        watched = {name: _Watched(session, raised) for name, session in sessions.items()}
+        watched = {name: _WatchedSession(session, raised) for name, session in sessions.items()}
         answer = parts.driver(Sessions(parts.name, watched), model_input)
     except (Exception, SystemExit) as error:
         if first := next(
@@ -482,7 +489,7 @@ def run_driver(parts: Parts, sessions: Mapping[str, Session], model_input: Any) 
     return arrays
 
 
-def _refuse_going_on(parts: Parts, error: BaseException) -> None:
+def _refuse_going_on(parts: CompositeModel, error: BaseException) -> None:
     """Refuse an answer for which a part failed: an artifact that fails would be verified."""
     if isinstance(error, NotVerifiedHere) or _stops(error):
         raise error
@@ -498,7 +505,7 @@ def _stops(error: BaseException) -> bool:
 
 
 @dataclass
-class _Watched:
+class _WatchedSession:
     """A part as the driver calls it: what it raises is kept, whatever the driver makes of it."""
 
     session: Session
@@ -558,7 +565,7 @@ class Recording:
     def words(self) -> SpecOverrides:
         """What its user said of it."""
         part = self.part
-        return words_of(part.axes, part.inputs, part.outputs) if isinstance(part, Part) else NOTHING
+        return words_of(part.axes, part.inputs, part.outputs) if isinstance(part, Component) else NOTHING
 
     def _describe(self, inputs: Mapping[str, Array]) -> ModelSpec:
         import torch
@@ -567,7 +574,7 @@ class Recording:
             return check_spec(self.part)
         if isinstance(self.part, str | Path):
             return resolve_model(str(self.part))
-        part = self.part if isinstance(self.part, Part) else Part(self.part)
+        part = self.part if isinstance(self.part, Component) else Component(self.part)
         example = part.example
         if example is None:
             example = {name: torch.from_numpy(np.array(array)) for name, array in inputs.items()}
@@ -588,7 +595,7 @@ def _check(name: str, spec: ModelSpec, inputs: Mapping[str, Array]) -> None:
     check_arrays(name, map(TensorInfo.of_input, spec.inputs), axes, inputs, "which it declares")
 
 
-def _refuse_chance(parts: Parts, sessions: Mapping[str, Recording], first: Mapping[str, Array]) -> None:
+def _refuse_chance(parts: CompositeModel, sessions: Mapping[str, Recording], first: Mapping[str, Array]) -> None:
     """Drive the first input again: the calls and the answer must be the same."""
     counts = {name: len(session.calls) for name, session in sessions.items()}
     again = run_driver(parts, sessions, parts.inputs[0])
@@ -608,7 +615,7 @@ def _refuse_chance(parts: Parts, sessions: Mapping[str, Recording], first: Mappi
 
 
 @dataclass
-class _Wrong:
+class _Perturbed:
     """A part that answers something else, and is called no more often than the right one."""
 
     session: Session
@@ -623,7 +630,7 @@ class _Wrong:
         return {n: ~a if a.dtype.kind == "b" else (self.slope * a + self.slope).astype(a.dtype) for n, a in answer}
 
 
-def _refuse_unheard(parts: Parts, sessions: Mapping[str, Recording], answers: Sequence[Row]) -> None:
+def _refuse_unheard(parts: CompositeModel, sessions: Mapping[str, Recording], answers: Sequence[Row]) -> None:
     """See that what the whole answers depends on what each part answers: else no artifact of it could be refused."""
     for name, session in sessions.items():
         call_counts = Counter(number for number, _ in session.calls)
@@ -632,7 +639,7 @@ def _refuse_unheard(parts: Parts, sessions: Mapping[str, Recording], answers: Se
             (number, slope) for number in range(len(answers)) for slope in (-1, 3) if call_counts[f"input {number}"]
         )
         heard = any(
-            _heard(parts, sessions, name, number, _Wrong(session, slope, call_counts[f"input {number}"]), answers)
+            _heard(parts, sessions, name, number, _Perturbed(session, slope, call_counts[f"input {number}"]), answers)
             for number, slope in probes
         )
         for other, other_session in sessions.items():
@@ -645,7 +652,12 @@ def _refuse_unheard(parts: Parts, sessions: Mapping[str, Recording], answers: Se
 
 
 def _heard(
-    parts: Parts, sessions: Mapping[str, Session], name: str, number: int, wrong: Session, answers: Sequence[Row]
+    parts: CompositeModel,
+    sessions: Mapping[str, Session],
+    name: str,
+    number: int,
+    wrong: Session,
+    answers: Sequence[Row],
 ) -> bool:
     try:
         return not _equal(run_driver(parts, {**sessions, name: wrong}, parts.inputs[number]), answers[number])
@@ -657,7 +669,7 @@ def _equal(row: Row, other: Row) -> bool:
     return row.keys() == other.keys() and all(np.array_equal(row[n], other[n], equal_nan=True) for n in row)
 
 
-def _outputs(parts: Parts, answers: Sequence[Mapping[str, Array]]) -> tuple[Output, ...]:
+def _outputs(parts: CompositeModel, answers: Sequence[Mapping[str, Array]]) -> tuple[Output, ...]:
     """The driver's outputs with their roles; each answer must have the same."""
     declared = {output.name: output for output in parts.outputs}
     if unknown := next((name for name in declared if name not in answers[0]), None):
@@ -680,7 +692,7 @@ def _outputs(parts: Parts, answers: Sequence[Mapping[str, Array]]) -> tuple[Outp
     return tuple(replace(output, dtype=str(answers[0][output.name].dtype)) for output in outputs)
 
 
-def _with_sets(session: Recording, calls: Sequence[Call], parts: Parts) -> ModelSpec:
+def _with_sets(session: Recording, calls: Sequence[Call], parts: CompositeModel) -> ModelSpec:
     """A part with what the driver gave it as its evaluation and calibration sets."""
     spec = session.spec
     if not isinstance(session.part, ModelSpec | str | Path):
@@ -693,7 +705,7 @@ def _with_sets(session: Recording, calls: Sequence[Call], parts: Parts) -> Model
     others = tuple(row.inputs for row in rows if row.sizes != usual)
     usual_rows = [row for row in _rows(spec, session.calls) if row.sizes == usual]
     calibration = distinct(spec, _set(spec, usual_rows[:COUNT])) if usual_rows else None
-    sets = split(spec, evaluation) if calibration is None else Sets(evaluation, calibration)
+    sets = split(spec, evaluation) if calibration is None else EvaluationSets(evaluation, calibration)
     judge = replace(sets.evaluation or evaluation, others=others)
     notes = (*spec.notes, sets.note) if sets.note else spec.notes
     return replace(spec, evaluation=lambda: judge, calibration=sets.calibration, notes=notes)
@@ -747,6 +759,6 @@ def _usual(part: str, rows: Sequence[_Row]) -> Sizes:
     return sorted(often, key=lambda sizes: (math.prod(size for _, size in sizes), sizes))[len(often) // 2]
 
 
-def _set(spec: ModelSpec, rows: Sequence[_Row]) -> Evaluation:
+def _set(spec: ModelSpec, rows: Sequence[_Row]) -> EvaluationSet:
     inputs = {i.name: stack_runs(row.inputs[i.name] for row in rows) for i in spec.inputs}
-    return Evaluation(inputs, tuple(row.name for row in rows))
+    return EvaluationSet(inputs, tuple(row.name for row in rows))

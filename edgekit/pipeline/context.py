@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from edgekit.artifact.run_record import MODEL
-from edgekit.artifact.signed import Signed
+from edgekit.artifact.signed import SignatureInfo
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.reference.store import Reference
@@ -51,7 +51,7 @@ class RunContext:
     listener: Listener
     fresh: bool
     trusted: bool = True
-    signed: Signed | None = None
+    signed: SignatureInfo | None = None
     other_code: str = ""
     fresh_inputs: FreshInputs | None = None
 

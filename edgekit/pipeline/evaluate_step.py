@@ -17,7 +17,7 @@ from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, amend, read_file, result_of
 from edgekit.errors import ArtifactError, DependencyError, EdgekitError, HostError, NotVerifiedHere
 from edgekit.hosts import process
-from edgekit.hosts.run_record import Measured
+from edgekit.hosts.run_record import Measurement
 from edgekit.judge import verdict
 from edgekit.judge.deviation import relative_errors
 from edgekit.model.spec import Array
@@ -91,14 +91,14 @@ def evaluate_in_place(context: RunContext, name: str, manifest: Manifest, place:
         return _of_error(place, error, made_by)
 
 
-def run_in_worker(context: RunContext, request: worker.RunJob, progress: process.Progress) -> Measured:
+def run_in_worker(context: RunContext, request: worker.RunJob, progress: process.Progress) -> Measurement:
     """Run an artifact in a worker; its answers lie in the request's folder (`answers_in`).
 
     Raises:
         EdgekitError: As the worker does; NotVerifiedHere where this host lacks what it takes.
     """
     arguments = {"request": request.model_dump(mode="json")}
-    return Measured.model_validate(
+    return Measurement.model_validate(
         process.call(worker.run_artifact, arguments, progress, context.limits, worker.RUN_MODULES)
     )
 
@@ -110,7 +110,7 @@ def answers_in(folder: Path) -> dict[str, Array]:
 
 
 def finding_of(
-    context: RunContext, manifest: Manifest, place: Place, answers: Mapping[str, Array], measured: Measured
+    context: RunContext, manifest: Manifest, place: Place, answers: Mapping[str, Array], measured: Measurement
 ) -> EvaluationOutcome:
     """Judge what an artifact answered in a place, wherever that is."""
     judgement = judge_answers(context.spec, context.recorded, manifest, place, answers, measured)

@@ -23,7 +23,7 @@ from edgekit.model.shapes import size_text
 from edgekit.pipeline import worker
 from edgekit.pipeline.context import RunContext
 from edgekit.storage.files import digest_file, digest_text, require_own, staging
-from edgekit.target import Exported, Target
+from edgekit.target import ExportResult, Target
 
 
 def make(context: RunContext, name: str, options: Mapping[str, OptionValue], without: Collection[str] = ()) -> Manifest:
@@ -139,9 +139,9 @@ def _folder_digest(name: str, folder: Path) -> str:
     return digest_text("\n".join(f"{path.name} {digest_file(path)}" for path in paths))
 
 
-def _export(answer: Mapping[str, Any]) -> Exported:
+def _export(answer: Mapping[str, Any]) -> ExportResult:
     """What `worker.export_target` returned, as the record that it was made from."""
-    return Exported(
+    return ExportResult(
         precision=answer["precision"],
         entry=answer["entry"],
         dynamic=tuple(answer["dynamic"]),
@@ -156,7 +156,7 @@ def _export(answer: Mapping[str, Any]) -> Exported:
 def _manifest(
     context: RunContext,
     name: str,
-    exported: Exported,
+    exported: ExportResult,
     source: Source,
     key: str,
     options: Mapping[str, str],

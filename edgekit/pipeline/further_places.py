@@ -22,7 +22,7 @@ from edgekit.evaluate.engine import AGAIN
 from edgekit.hosts import command
 from edgekit.hosts.catalogue import FurtherPlace, further_place
 from edgekit.hosts.pack import archive, write_pack
-from edgekit.hosts.run_record import Answered, Measured, read_returned_results
+from edgekit.hosts.run_record import Measurement, PackResults, read_returned_results
 from edgekit.model.spec import Array
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.evaluate_step import (
@@ -256,7 +256,7 @@ def _by_pack(
 
 
 def _record_result(
-    context: RunContext, manifest: Manifest, place: FurtherPlace, run: Answered, images: int | None
+    context: RunContext, manifest: Manifest, place: FurtherPlace, run: PackResults, images: int | None
 ) -> Result:
     """Judge one run and write down what was found; what never ran leaves the last result as it is."""
     finding = _finding(context, manifest, place, run, images)
@@ -276,7 +276,7 @@ def _keep(
 
 
 def _finding(
-    context: RunContext, manifest: Manifest, place: FurtherPlace, run: Answered, images: int | None
+    context: RunContext, manifest: Manifest, place: FurtherPlace, run: PackResults, images: int | None
 ) -> EvaluationOutcome:
     where = _place(context, manifest, place, images)
     if run.run.missing:
@@ -294,7 +294,7 @@ def _finding(
 
 
 def _judge(
-    context: RunContext, manifest: Manifest, where: Place, answers: Mapping[str, Array], measured: Measured
+    context: RunContext, manifest: Manifest, where: Place, answers: Mapping[str, Array], measured: Measurement
 ) -> EvaluationOutcome:
     """Judge answers; whoever asked chose how many, and what was left out stands in the evidence."""
     finding = finding_of(context, manifest, where, answers, measured)
@@ -312,7 +312,7 @@ def _place(context: RunContext, manifest: Manifest, place: FurtherPlace, images:
     return Place(name=place.name, tolerance=tolerance, settings=place.settings, sample=images or 0)
 
 
-def _of_this_build(context: RunContext, run: Answered, path: Path) -> Manifest:
+def _of_this_build(context: RunContext, run: PackResults, path: Path) -> Manifest:
     artifact = read_artifact(context.folder(run.run.target)) if run.run.target in context.targets else None
     if artifact is None or artifact.sha256 != run.artifact_sha256:
         raise ArtifactError(f"the result '{path}' is of another {run.run.target} than the one that is here: pack again")

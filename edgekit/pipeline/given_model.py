@@ -13,14 +13,14 @@ from edgekit import metrics
 from edgekit.errors import DataError, ModelError, UsageError, suggestion
 from edgekit.model.contract import check_name, check_spec
 from edgekit.model.overrides import BATCH, NOTHING, SpecOverrides, words_of
-from edgekit.model.parts import Parts
+from edgekit.model.parts import CompositeModel
 from edgekit.model.sources import factory, factory_of, resolve, source_of
 from edgekit.model.sources.arguments import tensors_of
 from edgekit.model.sources.checkpoint import with_weights
 from edgekit.model.sources.factory import call, single
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.sources.onnx import file_of, require_ranges
-from edgekit.model.spec import Array, CalibrationSet, Evaluation, ModelSpec
+from edgekit.model.spec import Array, CalibrationSet, EvaluationSet, ModelSpec
 from edgekit.pipeline.request import EvaluationData, ModelFacts
 from edgekit.reference import dataset
 from edgekit.reference.adopt import reference_folder
@@ -41,15 +41,19 @@ def with_data(spec: ModelSpec, evaluation_data: EvaluationData, example: Any = N
             f"the metric '{evaluation_data.metric}' judges a folder of inputs: give it with data (--data FOLDER)"
         )
     if evaluation is not None:
-        if not callable(evaluation) and not isinstance(evaluation, Evaluation):
-            raise UsageError(f"the evaluation set is a {type(evaluation).__name__}, not an edgekit.model.Evaluation")
+        if not callable(evaluation) and not isinstance(evaluation, EvaluationSet):
+            raise UsageError(f"the evaluation set is a {type(evaluation).__name__}, not an edgekit.model.EvaluationSet")
         spec = _with_sets(spec, evaluation, None)
-    if calibration is not None and not callable(calibration) and not isinstance(calibration, Evaluation | str | Path):
+    if (
+        calibration is not None
+        and not callable(calibration)
+        and not isinstance(calibration, EvaluationSet | str | Path)
+    ):
         raise UsageError(
-            f"the calibration set is a {type(calibration).__name__}: give an edgekit.model.Evaluation, a function that "
+            f"the calibration set is a {type(calibration).__name__}: give an edgekit.model.EvaluationSet, a function that "
             "returns one, or a folder"
         )
-    if callable(calibration) or isinstance(calibration, Evaluation):
+    if callable(calibration) or isinstance(calibration, EvaluationSet):
         spec = _with_sets(spec, None, calibration)
     spec = _with_folders(spec, evaluation_data)
     if spec.evaluation is None and spec.calibration is None:
@@ -60,7 +64,7 @@ def with_data(spec: ModelSpec, evaluation_data: EvaluationData, example: Any = N
 
 
 def _with_sets(
-    spec: ModelSpec, evaluation: Evaluation | Callable[[], Evaluation] | None, calibration: CalibrationSet | None
+    spec: ModelSpec, evaluation: EvaluationSet | Callable[[], EvaluationSet] | None, calibration: CalibrationSet | None
 ) -> ModelSpec:
     """The model with sets of its user's, which travel with it."""
     if evaluation is not None:
@@ -84,7 +88,7 @@ def _with_folders(spec: ModelSpec, evaluation_data: EvaluationData) -> ModelSpec
     return _with_sets(spec, evaluation, sets.calibration)
 
 
-def _with_data_ranges(spec: ModelSpec, sets: list[Evaluation]) -> ModelSpec:
+def _with_data_ranges(spec: ModelSpec, sets: list[EvaluationSet]) -> ModelSpec:
     """The model with the ranges of what its user gave, where nobody says others: of an ONNX file, of a plain module."""
     overrides = spec.words or NOTHING
     own = file_of(spec.module) is not None or any("shape" in facts for facts in overrides.inputs.values())
@@ -102,7 +106,7 @@ def _with_data_ranges(spec: ModelSpec, sets: list[Evaluation]) -> ModelSpec:
     return spec
 
 
-def _with_metric(spec: ModelSpec, evaluation: Evaluation, text: str) -> Evaluation:
+def _with_metric(spec: ModelSpec, evaluation: EvaluationSet, text: str) -> EvaluationSet:
     """The evaluation set with the metric that a text names, by which the model itself is more than chance."""
     if not text:
         if evaluation.truth is None:
@@ -137,7 +141,7 @@ def _with_examples(spec: ModelSpec, example: Any) -> ModelSpec:
     if set(arrays) != {i.name for i in spec.inputs} or len({len(array) for array in arrays.values()}) != 1:
         return spec
     count = len(next(iter(arrays.values())))
-    every = dataset.distinct(spec, Evaluation(arrays, tuple(f"example {row}" for row in range(count))))
+    every = dataset.distinct(spec, EvaluationSet(arrays, tuple(f"example {row}" for row in range(count))))
     usual = all(array.shape[1:] == spec.shape(name)[1:] for name, array in arrays.items())
     if len(every.names) < dataset.ENOUGH or not usual:
         return spec
@@ -167,7 +171,7 @@ def resolve_model(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS)
     return single(any_model(model, example, facts))
 
 
-def any_model(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS) -> ModelSpec | Parts:
+def any_model(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS) -> ModelSpec | CompositeModel:
     """The model that a caller of the API named or passed."""
     if facts.ema and facts.weights is None:
         raise UsageError("ema chooses among the weights of a file: give it with weights (--weights FILE --ema)")
@@ -177,11 +181,11 @@ def any_model(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS) -> 
     return spec if facts.weights is None else with_weights(single(spec), Path(facts.weights), facts.ema)
 
 
-def _from_declaration(model: Any, example: Any, words: SpecOverrides, task: str) -> ModelSpec | Parts:
+def _from_declaration(model: Any, example: Any, words: SpecOverrides, task: str) -> ModelSpec | CompositeModel:
     if isinstance(model, str | Path):
         _refuse_beside(example)
         return resolve(str(model), words, task)
-    if isinstance(model, Parts):
+    if isinstance(model, CompositeModel):
         _refuse_beside(example)
         return call(lambda: model, model.name, words=words)
     if isinstance(model, ModelSpec):
@@ -211,7 +215,7 @@ def _refuse_beside(example: Any) -> None:
         )
 
 
-def refuse_beside_parts(parts: Parts, data: EvaluationData) -> None:
+def refuse_beside_parts(parts: CompositeModel, data: EvaluationData) -> None:
     """Refuse sets and a reference beside a model of parts, whose parts have those that its driver gives them."""
     if data != EvaluationData():
         raise UsageError(
@@ -226,13 +230,13 @@ def factory_name(model: Any) -> str:
     return model if is_factory else ""
 
 
-def parts_of_factory(name: str) -> Parts:
+def parts_of_factory(name: str) -> CompositeModel:
     """The model of parts that a factory makes again.
 
     Raises:
         ModelError: If it cannot be imported, raises, or makes no model of parts.
     """
     function = factory.load_named(name)
-    if not isinstance(function, Parts):
+    if not isinstance(function, CompositeModel):
         raise ModelError(f"'{name}' makes no model of parts any more: export again")
     return function

@@ -13,7 +13,7 @@ from edgekit.artifact.result import CANDIDATE, EvaluationResult, Evidence, Ratio
 from edgekit.evaluate import timing
 from edgekit.evaluate.engine import AGAIN, RUN
 from edgekit.evaluate.timing import Latency
-from edgekit.hosts.run_record import Measured
+from edgekit.hosts.run_record import Measurement
 from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.deviation import Spreads, spreads
 from edgekit.judge.limits import Tolerance
@@ -22,7 +22,7 @@ from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
 from edgekit.judge.verdict import score_tolerance, too_noisy
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.shapes import size_text
-from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
+from edgekit.model.spec import Array, EvaluationSet, ModelSpec, Output
 from edgekit.pipeline.worker import PYTORCH
 from edgekit.reference.batches import (
     BETWEEN,
@@ -56,7 +56,7 @@ def judge_answers(
     manifest: Manifest,
     place: Place,
     answers: Mapping[str, Array],
-    measured: Measured,
+    measured: Measurement,
 ) -> EvaluationResult:
     """Compare what an artifact answered, judge it, and say what was asked and how long it took.
 
@@ -115,7 +115,7 @@ def _compare_and_judge(
     manifest: Manifest,
     place: Place,
     answers: Mapping[str, Array],
-    measured: Measured,
+    measured: Measurement,
 ) -> EvaluationResult:
     real = evaluation_of(spec)
     tolerance = place.tolerance_of(manifest)
@@ -210,7 +210,7 @@ def _noise_without_fp64(reference: Reference) -> bool:
 
 
 def compare_batch(
-    outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], units: Units, task: Evaluation | None
+    outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], units: Units, task: EvaluationSet | None
 ) -> list[Comparison]:
     """All rows, of what is large their sketches; the rows and places that were kept whole; then what is one thing."""
     rows = len(batch.names)
@@ -259,7 +259,7 @@ def _compare_one(
     batch: Batch,
     answers: Mapping[str, Array],
     units: Units,
-    task: Evaluation | None,
+    task: EvaluationSet | None,
 ) -> Comparison:
     rows = len(batch.names)
     return metrics.compare(
@@ -274,7 +274,7 @@ def _compare_one(
     )
 
 
-def _evidence(reference: Reference, manifest: Manifest, place: Place, measured: Measured) -> Evidence:
+def _evidence(reference: Reference, manifest: Manifest, place: Place, measured: Measurement) -> Evidence:
     """What was asked: what the reference holds, as far as the artifact takes it and the place is not too slow."""
     images = sample_of(manifest, place)
     batches = [b for b in applicable_batches(reference.batches, manifest, images) if b.name not in measured.failures]
@@ -305,7 +305,7 @@ def _kind(batch: Batch) -> str:
 
 
 def _uncovered(
-    reference: Reference, manifest: Manifest, batches: list[Batch], images: int | None, measured: Measured
+    reference: Reference, manifest: Manifest, batches: list[Batch], images: int | None, measured: Measurement
 ) -> list[str]:
     whole = applicable_batches(reference.batches, manifest)
     skipped = sum(len(b.names) for b in whole) - sum(len(b.names) for b in batches)

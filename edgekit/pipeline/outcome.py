@@ -30,7 +30,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class ToldFact(Fact):
+class ReportedFact(Fact):
     """A fact of a verdict, where it was found, and in words.
 
     Attributes:
@@ -69,8 +69,8 @@ class TargetRecord(_Record):
     part_of: str = ""
     size: int | None = None
     first_visit: int | None = None
-    reasons: tuple[ToldFact, ...] = ()
-    notes: tuple[ToldFact, ...] = ()
+    reasons: tuple[ReportedFact, ...] = ()
+    notes: tuple[ReportedFact, ...] = ()
     exporter_notes: tuple[str, ...] = ()
     latency_ms: dict[str, Timing] = {}
     places: tuple[EvaluationResult, ...] = ()
@@ -112,9 +112,9 @@ class PlacedFact:
     def __str__(self) -> str:
         return f"{self.place}: {self.fact}"
 
-    def as_record(self) -> ToldFact:
+    def as_record(self) -> ReportedFact:
         """For machines: the place, the fact's fields and its sentence."""
-        return ToldFact(place=self.place, **self.fact.as_record())
+        return ReportedFact(place=self.place, **self.fact.as_record())
 
 
 @dataclass(frozen=True, repr=False)

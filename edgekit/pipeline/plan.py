@@ -71,7 +71,7 @@ def _downstream_targets(targets: Mapping[str, Target], first: Callable[[Target],
 
 def _installed_targets(targets: Mapping[str, Target]) -> tuple[str, ...]:
     left_out = run_log.missing_requirements(targets)
-    return tuple(name for name in targets if name not in left_out and not targets[name].by_name)
+    return tuple(name for name in targets if name not in left_out and not targets[name].opt_in)
 
 
 def parts_of(

@@ -11,7 +11,7 @@ from typing import Any
 from edgekit.artifact.option import as_text
 from edgekit.errors import UsageError, suggestion
 from edgekit.model.overrides import Given
-from edgekit.model.spec import CalibrationSet, Evaluation
+from edgekit.model.spec import CalibrationSet, EvaluationSet
 
 Calibration = CalibrationSet | str | Path
 
@@ -63,7 +63,7 @@ class EvaluationData:
         reference: Folder of a reference that was recorded with `edgekit reference`; it must be of these weights.
     """
 
-    evaluation: Evaluation | Callable[[], Evaluation] | None = None
+    evaluation: EvaluationSet | Callable[[], EvaluationSet] | None = None
     data: str | Path | None = None
     metric: str = ""
     calibration: Calibration | None = None

@@ -27,7 +27,7 @@ from edgekit.reference.batches import applicable_batches, repeats
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.ort import check_file, require_onnxruntime
-from edgekit.runtime.protocol import Runtime, SelfTimed
+from edgekit.runtime.protocol import Runtime, SelfTimedRuntime
 from edgekit.storage import limits
 from edgekit.target import Job
 
@@ -127,7 +127,7 @@ def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict
     """Answer every batch that an artifact can take, and time it against its baselines, as `RunJob` says.
 
     Returns:
-        `edgekit.hosts.run_record.Measured` as a dictionary; the answers are written.
+        `edgekit.hosts.run_record.Measurement` as a dictionary; the answers are written.
     """
     run_job = RunJob.model_validate(request)
     reference = read_reference(run_job.reference)
@@ -139,7 +139,7 @@ def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict
     how = Timing(timed_seconds(), lambda: _baselines(run_job)) if timed and timed_seconds() > 0 else None
     with closing(_open(run_job)) as runtime:
         answers, record = evaluate(runtime, questions, reference.info.row_axes, how, progress)
-        own_clock = isinstance(runtime, SelfTimed)
+        own_clock = isinstance(runtime, SelfTimedRuntime)
     np.savez(run_job.out / ANSWERS, **answers)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary
     fresh = timed and (further is not None or (not own_clock and timed_seconds() >= SHORT))
     if fresh and not record["failures"]:

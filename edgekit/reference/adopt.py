@@ -21,7 +21,7 @@ from edgekit.reference.batches import Batch, inputs_digest, same_inputs
 from edgekit.reference.info import INFO, ReferenceInfo, read_info
 from edgekit.reference.record import (
     NOISE_ROWS,
-    Subject,
+    RecordingSubject,
     align_ranking,
     measured_noise,
     record,
@@ -69,7 +69,7 @@ def reference_folder(spec: ModelSpec, folder: Path) -> Path:
     return folder
 
 
-def _existing_reference(subject: Subject, folder: Path) -> Reference | None:
+def _existing_reference(subject: RecordingSubject, folder: Path) -> Reference | None:
     """A build's reference, if it is whole and belongs to these weights and to the inputs that would be asked now."""
     try:
         reference = read_reference(folder, subject.asked)
@@ -80,7 +80,7 @@ def _existing_reference(subject: Subject, folder: Path) -> Reference | None:
     return reference if same and same_inputs(reference.batches, batches) else None
 
 
-def _adopt(subject: Subject, folder: Path) -> bool:
+def _adopt(subject: RecordingSubject, folder: Path) -> bool:
     """Copy the reference that ships with a model into a build; False where there is none of these weights and inputs.
 
     Raises:
@@ -113,7 +113,7 @@ def _adopt(subject: Subject, folder: Path) -> bool:
 
 
 def _complete_answers(
-    subject: Subject, arrays: Mapping[str, Mapping[str, Array]], info: ReferenceInfo
+    subject: RecordingSubject, arrays: Mapping[str, Mapping[str, Array]], info: ReferenceInfo
 ) -> tuple[tuple[Batch, ...], Axes]:
     """All that is asked with answers: those that are there, and the CPU's where any are missing."""
     lacking = [b for b in subject.asked if b.name not in arrays or _partial(subject, arrays[b.name], len(b.names))]
@@ -134,7 +134,7 @@ def _complete_answers(
     return tuple(batches), axes
 
 
-def _partial(subject: Subject, outputs: Mapping[str, Array], rows: int) -> bool:
+def _partial(subject: RecordingSubject, outputs: Mapping[str, Array], rows: int) -> bool:
     return any(len(outputs[n]) < rows and n + SUFFIX not in outputs for n in subject.features if n in outputs)
 
 
@@ -155,7 +155,7 @@ def _fill_features(
 
 
 def _noise(
-    subject: Subject, info: ReferenceInfo, axes: Axes, batches: tuple[Batch, ...]
+    subject: RecordingSubject, info: ReferenceInfo, axes: Axes, batches: tuple[Batch, ...]
 ) -> dict[str, dict[str, float]]:
     """The recorded noise, and of floating outputs that have none the distance of the CPU's two precisions."""
     noise: dict[str, dict[str, float]] = dict(info.raw.get("noise", {}))

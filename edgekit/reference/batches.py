@@ -37,7 +37,7 @@ from edgekit.model.evaluation_set import (
     usual_sizes,
 )
 from edgekit.model.shapes import grid, shapes_between
-from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
+from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.pictures import fit_picture, photographs, resize
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
@@ -143,7 +143,7 @@ class Batch:
         return {n: runs_of(array, rows, len(self.names)) for n, array in self.inputs.items()}
 
 
-def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, ...]:
+def batches_for(spec: ModelSpec, evaluation: EvaluationSet | None) -> tuple[Batch, ...]:
     """The batches of inputs that a model is recorded and judged on, without outputs; the same for the same spec."""
     source = BatchSource(spec, evaluation)
     entries: list[tuple[str, Mapping[str, int]]] = [(name, {}) for name in ROWS]
@@ -162,7 +162,7 @@ class BatchSource:
         evaluation: Its evaluation set, or None.
     """
 
-    def __init__(self, spec: ModelSpec, evaluation: Evaluation | None) -> None:
+    def __init__(self, spec: ModelSpec, evaluation: EvaluationSet | None) -> None:
         self._spec, self._evaluation = spec, evaluation
 
     def batch(self, name: str, sizes: Mapping[str, int]) -> Batch | None:
@@ -377,7 +377,7 @@ Row = Mapping[str, Array]
 Change = Callable[[Input, Array], Array]
 
 
-def real_rows(spec: ModelSpec, evaluation: Evaluation) -> dict[str, Row]:
+def real_rows(spec: ModelSpec, evaluation: EvaluationSet) -> dict[str, Row]:
     """The rows of an evaluation set, by name: what one run takes of each input."""
     shapes, runs = {i.name: i.shape for i in spec.inputs}, len(evaluation.names)
     return {

@@ -41,7 +41,7 @@ from edgekit.model.evaluation_set import (
     runs_of,
     stack_runs,
 )
-from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
+from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.pictures import in_size, pixels_of
 
 LEAST = 64
@@ -67,15 +67,15 @@ LEVELS = 255 * 16
 
 
 @dataclass(frozen=True)
-class Sets:
+class EvaluationSets:
     """What a user gave, as the model takes it; `note` says how a folder was split."""
 
-    evaluation: Evaluation | None
-    calibration: Evaluation | None
+    evaluation: EvaluationSet | None
+    calibration: EvaluationSet | None
     note: str = ""
 
 
-def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> Sets:
+def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> EvaluationSets:
     """The sets in one folder or two; one folder is split by the hashes of its inputs where there are enough.
 
     Raises:
@@ -87,38 +87,38 @@ def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> Set
     if data is None:
         if calibration_set is not None and (evaluation := evaluation_of(spec)) is not None:
             refuse_shared(spec, evaluation, calibration_set)
-        return Sets(None, calibration_set)
+        return EvaluationSets(None, calibration_set)
     dataset = distinct(spec, read_folder(spec, data))
     _require(dataset, FEW_ROWS, data, "are needed: fewer cannot tell whether 99 of 100 are right")
     if calibration_set is not None:
         refuse_shared(spec, dataset, calibration_set)
-        return Sets(dataset, calibration_set)
+        return EvaluationSets(dataset, calibration_set)
     own = calibration_of(spec, COUNT)
     if own is None:
         return split(spec, dataset)
     if all(i.name in own.inputs for i in spec.inputs):  # what else is wrong with it is said where it is used
         refuse_shared(spec, dataset, own)
-    return Sets(dataset, None)
+    return EvaluationSets(dataset, None)
 
 
-def split(spec: ModelSpec, every: Evaluation) -> Sets:
+def split(spec: ModelSpec, every: EvaluationSet) -> EvaluationSets:
     """Part of the inputs calibrates, at least `LEAST` and at most `COUNT`, else half; the others judge.
 
     Which is which follows from an input's hash alone.
     """
     count = len(every.names)
     if count < ENOUGH:
-        return Sets(every, None)
+        return EvaluationSets(every, None)
     order = np.argsort(np.array(_digests(spec.inputs, every)))
     calibration_count = max(LEAST, min(COUNT, count // 2))
     note = (
         f"of {count} real inputs {calibration_count} calibrate INT8, {count - calibration_count} judge, split by hash"
     )
     part, rest = sorted(order[:calibration_count].tolist()), sorted(order[calibration_count:].tolist())
-    return Sets(rows_of(every, rest), rows_of(every, part), note)
+    return EvaluationSets(rows_of(every, rest), rows_of(every, part), note)
 
 
-def distinct(spec: ModelSpec, every: Evaluation) -> Evaluation:
+def distinct(spec: ModelSpec, every: EvaluationSet) -> EvaluationSet:
     """A set without what is in it twice; the first stays."""
     first: dict[str, int] = {}
     for row, digest in enumerate(_digests(spec.inputs, every)):
@@ -126,7 +126,7 @@ def distinct(spec: ModelSpec, every: Evaluation) -> Evaluation:
     return every if len(first) == len(every.names) else rows_of(every, list(first.values()))
 
 
-def check_truth(spec: ModelSpec, evaluation: Evaluation) -> None:
+def check_truth(spec: ModelSpec, evaluation: EvaluationSet) -> None:
     """See that the metric tells the truth of a row from that of another one: else no drop can be seen.
 
     Labels that are off by one, that belong to other files or that are all alike do not.
@@ -159,10 +159,10 @@ def check_truth(spec: ModelSpec, evaluation: Evaluation) -> None:
         )
 
 
-def _require_classes(evaluation: Evaluation, outputs: Mapping[str, Array]) -> None:
+def _require_classes(evaluation: EvaluationSet, outputs: Mapping[str, Array]) -> None:
     """Refuse a label that is none of an output's classes."""
     metric, truth = evaluation.metric, evaluation.truth
-    if truth is None or not isinstance(metric, metrics.Named):
+    if truth is None or not isinstance(metric, metrics.ParsedMetric):
         return
     if not metric.words.startswith(f"{metrics.top_k.__name__}:"):
         return
@@ -189,7 +189,7 @@ def check_folder(folder: Path) -> None:
         _pixels(path, 3)
 
 
-def read_folder(spec: ModelSpec, folder: Path, own: Own | None = None) -> Evaluation:
+def read_folder(spec: ModelSpec, folder: Path, own: Own | None = None) -> EvaluationSet:
     """All that a folder holds, in the order of its files' names.
 
     Args:
@@ -217,7 +217,7 @@ def read_folder(spec: ModelSpec, folder: Path, own: Own | None = None) -> Evalua
     count = len(first) // _size(spec, files[0])
     rest = {i.name: _rows(spec, folder, i, count, own) for i in spec.inputs if i is not files[0]}
     inputs = {i.name: first if i is files[0] else rest[i.name] for i in spec.inputs}
-    return _check_finite(spec, Evaluation(inputs, tuple(f"{files[0].name}-{row}" for row in range(count))))
+    return _check_finite(spec, EvaluationSet(inputs, tuple(f"{files[0].name}-{row}" for row in range(count))))
 
 
 def _files(folder: Path, suffixes: Collection[str]) -> list[Path]:
@@ -236,13 +236,13 @@ def _nothing(spec: ModelSpec, folder: Path) -> str:
     return f"no .npz files with arrays {arrays}, and none of {', '.join(f'{i.name}.npy' for i in spec.inputs)}{deeper}"
 
 
-def _require(evaluation: Evaluation, least: int, folder: Path | None, why: str) -> None:
+def _require(evaluation: EvaluationSet, least: int, folder: Path | None, why: str) -> None:
     if len(evaluation.names) < least:
         raise DataError(f"the folder '{folder}' has {len(evaluation.names)} different inputs: at least {least} {why}")
 
 
 def refuse_shared(
-    spec: ModelSpec, evaluation: Evaluation, calibration_set: Evaluation, inputs: Sequence[Input] = ()
+    spec: ModelSpec, evaluation: EvaluationSet, calibration_set: EvaluationSet, inputs: Sequence[Input] = ()
 ) -> None:
     """Refuse to calibrate on what is judged.
 
@@ -265,7 +265,7 @@ def refuse_shared(
             )
 
 
-def _digests(inputs: Sequence[Input], every: Evaluation, levels: int = 0) -> list[str]:
+def _digests(inputs: Sequence[Input], every: EvaluationSet, levels: int = 0) -> list[str]:
     """A hash of each row's inputs as the model takes them, or of pictures in so many levels of their range."""
     digests = []
     for row in range(len(every.names)):
@@ -279,7 +279,7 @@ def _digests(inputs: Sequence[Input], every: Evaluation, levels: int = 0) -> lis
     return digests
 
 
-def _check_finite(spec: ModelSpec, evaluation: Evaluation) -> Evaluation:
+def _check_finite(spec: ModelSpec, evaluation: EvaluationSet) -> EvaluationSet:
     """A set whose values are finite."""
     for name, array in evaluation.inputs.items():
         rows = np.isfinite(array).reshape(len(evaluation.names), -1).all(1)
@@ -303,14 +303,16 @@ def _require_room(spec: ModelSpec, count: int, folder: Path) -> None:
         )
 
 
-def _read_pictures(spec: ModelSpec, folder: Path, image: Input, paths: Sequence[Path], own: Own | None) -> Evaluation:
+def _read_pictures(
+    spec: ModelSpec, folder: Path, image: Input, paths: Sequence[Path], own: Own | None
+) -> EvaluationSet:
     _require_room(spec, len(paths), folder)
     shape = spec.shape(image.name)
     inputs = {image.name: np.stack([_image(path, image, shape) for path in paths])}
     for other in (i for i in spec.inputs if i is not image):
         inputs[other.name] = _rows(spec, folder, other, len(paths), own)
     names = tuple(path.name for path in paths)
-    return Evaluation(inputs, names, truth=_labels(spec, folder, names))
+    return EvaluationSet(inputs, names, truth=_labels(spec, folder, names))
 
 
 def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
@@ -365,7 +367,7 @@ def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int, own: Own |
     return np.array(array, dtype=declared.dtype)
 
 
-def _read_archives(spec: ModelSpec, paths: Sequence[Path]) -> Evaluation:
+def _read_archives(spec: ModelSpec, paths: Sequence[Path]) -> EvaluationSet:
     parts: list[dict[str, Array]] = []
     names: list[str] = []
     for path in paths:
@@ -382,7 +384,7 @@ def _read_archives(spec: ModelSpec, paths: Sequence[Path]) -> Evaluation:
         truth = np.concatenate([part[TRUTH] for part in parts]) if TRUTH in parts[0] else None
     except ValueError as error:
         raise DataError(f"the arrays '{TRUTH}' in '{paths[0].parent}' have different shapes: {error}") from error
-    return Evaluation(inputs, tuple(names), truth=truth)
+    return EvaluationSet(inputs, tuple(names), truth=truth)
 
 
 def _archive(spec: ModelSpec, path: Path) -> tuple[dict[str, Array], int]:

@@ -25,7 +25,7 @@ from edgekit.model.capture_errors import FIXED_LENGTH, line_of, sentence
 from edgekit.model.evaluation_set import evaluation_of, metric_values
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.sources.onnx import refuse_random
-from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
+from edgekit.model.spec import Array, EvaluationSet, ModelSpec, Output
 from edgekit.reference.batches import BETWEEN, EVALUATION, REAL, RESIZED, Batch, batches_for
 from edgekit.reference.store import declaration, write_reference
 from edgekit.runtime.cuda_graph import capture_graph
@@ -64,7 +64,7 @@ def record_reference(
 
 
 def record(
-    subject: Subject, folder: Path, device: str, with_inputs: bool, progress: Callable[[float, str], None]
+    subject: RecordingSubject, folder: Path, device: str, with_inputs: bool, progress: Callable[[float, str], None]
 ) -> None:
     """As `record_reference`, of a model whose needs are known."""
     _settle(device)
@@ -104,7 +104,7 @@ def record(
 
 
 def measured_noise(
-    subject: Subject, batch: Batch, device: str, axes: Axes, outputs: Collection[str] | None = None
+    subject: RecordingSubject, batch: Batch, device: str, axes: Axes, outputs: Collection[str] | None = None
 ) -> tuple[dict[str, dict[str, float]], bool]:
     """Largest absolute difference of each floating output between device fp32, CPU fp32 and CPU fp64.
 
@@ -157,7 +157,7 @@ def _settle(device: str) -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def _run_batches(subject: Subject, runtime: Runtime) -> tuple[tuple[Batch, ...], Axes]:
+def _run_batches(subject: RecordingSubject, runtime: Runtime) -> tuple[tuple[Batch, ...], Axes]:
     try:
         return run_batches(runtime, subject.spec.outputs, subject.asked)
     except (EdgekitError, MemoryError):
@@ -171,11 +171,11 @@ def _run_batches(subject: Subject, runtime: Runtime) -> tuple[tuple[Batch, ...],
         ) from error
 
 
-def _answers(runtime: Runtime, subject: Subject, batch: Batch, axes: Axes) -> Mapping[str, Array]:
+def _answers(runtime: Runtime, subject: RecordingSubject, batch: Batch, axes: Axes) -> Mapping[str, Array]:
     return run_batches(runtime, subject.spec.outputs, (batch,), axes)[0][0].outputs
 
 
-def _refuse_not_finite(subject: Subject, batches: tuple[Batch, ...]) -> None:
+def _refuse_not_finite(subject: RecordingSubject, batches: tuple[Batch, ...]) -> None:
     for batch in batches:
         for name, array in batch.outputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -189,7 +189,7 @@ def _furthest(array: Array, other: Array) -> float:
     return float(np.max(off[~np.isnan(off)], initial=0.0))  # NaN: rows of patches that only one side chose
 
 
-def _latency(subject: Subject, device: str) -> dict[str, dict[str, dict[str, object]]]:
+def _latency(subject: RecordingSubject, device: str) -> dict[str, dict[str, dict[str, object]]]:
     latencies: dict[str, dict[str, dict[str, object]]] = {}
     for size in LATENCY_BATCHES if "batch" in subject.spec.axes else LATENCY_BATCHES[:1]:
         inputs = subject.spec.random(7, {"batch": size})
@@ -201,7 +201,7 @@ def _latency(subject: Subject, device: str) -> dict[str, dict[str, dict[str, obj
     return latencies
 
 
-def _task(evaluation: Evaluation | None, batch: Batch) -> dict[str, object]:
+def _task(evaluation: EvaluationSet | None, batch: Batch) -> dict[str, object]:
     values = metric_values(evaluation, batch.outputs) if evaluation is not None else None
     if evaluation is None or values is None:
         return {}
@@ -298,7 +298,7 @@ LATENCY_BATCHES = (1, 32)
 
 
 @dataclass(frozen=True)
-class Subject:
+class RecordingSubject:
     """What recording and checking a reference needs of a model.
 
     Attributes:
@@ -310,7 +310,7 @@ class Subject:
 
     spec: ModelSpec
     weights_sha256: str
-    evaluation: Evaluation | None
+    evaluation: EvaluationSet | None
     asked: tuple[Batch, ...]
 
     @property
@@ -330,13 +330,13 @@ class Subject:
         return EagerRuntime(self.copy_spec(), device, double)
 
 
-def subject_of(spec: ModelSpec) -> Subject:
+def subject_of(spec: ModelSpec) -> RecordingSubject:
     """Take from a model what its reference needs."""
     evaluation = _dense(evaluation_of(spec))
-    return Subject(spec, weights_digest(spec), evaluation, batches_for(spec, evaluation))
+    return RecordingSubject(spec, weights_digest(spec), evaluation, batches_for(spec, evaluation))
 
 
-def _dense(evaluation: Evaluation | None) -> Evaluation | None:
+def _dense(evaluation: EvaluationSet | None) -> EvaluationSet | None:
     """The set with arrays without gaps in memory, their axes in the same order: a reader of a build has the same."""
     if evaluation is None:
         return None
@@ -350,7 +350,7 @@ WHOLE_ROWS = 4
 
 
 @dataclass
-class Asked:
+class BatchRecorder:
     """What a runtime answered to some batches.
 
     Attributes:
@@ -401,7 +401,7 @@ def run_batches(
     runtime: Runtime, outputs: Sequence[Output], batches: Iterable[Batch], axes: Axes | None = None
 ) -> tuple[tuple[Batch, ...], Axes]:
     """Batches with a runtime's answers to them, and the batch axis of each output."""
-    recorder, batches = Asked(outputs, axes=axes), tuple(batches)
+    recorder, batches = BatchRecorder(outputs, axes=axes), tuple(batches)
     for batch in batches:
         recorder.ask(runtime, batch)
     whole = tuple(replace(batch, outputs=recorder.of(batch), answered_by=runtime.device) for batch in batches)

@@ -17,7 +17,7 @@ import numpy as np
 
 from edgekit.errors import RecordError
 from edgekit.model import records
-from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.model.spec import Array, EvaluationSet, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch, BatchSource, arrays_of, inputs_digest
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, StoredForm, read_info
 from edgekit.storage import verified_io
@@ -166,7 +166,7 @@ def _inputs(info: ReferenceInfo, batches: Iterable[Batch]) -> dict[str, Mapping[
         lacking = [b for b in info.batches if not inputs[b.name]]
         if lacking and _size(info.raw, info.batches) <= LARGEST:
             names = next((b.names for b in info.batches if b.name == EVALUATION), ())
-            real = Evaluation(inputs[EVALUATION], names) if inputs.get(EVALUATION) else None
+            real = EvaluationSet(inputs[EVALUATION], names) if inputs.get(EVALUATION) else None
             source = BatchSource(_spec(info.raw), real)
             ready = {b.name: b for b in batches}
             inputs |= {b.name: _regenerate(source, b, ready.get(b.name)) for b in lacking}

@@ -33,7 +33,7 @@ _DB = 20.0  # decibels per factor of ten in amplitude
 
 
 @dataclass(frozen=True)
-class Allowed:
+class AllowedChange:
     """Changes that count as none, each a share: of the size, of a speed, and of what a number's limit allows.
 
     A speed is the ratio to a baseline that ran interleaved on the same host; the two intervals must be narrow and lie
@@ -88,7 +88,7 @@ class Side:
     recorded: Mapping[str, Array]
 
 
-def changes(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
+def changes(before: Side, after: Side, allowed: AllowedChange) -> Iterator[Change]:
     """What changed between two rows of the same artifact in the same place."""
     old, new = before.row, after.row
     worse = STATUSES[new.status].rank > STATUSES[old.status].rank
@@ -109,7 +109,7 @@ def changes(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
         yield Change(new.label, "size", moved < 0, "", *words, extent=_over(moved, allowed.size))
 
 
-def _accuracy(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Change]:
+def _accuracy(old: ReportRow, new: ReportRow, allowed: AllowedChange) -> Iterator[Change]:
     """Of each metric of each output the largest change in either direction, over the batches of a kind."""
     now = {(m.batch, m.output, m.metric): m for m in new.verdict.measures}
     largest: dict[tuple[str, str, str, bool], Change] = {}
@@ -128,7 +128,7 @@ def _accuracy(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Chan
     yield from largest.values()
 
 
-def _measure(label: str, was: Measure, now: Measure | None, allowed: Allowed) -> Change | None:
+def _measure(label: str, was: Measure, now: Measure | None, allowed: AllowedChange) -> Change | None:
     if now is None or (was.limit is None and now.limit is None):
         return None
     room = min(badness(m.metric, m.limit) for m in (was, now) if m.limit is not None) * allowed.accuracy
@@ -141,7 +141,7 @@ def _measure(label: str, was: Measure, now: Measure | None, allowed: Allowed) ->
     return Change(label, "accuracy", better, formats.metric_label(now), *words, now.row, now.batch, extent)
 
 
-def _images(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
+def _images(before: Side, after: Side, allowed: AllowedChange) -> Iterator[Change]:
     """Each evaluation image whose map moved by more than is allowed, in any metric that has a limit on scores."""
     limits: dict[tuple[str, str], Measure] = {}
     for m in (*before.row.verdict.measures, *after.row.verdict.measures):
@@ -183,7 +183,7 @@ def _by_image(side: Side, outputs: Iterable[str]) -> dict[tuple[str, str], dict[
     return values
 
 
-def _speed(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Change]:
+def _speed(old: ReportRow, new: ReportRow, allowed: AllowedChange) -> Iterator[Change]:
     """Ratios to what ran interleaved, on the same host and told precisely; milliseconds of two runs do not compare."""
     if old.processor != new.processor:
         return

@@ -12,7 +12,7 @@ from edgekit.artifact.metric import share
 from edgekit.artifact.run_record import MODEL, PROGRAM
 from edgekit.errors import EdgekitError
 from edgekit.reference.info import OUTPUTS, ReferenceInfo
-from edgekit.report.change import SUBJECTS, Allowed, Change, Side, changes
+from edgekit.report.change import SUBJECTS, AllowedChange, Change, Side, changes
 from edgekit.report.rows import read_study
 from edgekit.report.study import STATUSES, BuildReport
 from edgekit.report.text import escape_markdown
@@ -93,14 +93,14 @@ class Difference:
             yield artifact, better, list(listed)
 
 
-def compare_builds(before: Path, after: Path, allowed: Allowed | None = None) -> Difference:
+def compare_builds(before: Path, after: Path, allowed: AllowedChange | None = None) -> Difference:
     """Compare two builds by artifact, place, image and metric; what `allowed` allows counts as none.
 
     Raises:
         UsageError: If one of them is no build.
     """
     old, new = read_study(before), read_study(after)
-    ordered = [*_damages(_damage(before, old), _damage(after, new)), *_changes(old, new, allowed or Allowed())]
+    ordered = [*_damages(_damage(before, old), _damage(after, new)), *_changes(old, new, allowed or AllowedChange())]
     ordered.sort(key=lambda c: (c.better, c.artifact, SUBJECTS.index(c.subject), -c.extent, c.image))
     return Difference(before, after, tuple(ordered), tuple(_notes(old, new)))
 
@@ -126,7 +126,7 @@ def _damage(folder: Path, study: BuildReport) -> dict[str, str]:
     return damage
 
 
-def _changes(old: BuildReport, new: BuildReport, allowed: Allowed) -> Iterator[Change]:
+def _changes(old: BuildReport, new: BuildReport, allowed: AllowedChange) -> Iterator[Change]:
     yield from _model(old.reference, new.reference)
     was, now = _sides(old), _sides(new)
     for label, side in was.items():

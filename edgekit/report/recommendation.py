@@ -22,7 +22,7 @@ from edgekit.artifact.result import WIDEST, EvaluationResult, Measure, Ratio
 from edgekit.report import formats
 from edgekit.report.change import badness
 from edgekit.report.study import FAILURES, BuildReport, ReportRow
-from edgekit.target import About, Audience
+from edgekit.target import Audience, TargetDescription
 
 SERVER, BROWSER, ANDROID, IOS = "Server", "Browser", "Android", "iOS"
 _AUDIENCES: Mapping[Audience, str] = {"server": SERVER, "browser": BROWSER, "android": ANDROID, "ios": IOS}
@@ -124,9 +124,9 @@ def by_audience(rows: Iterable[ReportRow]) -> dict[str, list[ReportRow]]:
     return grouped
 
 
-def _abouts() -> defaultdict[str, About]:
+def _abouts() -> defaultdict[str, TargetDescription]:
     """What each target declares, read at once: each look into the registry reads all installed packages."""
-    return defaultdict(About, {name: target.about for name, target in registry.loadable()[0].items()})
+    return defaultdict(TargetDescription, {name: target.about for name, target in registry.loadable()[0].items()})
 
 
 def base_of(rows: Sequence[ReportRow]) -> ReportRow | None:

@@ -106,13 +106,13 @@ class OrtSession:
             counts[part.ep_name] = counts.get(part.ep_name, 0) + len(part.get_nodes())
         return {f"nodes in {name}": str(count) for name, count in sorted(counts.items())}
 
-    def ways(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], _Bound]]]:
+    def modes(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], _Bound]]]:
         """On a GPU: with buffers bound in its memory, and as a captured CUDA graph, which holds one shape."""
         if self._provider == CUDA:
             yield "bound buffers", lambda: self._bind(self, inputs)
             yield "CUDA graph", lambda: self._bind(self._capture(inputs), inputs)
 
-    def way_answer(self) -> dict[str, Array]:
+    def mode_answer(self) -> dict[str, Array]:
         """What the last bound run left in the device's memory."""
         return self._way.answer() if self._way is not None else {}
 

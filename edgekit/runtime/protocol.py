@@ -34,10 +34,10 @@ Answers = Iterator["dict[str, Array] | Exception"]
 
 
 @runtime_checkable
-class SideBySide(Protocol):
+class ConcurrentRuntime(Protocol):
     """A runtime that answers several runs at the same time, each as `run` would."""
 
-    def answers(self, runs: Iterable[Mapping[str, Array]]) -> Answers:
+    def run_many(self, runs: Iterable[Mapping[str, Array]]) -> Answers:
         """One answer for each run, in their order; for a run that failed its error."""
 
 
@@ -50,15 +50,15 @@ class Timings:
 
 
 @runtime_checkable
-class SelfTimed(Protocol):
+class SelfTimedRuntime(Protocol):
     """A runtime that measures itself where it lives: a clock here would time the way there too."""
 
-    def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
+    def benchmark(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time one batch for at least so many seconds; no runs where its latency means nothing."""
 
 
 @runtime_checkable
-class WithFacts(Protocol):
+class DescribedRuntime(Protocol):
     """A runtime that knows more of itself than its device, such as which nodes run where."""
 
     def facts(self) -> dict[str, str]:
@@ -66,11 +66,11 @@ class WithFacts(Protocol):
 
 
 @runtime_checkable
-class SeveralWays(Protocol):
+class MultiModeRuntime(Protocol):
     """A runtime that can run the same artifact in further ways, such as with its buffers bound on a GPU."""
 
-    def ways(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], Runtime]]]:
+    def modes(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], Runtime]]]:
         """Each further way by name, and what opens it for one batch."""
 
-    def way_answer(self) -> dict[str, Array]:
+    def mode_answer(self) -> dict[str, Array]:
         """What the last run of the way that was opened last answered: its runs leave it on the device."""

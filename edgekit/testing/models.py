@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Array, Axis, EvaluationSet, Input, ModelSpec, Output
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +75,7 @@ def _small_module() -> torch.nn.Module:
     return module
 
 
-def _pictures(count: int, seed: int) -> Evaluation:
+def _pictures(count: int, seed: int) -> EvaluationSet:
     """Coloured blobs on gradients with random queries; truth is a blob's share of each patch."""
     generator = np.random.Generator(np.random.PCG64(seed))
     rows, columns = np.mgrid[0:96, 0:96] / 96
@@ -90,7 +90,7 @@ def _pictures(count: int, seed: int) -> Evaluation:
         truth[number] = blob.reshape(6, PATCH, 6, PATCH).mean(axis=(1, 3)).ravel()
     queries = generator.uniform(-1, 1, (count, 16)).astype(np.float32)
     names = tuple(f"blob {number}" for number in range(count))
-    return Evaluation(
+    return EvaluationSet(
         {"images": images, "queries": queries}, names, truth=truth, metric=_coverage, metric_name="found@8"
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from edgekit import doors
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.artifact.run_record import MODEL, REFERENCE, refuse_parts
-from edgekit.artifact.signed import Signed
+from edgekit.artifact.signed import SignatureInfo
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, require_build
 from edgekit.errors import ArtifactError, UsageError, suggestion
 from edgekit.model.folder import load_builds_model
@@ -79,7 +79,7 @@ def plan(
 
 
 def _select_artifacts(
-    build: Path, platform: Platform, targets: tuple[str, ...], signed: Signed | None
+    build: Path, platform: Platform, targets: tuple[str, ...], signed: SignatureInfo | None
 ) -> tuple[list[tuple[Manifest, Path]], tuple[str, ...]]:
     unknown = [t for t in targets if t not in platform.targets]
     if unknown:

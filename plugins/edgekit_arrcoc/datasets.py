@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from edgekit.errors import CalibrationError, CheckpointError
-from edgekit.model.spec import Array, Evaluation
+from edgekit.model.spec import Array, EvaluationSet
 from edgekit.storage.files import load_json
 from edgekit_arrcoc import queries
 from edgekit_arrcoc.counter_rng import Chance
@@ -27,7 +27,7 @@ CALIBRATION_SIZE = 2 * CALIBRATION_PICTURES
 """Samples of the calibration set: its pictures, then the same ones mirrored, left to right."""
 
 
-def evaluation_set(folder: Path) -> Evaluation:
+def evaluation_set(folder: Path) -> EvaluationSet:
     """Read the evaluation set: images, queries and truth, without a metric.
 
     Args:
@@ -48,7 +48,7 @@ def evaluation_set(folder: Path) -> Evaluation:
     return replace(_encode(pictures, texts, tuple(Path(entry["file"]).stem for entry in record)), truth=truth)
 
 
-def calibration_set(folder: Path, count: int = CALIBRATION_SIZE) -> Evaluation:
+def calibration_set(folder: Path, count: int = CALIBRATION_SIZE) -> EvaluationSet:
     """Read the first samples of the calibration set, one query each.
 
     Args:
@@ -74,7 +74,7 @@ def calibration_set(folder: Path, count: int = CALIBRATION_SIZE) -> Evaluation:
     return _encode(pictures, texts + texts[:mirrored], tuple(f"calibration-{index:03d}" for index in range(count)))
 
 
-def with_wide_queries(make: Callable[[], Evaluation], width: int) -> Evaluation:
+def with_wide_queries(make: Callable[[], EvaluationSet], width: int) -> EvaluationSet:
     """A set for ARR-COC 0.1: the same pictures, and queries [n, width].
 
     The queries are projected by a fixed matrix of signs, which stands in for a language model's token embeddings; the
@@ -84,7 +84,7 @@ def with_wide_queries(make: Callable[[], Evaluation], width: int) -> Evaluation:
     signs = 2 * Chance(torch.arange(width)).below(2, base.inputs["queries"].shape[1]) - 1
     projected = base.inputs["queries"] @ (signs.numpy().T.astype(np.float32) / np.float32(80.0))
     inputs = {"images": base.inputs["images"], "queries": projected.astype(np.float32)}
-    return Evaluation(inputs, base.names, base.captions)
+    return EvaluationSet(inputs, base.names, base.captions)
 
 
 def coverage(outputs: Mapping[str, Array], truth: Array) -> npt.NDArray[np.float64]:
@@ -123,11 +123,11 @@ def _pictures(folder: Path, record: list[dict[str, str]]) -> Array:
     return np.stack(pictures).transpose(0, 3, 1, 2)
 
 
-def _encode(pictures: Array, texts: list[str], names: tuple[str, ...]) -> Evaluation:
+def _encode(pictures: Array, texts: list[str], names: tuple[str, ...]) -> EvaluationSet:
     """Pictures [n, 3, h, w] uint8 and queries in words, as a model takes them."""
     vocabulary = queries.vocabulary()
     inputs = {
         "images": np.divide(pictures, np.float32(255.0), dtype=np.float32),
         "queries": np.stack([vocabulary.encode(text) for text in texts]),
     }
-    return Evaluation(inputs, names, tuple(texts))
+    return EvaluationSet(inputs, names, tuple(texts))

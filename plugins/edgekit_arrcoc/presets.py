@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from edgekit.errors import CheckpointError
 from edgekit.model.overrides import SpecOverrides
 from edgekit.model.sources import checkpoint, factory
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit_arrcoc import datasets
 from edgekit_arrcoc.arr_coc_01 import ArrCoc01
 from edgekit_arrcoc.attending import LEAST, MOST
@@ -183,7 +183,7 @@ def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSp
     tuned = {PRESENCE: HOME / PRESENCE} if trained and (HOME / PRESENCE).is_file() else {}
     threshold = json.loads(tuned[PRESENCE].read_text())["threshold"] if tuned else None
 
-    def evaluate() -> Evaluation:
+    def evaluate() -> EvaluationSet:
         # Random weights have no task to be good at: the same images, no truth.
         dataset = datasets.evaluation_set(HOME / "evaluation")
         if not trained:
@@ -219,10 +219,10 @@ def _random_arr_coc_01(width: int) -> ModelSpec:
 def _declare_arr_coc_01(module: nn.Module, width: int, weights: str) -> ModelSpec:
     """Declare ARR-COC 0.1."""
 
-    def evaluate() -> Evaluation:
+    def evaluate() -> EvaluationSet:
         return datasets.with_wide_queries(lambda: datasets.evaluation_set(HOME / "evaluation"), width)
 
-    def calibrate(count: int) -> Evaluation:
+    def calibrate(count: int) -> EvaluationSet:
         return datasets.with_wide_queries(lambda: datasets.calibration_set(HOME / "calibration", count), width)
 
     return ModelSpec(

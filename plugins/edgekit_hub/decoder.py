@@ -17,7 +17,7 @@ import numpy as np
 from edgekit.errors import ModelError
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.contract import check_spec
-from edgekit.model.parts import Parts, Session
+from edgekit.model.parts import CompositeModel, Session
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 
@@ -120,7 +120,7 @@ class Greedy:
         return {"tokens": np.stack(tokens, 1)}
 
 
-def parts_of(folder: Path, module: Any) -> Parts:
+def parts_of(folder: Path, module: Any) -> CompositeModel:
     """A causal language model as a graph with a cache, and the loop that generates with it.
 
     Args:
@@ -158,9 +158,9 @@ def parts_of(folder: Path, module: Any) -> Parts:
             "masks are asked with gaps on the right of a prompt, as its loop makes them, never with a whole row masked",
         ),
     )
-    greedy, itself = Greedy(cache, positions, count), {PART: Itself(check_spec(spec))}
+    greedy, itself = Greedy(cache, positions, count), {PART: SingleComponent(check_spec(spec))}
     texts = [Text(pair, greedy(itself, Text(pair))["tokens"]) for pair in prompts(folder, config.vocab_size)]
-    return Parts(slug(folder.resolve().name) or "model", {PART: spec}, greedy, texts, files=files_of(folder))
+    return CompositeModel(slug(folder.resolve().name) or "model", {PART: spec}, greedy, texts, files=files_of(folder))
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -169,7 +169,7 @@ def files_of(folder: Path) -> dict[str, Path]:
 
 
 @dataclass(frozen=True)
-class Itself:
+class SingleComponent:
     """The model's own module as a session."""
 
     spec: ModelSpec
@@ -194,7 +194,7 @@ def _cache(folder: Path, module: Any) -> tuple[Cache, ...]:
     if not layers or not all(getattr(layer, "keys", None) is not None and layer.keys.ndim == 4 for layer in layers):
         raise ModelError(
             f"'{folder}' keeps no keys and values for each of its layers: leave out --task, or write a function that "
-            "returns an edgekit.Parts with its state as inputs and outputs"
+            "returns an edgekit.CompositeModel with its state as inputs and outputs"
         )
     each = (
         (f"{n}.{kind}", tensor)

@@ -19,7 +19,7 @@ from edgekit.artifact.run_record import HUB
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
 from edgekit.model.onnx_check import bodies
-from edgekit.model.parts import Parts, Session
+from edgekit.model.parts import CompositeModel, Session
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import digest_file, staging
 from edgekit_targets.onnx.passes.graph import copy_graph
@@ -39,7 +39,7 @@ PRESENT, PAST = "present.", "past_key_values."
 
 
 def write_hub(
-    parts: Parts, root: Path, verified: Collection[str], written: Collection[str], holds: Holds
+    parts: CompositeModel, root: Path, verified: Collection[str], written: Collection[str], holds: Holds
 ) -> dict[str, str]:
     """Write the folder.
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from edgekit.errors import ModelError
 from edgekit.model.contract import check_spec
-from edgekit.model.parts import Parts, Session
+from edgekit.model.parts import CompositeModel, Session
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.storage.files import load_json
-from edgekit_hub.decoder import BATCHES, REACH, Itself, argument, files_of, pad_texts, prompts
+from edgekit_hub.decoder import BATCHES, REACH, SingleComponent, argument, files_of, pad_texts, prompts
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +84,7 @@ def _next_inputs(answer: Mapping[str, Array]) -> dict[str, Array]:
     return {name.replace("present", "past_key_values"): a for name, a in answer.items() if name != "logits"}
 
 
-def parts_of(folder: Path, module: Any) -> Parts:
+def parts_of(folder: Path, module: Any) -> CompositeModel:
     """An encoder and a decoder as three graphs, and the loop that generates with them.
 
     Args:
@@ -140,14 +140,14 @@ def parts_of(folder: Path, module: Any) -> Parts:
         ),
     }
     greedy = Greedy(count)
-    itself = {name: Itself(check_spec(spec)) for name, spec in specs.items()}
+    itself = {name: SingleComponent(check_spec(spec)) for name, spec in specs.items()}
     model_inputs = [
         Source(source.inputs, source.beginning, greedy(itself, source)["tokens"])
         for source in _sources(folder, module, inputs)
     ]
     outputs = (Output("tokens", "labels"), Output("first_logits", "logits"))
     name = slug(folder.resolve().name) or "model"
-    return Parts(name, specs, greedy, model_inputs, outputs, files=files_of(folder), joined=JOINED)
+    return CompositeModel(name, specs, greedy, model_inputs, outputs, files=files_of(folder), joined=JOINED)
 
 
 def _sources(folder: Path, module: Any, inputs: Sequence[Input]) -> list[Source]:

@@ -21,7 +21,7 @@ from edgekit.errors import DependencyError, ModelError, UsageError, suggestion
 from edgekit.model.contract import check_spec
 from edgekit.model.evaluation_set import BATCH
 from edgekit.model.overrides import SpecOverrides
-from edgekit.model.parts import Parts, Session
+from edgekit.model.parts import CompositeModel, Session
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.factory import apply_overrides
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
@@ -84,7 +84,7 @@ BEST = ("best_text", "best_image", "best_text_of_towers", "best_image_of_towers"
 """Of pictures and texts: which is the nearest to each."""
 
 
-def open_folder(folder: str, words: SpecOverrides, task: str) -> ModelSpec | Parts:
+def open_folder(folder: str, words: SpecOverrides, task: str) -> ModelSpec | CompositeModel:
     """Return the model of a folder: one graph, or the graphs of a task.
 
     Raises:
@@ -117,7 +117,7 @@ def spec_of_folder(folder: Path) -> ModelSpec:
     return _spec(slug(folder.resolve().name) or "model", architecture, module, files)
 
 
-def parts_of_folder(folder: Path, task: str) -> Parts:
+def parts_of_folder(folder: Path, task: str) -> CompositeModel:
     """Describe the model of a folder for a task, in the form in which a hub of models has it.
 
     Raises:
@@ -313,7 +313,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Once:
+class SingleRun:
     """Runs the model, and its towers where it has two; says which text is the nearest to each picture."""
 
     def __call__(self, parts: Mapping[str, Session], arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -332,7 +332,7 @@ class Once:
         return {**answer, "similarity": similarity, **dict(zip(BEST, best, strict=True))}
 
 
-def one_run_parts(folder: Path, spec: ModelSpec, module: Any) -> Parts:
+def one_run_parts(folder: Path, spec: ModelSpec, module: Any) -> CompositeModel:
     """A model as one graph, its towers beside it, with the files of its hub folder, asked texts and pictures.
 
     Inputs have their names in transformers.js and optimum; pictures are `pixel_values`, less the mean and divided by
@@ -346,8 +346,13 @@ def one_run_parts(folder: Path, spec: ModelSpec, module: Any) -> Parts:
     paired = {PIXEL_VALUES, "input_ids"} <= {i.name for i in spec.inputs}
     towers = {part: _tower(spec, module, part) for part in (VISION, TEXT)} if paired else {}
     outputs = (*spec.outputs, *([Output("similarity"), *(Output(name, "labels") for name in BEST)] if paired else []))
-    return Parts(
-        spec.name, {PART: spec, **towers}, Once(), list(_pairs(folder, spec)), outputs=outputs, files=files_of(folder)
+    return CompositeModel(
+        spec.name,
+        {PART: spec, **towers},
+        SingleRun(),
+        list(_pairs(folder, spec)),
+        outputs=outputs,
+        files=files_of(folder),
     )
 
 

@@ -33,7 +33,7 @@ from edgekit.records import FP32
 from edgekit.runtime.cuda_graph import capture_graph
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.processor import threads
-from edgekit.runtime.protocol import Runtime, SelfTimed, SeveralWays
+from edgekit.runtime.protocol import MultiModeRuntime, Runtime, SelfTimedRuntime
 from edgekit.storage.files import write_text
 from edgekit.target import Place, Target, silent
 from edgekit_inspect import compilation
@@ -320,7 +320,7 @@ def _memory(device: str, clear: bool) -> int | None:
 
 def _answer(runtime: Runtime, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
     answer = runtime.run(inputs)
-    return answer or getattr(runtime, "way_answer", dict)()
+    return answer or getattr(runtime, "mode_answer", dict)()
 
 
 def _kernels(module: Any, tensors: Sequence[Any]) -> tuple[Share, ...]:
@@ -454,7 +454,7 @@ def _runtime(
 
     def open_mode(inputs: Mapping[str, Array]) -> Runtime:
         runtime = target.load(folder, target.places[0])
-        if isinstance(runtime, SelfTimed):
+        if isinstance(runtime, SelfTimedRuntime):
             runtime.close()
             raise EdgekitError("it measures itself elsewhere")
         return runtime
@@ -501,7 +501,7 @@ class TorchMode:
             torch.cuda.synchronize()
         return {}
 
-    def way_answer(self) -> dict[str, Array]:
+    def mode_answer(self) -> dict[str, Array]:
         """The last answer, on the CPU."""
         values = self._answer if isinstance(self._answer, tuple | list) else (self._answer,)
         return {o.name: v.detach().cpu().numpy() for o, v in zip(self._spec.outputs, values, strict=True)}
@@ -532,7 +532,7 @@ class BoundMode:
     def __init__(self, runtime: Runtime, inputs: Mapping[str, Array]) -> None:
         self._runtime = runtime
         self.device = runtime.device
-        ways = dict(runtime.ways(inputs)) if isinstance(runtime, SeveralWays) else {}
+        ways = dict(runtime.modes(inputs)) if isinstance(runtime, MultiModeRuntime) else {}
         self._bound: Runtime | None = None
         for way in reversed(ways.values()):  # the last is the quickest: a CUDA graph where there is one
             try:
@@ -547,9 +547,9 @@ class BoundMode:
         """Answer the inputs that are there, and wait."""
         return self._bound.run(inputs) if self._bound is not None else {}
 
-    def way_answer(self) -> dict[str, Array]:
+    def mode_answer(self) -> dict[str, Array]:
         """The last answer, on the CPU."""
-        return self._runtime.way_answer() if isinstance(self._runtime, SeveralWays) else {}
+        return self._runtime.mode_answer() if isinstance(self._runtime, MultiModeRuntime) else {}
 
     def close(self) -> None:
         """Free the artifact."""

@@ -87,7 +87,7 @@ def _show(result: Matrix, root: Path, quiet: bool) -> None:
     if quiet and not cells:
         return
     rows = [
-        (c.model, c.column, c.told, formats.size(c.size), c.speed, c.decided or formats.brief(c.sentence, 64))
+        (c.model, c.column, c.status_text, formats.size(c.size), c.speed, c.decided or formats.brief(c.sentence, 64))
         for c in cells
     ]
     print_table(("model", "target", "verdict", "size", "times as fast as", "decided by (limit)"), rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgekit.errors import UsageError
 from edgekit.report import formats
-from edgekit.report.change import SUBJECTS, Allowed, Change
+from edgekit.report.change import SUBJECTS, AllowedChange, Change
 from edgekit.report.difference import ABSENT, Difference
 from edgekit.report.study import STATUSES
 from edgekit_matrix.report import RECORD, CellRecord, read_matrix
@@ -27,7 +27,7 @@ def _are_matrices(before: Path, after: Path) -> bool:
     return bool(matrix_folders)
 
 
-def compare_matrices(before: Path, after: Path, allowed: Allowed) -> Difference | None:
+def compare_matrices(before: Path, after: Path, allowed: AllowedChange) -> Difference | None:
     """Compare two matrices cell by cell; sizes may change by what `allowed` allows. None where they are builds.
 
     Raises:
@@ -47,7 +47,7 @@ def compare_matrices(before: Path, after: Path, allowed: Allowed) -> Difference 
     return Difference(before, after, tuple(changes), tuple(notes))
 
 
-def _cell_changes(old: CellRecord, new: CellRecord | None, allowed: Allowed) -> Iterator[Change]:
+def _cell_changes(old: CellRecord, new: CellRecord | None, allowed: AllowedChange) -> Iterator[Change]:
     if new is None:
         yield Change(old.name, "verdict", False, "", old.status, ABSENT)
         return

@@ -87,7 +87,7 @@ class CellRecord(_Record):
         return f"{self.model} {self.column}"
 
     @property
-    def told(self) -> str:
+    def status_text(self) -> str:
         """The status as people are told it."""
         return f"{self.status} ({self.qualifier})" if self.qualifier and self.status == "verified" else self.status
 

@@ -168,6 +168,6 @@ class _State:
         write_cell(folder, record)
         self.records[cell.name] = record
         status_text = (
-            f"{record.told}{f': {record.sentence}' if record.status != 'verified' and record.sentence else ''}"
+            f"{record.status_text}{f': {record.sentence}' if record.status != 'verified' and record.sentence else ''}"
         )
         self.tell(f"[{len(self.records)}/{len(self.cells)}] {cell.name}: {status_text} ({record.run.seconds:g} s)")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.artifact.result import RESULT
 from edgekit.artifact.run_record import MODEL, NOT_MADE, PROGRAM, REFERENCE, RUN, read_run
-from edgekit.artifact.signed import Signed, artifact_digest, results_digest
+from edgekit.artifact.signed import SignatureInfo, artifact_digest, results_digest
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, UsageError, install_command
 from edgekit.model import records
@@ -102,7 +102,7 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
             signer.sign(staged / STATEMENT, staged / SIGNATURE)
 
 
-def require_signed(root: Path, key: Path) -> Signed:
+def require_signed(root: Path, key: Path) -> SignatureInfo:
     """See that a build is signed by a key: its model, its reference and what else lies beside its artifacts.
 
     Each artifact is asked for when it is read (`Signed.require_artifact`).
@@ -130,7 +130,7 @@ def require_signed(root: Path, key: Path) -> Signed:
     return replace(signed, unsigned=tuple(sorted(run | (imported.keys() - signed.records.keys()))))
 
 
-def _read(root: Path, key: Path) -> Signed:
+def _read(root: Path, key: Path) -> SignatureInfo:
     _verifier_of(key)
     try:
         statement, signature = (verified_io.read_bytes(root / FOLDER, name, LARGEST) for name in (STATEMENT, SIGNATURE))
@@ -138,7 +138,7 @@ def _read(root: Path, key: Path) -> Signed:
         raise ArtifactError(f"'{root}' is not signed: whoever made it must export it with --sign") from error
     except verified_io.RefusedError as error:
         raise ArtifactError(f"the signature in '{root / FOLDER}' {error}: export with --sign again") from error
-    return Signed(root, _verify(statement, signature, key, str(root)))
+    return SignatureInfo(root, _verify(statement, signature, key, str(root)))
 
 
 def _verify(statement: bytes, signature: bytes, key: Path, name: str) -> dict[str, str]:

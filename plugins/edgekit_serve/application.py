@@ -26,9 +26,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from edgekit.errors import DISTRIBUTION, ArtifactError, EdgekitError
 from edgekit.model.spec import Array
 from edgekit_serve import forms, protocol
-from edgekit_serve.models import QUEUE, REFUSED, REQUESTS, ROWS, STAGES, VERIFIED, Models, Served
+from edgekit_serve.models import QUEUE, REFUSED, REQUESTS, ROWS, STAGES, VERIFIED, Models, ServedModel
 from edgekit_serve.process import STUCK, log
-from edgekit_serve.protocol import LeftError, NotReadyError, RefusedError, SlowClientError, TooLargeError
+from edgekit_serve.protocol import ClientLeftError, NotReadyError, RefusedError, SlowClientError, TooLargeError
 
 MEBIBYTE = 1 << 20
 DECODING = 2  # pictures at once: a whole one takes more memory than what waits of it
@@ -120,17 +120,17 @@ class _State:
     ready: bool = False
     decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DECODING))
 
-    def find(self, name: str, target: str) -> Served:
+    def find(self, name: str, target: str) -> ServedModel:
         if not self.ready:
             raise NotReadyError("the server starts or stops")
         return self.models.find(name, target)
 
-    def stuck(self, served: Served, times: float = 1.0) -> bool:
+    def stuck(self, served: ServedModel, times: float = 1.0) -> bool:
         """Whether the run that is under way takes longer than so many times what a client waits."""
         started = served.batcher.started
         return started is not None and time.monotonic() - started > times * self.limits.seconds
 
-    async def infer(self, served: Served, request: Request, call: _Call) -> tuple[bytes, dict[str, str]]:
+    async def infer(self, served: ServedModel, request: Request, call: _Call) -> tuple[bytes, dict[str, str]]:
         """Answer by the protocol."""
         body, length = await self._body(request, call), request.headers.get(protocol.LENGTH_HEADER)
         # Numbers in JSON take longer than a run: others are answered meanwhile.
@@ -140,7 +140,7 @@ class _State:
         answers = await self._run(served, question.inputs, call)
         return protocol.render(question, served.manifest, answers)
 
-    async def predict(self, served: Served, request: Request, call: _Call) -> tuple[bytes, dict[str, str]]:
+    async def predict(self, served: ServedModel, request: Request, call: _Call) -> tuple[bytes, dict[str, str]]:
         """Answer a form."""
         form = await self._form(request, call)
         async with self.decoding:
@@ -152,7 +152,7 @@ class _State:
         record = forms.answer_of(served.manifest, answers, size)
         return json.dumps(record, allow_nan=False).encode(), {"Content-Type": "application/json"}
 
-    async def _run(self, served: Served, inputs: Mapping[str, Array], call: _Call) -> dict[str, Array]:
+    async def _run(self, served: ServedModel, inputs: Mapping[str, Array], call: _Call) -> dict[str, Array]:
         start = time.monotonic()
         answers, seconds = await served.run(inputs, self.limits.seconds)
         call.stages |= {"queue": time.monotonic() - start - seconds, "run": seconds}
@@ -212,7 +212,7 @@ class _Call:
     rows: int = 0
 
 
-Answer = Callable[[Served, Request, _Call], Awaitable[tuple[bytes, dict[str, str]]]]
+Answer = Callable[[ServedModel, Request, _Call], Awaitable[tuple[bytes, dict[str, str]]]]
 
 
 def _add_health(app: FastAPI, state: _State) -> None:
@@ -302,7 +302,7 @@ async def _answer(state: _State, request: Request, name: str, target: str, answe
             body, headers = await answer(served, request, call)
         response = Response(body, 200, headers | _answer_headers(served))
     except ClientDisconnect:
-        response = _refusal(LeftError("the client left"))
+        response = _refusal(ClientLeftError("the client left"))
     except EdgekitError as error:
         response = _refusal(error)
     except Exception as error:  # a fault of ours must not end the server
@@ -316,7 +316,7 @@ async def _answer(state: _State, request: Request, name: str, target: str, answe
     return response
 
 
-def _record(call: _Call, served: Served | None, names: tuple[str, str], response: Response, spent: float) -> None:
+def _record(call: _Call, served: ServedModel | None, names: tuple[str, str], response: Response, spent: float) -> None:
     """Measure and log a request."""
     labels = (served.name, served.target) if served else ("", "")
     REQUESTS.labels(*labels, str(response.status_code)).inc()
@@ -338,7 +338,7 @@ def _record(call: _Call, served: Served | None, names: tuple[str, str], response
     )
 
 
-def _answer_headers(served: Served) -> dict[str, str]:
+def _answer_headers(served: ServedModel) -> dict[str, str]:
     """What every answer says of the artifact that gave it."""
     verdict = VERIFIED if served.status == VERIFIED else f"{served.status}; allowed by --allow-unverified"
     return {"Edgekit-Target": served.target, "Edgekit-Verdict": verdict}

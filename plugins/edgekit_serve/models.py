@@ -222,7 +222,7 @@ class ServeOptions:
 
 
 @dataclass
-class Served:
+class ServedModel:
     """An opened artifact and its queue.
 
     Attributes:
@@ -297,7 +297,7 @@ class Served:
         self.artifact.close()
 
 
-def open_served(build: Path, target: str, opening: ServeOptions) -> Served:
+def open_served(build: Path, target: str, opening: ServeOptions) -> ServedModel:
     """Open an artifact of a build, after its verdict, files, signature and golden vectors were checked.
 
     Raises:
@@ -331,7 +331,7 @@ def open_served(build: Path, target: str, opening: ServeOptions) -> Served:
             raise ArtifactError(f"'{folder}' answers differently on this host: {failures[0]}")
         words = read_vocabulary(build / MODEL)
         batcher = Batcher(manifest, artifact.run, opening.batching)
-        return Served(folder, artifact, status, words, seen, batcher)
+        return ServedModel(folder, artifact, status, words, seen, batcher)
     except BaseException:
         artifact.close()
         raise
@@ -429,7 +429,7 @@ class Models:
     builds: tuple[Path, ...]
     targets: tuple[str, ...] = ()
     opening: ServeOptions = field(default_factory=ServeOptions)
-    _served: dict[str, dict[str, Served]] = field(default_factory=dict)
+    _served: dict[str, dict[str, ServedModel]] = field(default_factory=dict)
     _origins: list[_Origin] = field(default_factory=list)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -463,7 +463,7 @@ class Models:
         """The targets of a model, the default one first."""
         return list(self._served.get(name, {}))
 
-    def find(self, name: str = "", target: str = "") -> Served:
+    def find(self, name: str = "", target: str = "") -> ServedModel:
         """An artifact by its model's name and its target; the first where they are not named.
 
         Raises:
@@ -477,7 +477,7 @@ class Models:
             raise UnknownError(f"'{name}' has no target '{target[:80]}': there is {', '.join(targets)}")
         return served
 
-    def __iter__(self) -> Iterator[Served]:
+    def __iter__(self) -> Iterator[ServedModel]:
         """Every artifact."""
         return (served for targets in self._served.values() for served in targets.values())
 

@@ -262,7 +262,7 @@ class BusyError(RefusedError):
     status, reason = 429, "busy"
 
 
-class LeftError(RefusedError):
+class ClientLeftError(RefusedError):
     """A client that left before its body had arrived; nobody reads the answer."""
 
     status, reason = 499, "left"

@@ -184,7 +184,7 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
         fresh = tuple(
             {file.sha256: file for file in index.files if stored_sizes.get(file.sha256) != file.size}.values()
         )
-        moved = _Moved(fresh, tell)
+        moved = _TransferProgress(fresh, tell)
         if store.commits and fresh:
             store.commit({f"{BLOBS}/{file.sha256}": _content(build, file) for file in fresh})
             for file in fresh:
@@ -316,14 +316,14 @@ def _cached_version(version: str) -> tuple[str, Index] | None:
     return None
 
 
-def _fetch(store: Store, index: Index, folder: Path, tell: Tell) -> _Moved:
+def _fetch(store: Store, index: Index, folder: Path, tell: Tell) -> _TransferProgress:
     """Put a build into the cache."""
     parts = cache() / PARTS
     parts.mkdir(parents=True, exist_ok=True)
     sweep(parts)
     here = _here(index, parts)
     fresh = tuple({file.sha256: file for file in index.files if file.sha256 not in here}.values())
-    moved = _Moved(fresh, tell)
+    moved = _TransferProgress(fresh, tell)
     in_parallel(lambda file: _receive(store, file, parts), fresh, moved.add)
     with staging(folder, every_path) as staged:
         _place(index, lambda file: here.get(file.sha256, parts / file.sha256), staged)
@@ -396,7 +396,7 @@ def _lock_cache(tell: Tell) -> Iterator[None]:
         yield
 
 
-class _Moved:
+class _TransferProgress:
     """Counts what was transferred, and tells of it."""
 
     def __init__(self, files: Sequence[File], tell: Tell) -> None:

@@ -21,7 +21,7 @@ from edgekit import api
 from edgekit.artifact.result import EvaluationResult, Result
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, RecordError, UsageError
-from edgekit.model.spec import Axis, Evaluation, ModelSpec
+from edgekit.model.spec import Axis, EvaluationSet, ModelSpec
 from edgekit.pipeline import run
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.info import read_info
@@ -50,10 +50,10 @@ def spec() -> ModelSpec:
     return modules.of_rows("rows", notebook.MyNet(), 6, batch=4)
 
 
-def real() -> Evaluation:
+def real() -> EvaluationSet:
     rows = np.random.default_rng(1).random((5, 6)).astype(np.float32)
     names = tuple(f"row {number}" for number in range(5))
-    return Evaluation(
+    return EvaluationSet(
         {"x": rows},
         names,
         truth=np.zeros(5, np.float32),
@@ -242,7 +242,7 @@ def test_quantizing_for_a_place_takes_the_best_recipe_that_holds_there(
 
 
 def test_recording_writes_a_reference_and_refuses_a_device_that_is_none(tmp_path: Path) -> None:
-    asked = edgekit.joined(day=real(), night=real())
+    asked = edgekit.join_evaluation_sets(day=real(), night=real())
     folder = edgekit.record(spec(), evaluation=asked, output=tmp_path / "recorded", progress="none")
     assert tuple(read_info(folder).evaluation.names) == asked.names
     assert {path.name for path in folder.iterdir()} == {"reference.json", "outputs.safetensors"}

@@ -10,10 +10,10 @@ from edgekit import registry
 from edgekit.errors import DependencyError, UsageError, install_command
 from edgekit.judge.limits import FP32
 from edgekit.runtime.protocol import Runtime
-from edgekit.target import Bundle, Exported, Job, Need, Place, Target
+from edgekit.target import Bundle, ExportResult, Job, Need, Place, Target
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     raise NotImplementedError
 
 
@@ -167,6 +167,6 @@ def test_every_target_of_edgekit_says_what_it_is_for_and_what_proves_it() -> Non
     for name, entry in registry.available().items():
         target = registry.find(name)
         if entry.origin == "edgekit":
-            assert target.about.choose_for, name
+            assert target.about.use_case, name
             assert target.about.proved_by, name
-            assert target.about.not_proved, name
+            assert target.about.not_covered, name

@@ -12,9 +12,9 @@ from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
 from edgekit.artifact.store import commit, own_files
 from edgekit.model.folder import save_model
 from edgekit.model.records import model_digest
-from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Array, Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.storage.files import staging
-from edgekit.target import Exported, Job, Runtime, Target
+from edgekit.target import ExportResult, Job, Runtime, Target
 from tests.manifests import manifest
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def arr_coc() -> ModelSpec:
     )
 
 
-def calibration(count: int) -> Evaluation:
+def calibration(count: int) -> EvaluationSet:
     """Random samples: enough to fix the ranges of a module with random weights."""
     drawn = [arr_coc_inputs(seed) for seed in range(count)]
-    return Evaluation(
+    return EvaluationSet(
         inputs={name: np.concatenate([inputs[name] for inputs in drawn]) for name in drawn[0]},
         names=tuple(str(seed) for seed in range(count)),
     )
@@ -116,7 +116,7 @@ def pooled() -> ModelSpec:
         outputs=(Output("logits"),),
         axes={"batch": Axis(1, 1, 8), "height": Axis(16, 8, 32, 4), "width": Axis(16, 8, 32, 4)},
         factory=f"{__name__}:pooled",
-        calibration=lambda count: Evaluation(
+        calibration=lambda count: EvaluationSet(
             inputs={"images": images[:count]}, names=("random",) * len(images[:count])
         ),
     )
@@ -149,11 +149,11 @@ def _classifier(name: str, network: torch.nn.Module, size: int) -> ModelSpec:
     )
 
 
-def _pictures(count: int, size: int, seed: int) -> Evaluation:
+def _pictures(count: int, size: int, seed: int) -> EvaluationSet:
     """Squares of random colours: bytes, scaled to [0, 1]."""
     coarse = np.random.default_rng(seed).integers(0, 256, (count, 3, 8, 8)) / 255
     images = coarse.repeat(size // 8, 2).repeat(size // 8, 3).astype(np.float32)
-    return Evaluation(inputs={"images": images}, names=tuple(f"squares {number}" for number in range(count)))
+    return EvaluationSet(inputs={"images": images}, names=tuple(f"squares {number}" for number in range(count)))
 
 
 def answer_of(folder: str, progress: object) -> dict[str, object]:
@@ -194,7 +194,7 @@ def made(target: Target, name: str, spec: ModelSpec, folder: Path, **options: st
     return folder / name
 
 
-def described(spec: ModelSpec, name: str, exported: Exported) -> Manifest:
+def described(spec: ModelSpec, name: str, exported: ExportResult) -> Manifest:
     """The manifest that the pipeline would write, without hashes."""
     return manifest(
         name=spec.name,

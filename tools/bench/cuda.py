@@ -65,7 +65,7 @@ def _row(spec: ModelSpec, module: torch.nn.Module, runtime: TorchCudaRuntime, ba
     with torch.inference_mode():
         first = eager().cpu().numpy()
         answer = runtime.run(feed)[spec.outputs[0].name]
-        (bound,) = (make() for _, make in runtime.ways(feed))
+        (bound,) = (make() for _, make in runtime.modes(feed))
         times = [_median(run) for run in (eager, lambda: bound.run(feed), lambda: runtime.run(feed))]
     return (
         str(batch),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.model.spec import Array, Evaluation
+from edgekit.model.spec import Array, EvaluationSet
 
 QUERY, TOKENS, CHANNELS = 16, 12, 16
 """Size of a query; length and width of a sequence."""
@@ -56,6 +56,6 @@ def sequences(count: int, seed: int) -> Array:
     return made
 
 
-def evaluation(inputs: dict[str, Array]) -> Evaluation:
+def evaluation(inputs: dict[str, Array]) -> EvaluationSet:
     """An evaluation or calibration set without truth."""
-    return Evaluation(inputs, tuple(f"sample {row}" for row in range(len(next(iter(inputs.values()))))))
+    return EvaluationSet(inputs, tuple(f"sample {row}" for row in range(len(next(iter(inputs.values()))))))

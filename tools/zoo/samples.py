@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Array, Axis, EvaluationSet, Input, ModelSpec, Output
 from tools.exam.pictures import evaluation
 from tools.exam.pictures import pictures as drawn
 
@@ -137,7 +137,7 @@ def model(
     )
 
 
-def of(samples: Samples, count: int) -> Evaluation:
+def of(samples: Samples, count: int) -> EvaluationSet:
     """A calibration set."""
     return evaluation(samples(count, CALIBRATION))
 

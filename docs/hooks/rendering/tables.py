@@ -51,7 +51,7 @@ def targets() -> str:
     for name, target in _built_in().items():
         groups = ", ".join(map(code, (*target.groups, registry.ALL)))
         rows.append((f"[`{name}`](#{name})", target.summary, code(target.source), _places(target), groups))
-    chosen = [(code(n), a.choose_for, a.proved_by, a.not_proved) for n, t in _built_in().items() for a in (t.about,)]
+    chosen = [(code(n), a.use_case, a.proved_by, a.not_covered) for n, t in _built_in().items() for a in (t.about,)]
     return table(heads, rows) + "\n" + table(("target", "choose it for", "proved by", "not proved"), chosen)
 
 

@@ -10,7 +10,7 @@ from edgekit import doors
 from edgekit.doors import Source
 from edgekit.errors import UsageError, did_you_mean
 from edgekit.model.overrides import NOTHING, SpecOverrides
-from edgekit.model.parts import Parts
+from edgekit.model.parts import CompositeModel
 from edgekit.model.sources import factory
 from edgekit.model.spec import ModelSpec
 
@@ -28,7 +28,7 @@ def resolve_model(model: str, words: SpecOverrides = NOTHING) -> ModelSpec:
     return factory.single(resolve(model, words))
 
 
-def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> ModelSpec | Parts:
+def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> ModelSpec | CompositeModel:
     """Return the model that a user named.
 
     Args:
@@ -59,7 +59,7 @@ def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> Model
         )
     if source.factory:
         return factory.load_shipped(source.factory)
-    opened: ModelSpec | Parts = doors.resolve(source.open)(model.removeprefix(source.prefix), words, task)
+    opened: ModelSpec | CompositeModel = doors.resolve(source.open)(model.removeprefix(source.prefix), words, task)
     return opened
 
 
@@ -130,7 +130,7 @@ def _hint(model: str) -> str:
     return f"{hint}possible are {', '.join(source.form for source in _sources())}, or {FACTORY}"
 
 
-def factory_of(function: Callable[[], object], words: SpecOverrides = NOTHING) -> ModelSpec | Parts:
+def factory_of(function: Callable[[], object], words: SpecOverrides = NOTHING) -> ModelSpec | CompositeModel:
     """The model of a factory that is given as a function; one that workers cannot import leaves no name.
 
     Raises:
@@ -139,4 +139,4 @@ def factory_of(function: Callable[[], object], words: SpecOverrides = NOTHING) -
     name = f"{function.__module__}:{function.__qualname__}"
     importable = function.__module__ != "__main__" and "<locals>" not in name and "<lambda>" not in name
     spec = factory.call(function, name, words=words)
-    return spec if isinstance(spec, Parts) else replace(spec, factory=name if importable else "", words=words)
+    return spec if isinstance(spec, CompositeModel) else replace(spec, factory=name if importable else "", words=words)

@@ -26,7 +26,7 @@ from edgekit import doors
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.model.contract import check_size, check_spec
 from edgekit.model.overrides import NOTHING, SpecOverrides, require_known
-from edgekit.model.parts import Parts
+from edgekit.model.parts import CompositeModel
 from edgekit.model.sources.arguments import parameter_names
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Input, ModelSpec
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TESTING = "edgekit.testing"
 
 
-def load_named(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec | Parts:
+def load_named(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec | CompositeModel:
     """The model of a factory that the user named in this command, with what is said of it.
 
     Raises:
@@ -46,7 +46,7 @@ def load_named(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec | Part
     """
     search_working_directory()
     model = call(import_function(factory), factory, words=words)
-    return model if isinstance(model, Parts) else replace(model, factory=factory, words=words)
+    return model if isinstance(model, CompositeModel) else replace(model, factory=factory, words=words)
 
 
 def search_working_directory() -> None:
@@ -102,13 +102,13 @@ def call_factory(
     return single(call(factory, name, *arguments, words=words))
 
 
-def single(model: ModelSpec | Parts) -> ModelSpec:
+def single(model: ModelSpec | CompositeModel) -> ModelSpec:
     """The model, where it is one graph.
 
     Raises:
         UsageError: If it is made of parts.
     """
-    if isinstance(model, Parts):
+    if isinstance(model, CompositeModel):
         raise UsageError(
             f"'{model.name}' is a model of parts, which `edgekit export` takes alone: after it each part is a build of "
             f"its own, as build/{model.name}/{next(iter(model.parts))}"
@@ -118,7 +118,7 @@ def single(model: ModelSpec | Parts) -> ModelSpec:
 
 def call(
     factory: Callable[..., object], name: str, *arguments: object, words: SpecOverrides = NOTHING
-) -> ModelSpec | Parts:
+) -> ModelSpec | CompositeModel:
     """As `called`, of a model of parts too.
 
     Raises:
@@ -133,14 +133,16 @@ def call(
         raise ModelError(f"the factory '{name}' raised {_where(error)}") from error
     if isinstance(returned, ModelSpec):
         return apply_overrides(returned, words)
-    if isinstance(returned, Parts):
+    if isinstance(returned, CompositeModel):
         if words:
-            raise UsageError(f"'{name}' returns a model of parts: say axes, inputs and outputs of each edgekit.Part")
+            raise UsageError(
+                f"'{name}' returns a model of parts: say axes, inputs and outputs of each edgekit.Component"
+            )
         return returned
     import torch
 
     if not isinstance(returned, torch.nn.Module):
-        kinds = "an edgekit.model.ModelSpec, an edgekit.Parts or a torch.nn.Module"
+        kinds = "an edgekit.model.ModelSpec, an edgekit.CompositeModel or a torch.nn.Module"
         raise ModelError(f"the factory '{name}' returned {type(returned).__name__}, not {kinds}")
     return spec_of_module(returned, _example(returned, name, words), words)
 

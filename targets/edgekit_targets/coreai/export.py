@@ -28,7 +28,7 @@ from edgekit.model.program import load_program
 from edgekit.model.shapes import fixed_sizes, size_text
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ModelSpec
-from edgekit.target import FP16, FP32, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import FP16, FP32, ExportResult, Job, Need, Option, Place, Runtime, Target, TargetDescription
 from edgekit_targets.coreai.runtime import DEVICE, FUNCTION, LINUX, SLOW, CoreaiRuntime, size_key
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ CEIL = 4  # the argument of `aten.avg_pool2d` that says how sizes are rounded
 NAME_DIGITS = 16  # of the sha256 of a constant that are its name
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Captured program -> model.aimodel."""
     spec, half = load_model(job.model), job.get(PRECISION) == "fp16"
     sizes = sizes_of(spec, job)
@@ -67,7 +67,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     program = convert(spec, exported, sizes)
     job.progress(0.9, "writing the asset")
     write(program, out / ENTRY, spec, more)
-    return Exported(
+    return ExportResult(
         precision="fp16" if half else "fp32",
         entry=ENTRY,
         dynamic=open_axes(captured, sizes),
@@ -327,10 +327,10 @@ def _same_names() -> Iterator[None]:
 
 TARGET = Target(
     summary="Core AI (.aimodel) for iOS 27 and later, dynamic batch and size",
-    about=About(
-        choose_for="iOS 27 and macOS 27",
+    about=TargetDescription(
+        use_case="iOS 27 and macOS 27",
         proved_by="Core AI's CPU runtime for Linux, of Apple's own wheel",
-        not_proved="Apple's hardware; fp16 programs with large matrix products",
+        not_covered="Apple's hardware; fp16 programs with large matrix products",
         audience="ios",
     ),
     source="program",

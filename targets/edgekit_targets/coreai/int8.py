@@ -25,7 +25,7 @@ from edgekit.model.graph import Program
 from edgekit.model.shapes import example_sizes
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ModelSpec
-from edgekit.target import INT8, About, Exported, Job, Option, Place, Target
+from edgekit.target import INT8, ExportResult, Job, Option, Place, Target, TargetDescription
 from edgekit_targets.coreai.export import (
     ENTRY,
     NEEDS,
@@ -60,7 +60,7 @@ WEIGHTS = Option(
 )
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Captured program -> model.aimodel with INT8 weights.
 
     Raises:
@@ -80,7 +80,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     how = "INT8 weights" if bits is None else f"weights as indices of {bits} bits"
     scaled = "a scale a channel" if bits is None else f"a table of {2**bits} values for each {GROUP} channels"
     note = f"{how} in {layers} linear and convolution layers, {scaled}; the arithmetic is fp32"
-    return Exported(
+    return ExportResult(
         precision="int8",
         entry=ENTRY,
         dynamic=open_axes(captured, sizes),
@@ -217,10 +217,10 @@ def _halfway(values: np.ndarray) -> np.ndarray:
 
 TARGET = Target(
     summary="Core AI (.aimodel) with INT8 weights, dynamic batch and size",
-    about=About(
-        choose_for="the same as `coreai`, about a quarter of the size",
+    about=TargetDescription(
+        use_case="the same as `coreai`, about a quarter of the size",
         proved_by="Core AI's CPU runtime for Linux, of Apple's own wheel",
-        not_proved="Apple's hardware",
+        not_covered="Apple's hardware",
         audience="ios",
     ),
     source="program",

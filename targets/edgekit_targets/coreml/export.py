@@ -27,7 +27,18 @@ from edgekit.model.shapes import BATCHES
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ORDERED, Axis, ModelSpec
 from edgekit.runtime.logs import quiet
-from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import (
+    FP16,
+    FP32_DELEGATED,
+    ExportResult,
+    Job,
+    Need,
+    Option,
+    Place,
+    Runtime,
+    Target,
+    TargetDescription,
+)
 from edgekit_targets.coreml.runtime import CORE_ML, INTERPRETER, Derived, entries, open_package
 from mil_interpreter import write_package
 
@@ -55,13 +66,13 @@ WIDTH_OF_HEAD = 16  # values a score: an operator with fewer belongs to the scor
 WEIGHTED = frozenset({"conv", "conv_transpose", "linear"})
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Model folder -> `Name.mlpackage`."""
     whole = load_model(job.model)
     spec, derived = _scores_only(whole) if job.get(TOPK) == "cut" else (whole, ())
     job.progress(0.1, "capturing the graph")
     batch = job.get(BATCH_SIZES)
-    wishes = Wishes(
+    wishes = ConversionSettings(
         half=job.get(PRECISION) == "fp16",
         image=job.get(IMAGE_INPUT) == "image",
         batch="dynamic" if batch == "dynamic" else "enumerated" if batch == "enumerated" else "fixed",
@@ -77,7 +88,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     blob = Path(converted.weights_dir) / "weight.bin" if converted.weights_dir else None
     entry = f"{swift_name(spec.name)}.mlpackage"
     write_package(description, blob if blob is not None and blob.exists() else None, out / entry)
-    return Exported(
+    return ExportResult(
         precision="fp16" if wishes.half else "fp32",
         entry=entry,
         dynamic=(BATCH,) if flexible else (),
@@ -167,7 +178,7 @@ def _notes(spec: ModelSpec, description: Any, job: Job) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ConversionSettings:
     """How the package is to be.
 
     Attributes:
@@ -181,7 +192,7 @@ class Wishes:
     batch: Literal["fixed", "dynamic", "enumerated"] = "fixed"
 
 
-def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Wishes) -> Any:
+def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: ConversionSettings) -> Any:
     """The model as a `coremltools.models.MLModel` that was not loaded.
 
     Raises:
@@ -324,7 +335,7 @@ def _teach_division() -> None:
     register_torch_op(div, override=True)
 
 
-def _takes(spec: ModelSpec, wishes: Wishes) -> list[Any]:
+def _takes(spec: ModelSpec, wishes: ConversionSettings) -> list[Any]:
     """The inputs as coremltools' types: tensors, or images with the model's scaling inside the package."""
     import coremltools as ct
     import numpy as np
@@ -362,10 +373,10 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="Core ML ML Program (.mlpackage) for iOS 17 and later",
-    about=About(
-        choose_for="iOS 17 and macOS 14",
+    about=TargetDescription(
+        use_case="iOS 17 and macOS 14",
         proved_by="edgekit's interpreter of the package; Core ML itself on a Mac",
-        not_proved="Apple's hardware, where no Mac runs it",
+        not_covered="Apple's hardware, where no Mac runs it",
         audience="ios",
     ),
     export=export,

@@ -14,7 +14,7 @@ from typing import Any
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, reason
 from edgekit.runtime.logs import quiet
-from edgekit.target import INT8, About, Exported, Job, Need, Place, Target
+from edgekit.target import INT8, ExportResult, Job, Need, Place, Target, TargetDescription
 from edgekit_targets.coreml.export import load
 from edgekit_targets.coreml.runtime import CORE_ML, INTERPRETER, find_package
 from mil_interpreter import write_package
@@ -22,7 +22,7 @@ from mil_interpreter import write_package
 SMALLEST = 2048  # elements: smaller weights stay as they are, as coremltools advises; they save nothing
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """The `coreml` artifact -> the same package with INT8 weights."""
     artifact = read_artifact(source)
     package = find_package(source)
@@ -36,7 +36,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         blob = Path(quantized.weights_dir) / "weight.bin"
         job.progress(0.9, "writing the package")
         write_package(description, blob, out / package.name)
-    return Exported(
+    return ExportResult(
         precision="int8",
         entry=package.name,
         dynamic=tuple(name for name, axis in artifact.axes.items() if axis.dynamic),
@@ -62,10 +62,10 @@ def _quantize(path: Path) -> Any:
 
 TARGET = Target(
     summary="Core ML ML Program with INT8 weights",
-    about=About(
-        choose_for="the same as `coreml`, half the size",
+    about=TargetDescription(
+        use_case="the same as `coreml`, half the size",
         proved_by="edgekit's interpreter of the package; Core ML itself on a Mac",
-        not_proved="Apple's hardware, where no Mac runs it",
+        not_covered="Apple's hardware, where no Mac runs it",
         audience="ios",
     ),
     source="coreml",

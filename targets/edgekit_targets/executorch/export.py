@@ -10,11 +10,11 @@ from pathlib import Path
 
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
-from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Place, Precision, Target
+from edgekit.target import FP16, FP32_DELEGATED, ExportResult, Job, Need, Place, Precision, Target, TargetDescription
 from edgekit_targets.executorch import lower
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Captured program -> model.pte.
 
     Raises:
@@ -31,15 +31,15 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     lowered = lower.lower(spec, exported, [delegate.partitioner], delegate.words)
     (out / lower.ENTRY).write_bytes(lower.stable_identifiers(lowered.data))
     precision: Precision = "fp16" if backend == lower.COREML else "fp32"
-    return Exported(precision=precision, entry=lower.ENTRY, dynamic=axes, notes=lowered.notes())
+    return ExportResult(precision=precision, entry=lower.ENTRY, dynamic=axes, notes=lowered.notes())
 
 
 TARGET = Target(
     summary="ExecuTorch with XNNPACK, fp32; or with Vulkan or Core ML",
-    about=About(
-        choose_for="new Android apps",
+    about=TargetDescription(
+        use_case="new Android apps",
         proved_by="ExecuTorch's own runtime with XNNPACK on this processor",
-        not_proved="phones' processors; the delegates Vulkan and Core ML",
+        not_covered="phones' processors; the delegates Vulkan and Core ML",
         audience="android",
     ),
     source="program",

@@ -18,7 +18,7 @@ from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.model.spec import ORDERED, ModelSpec
 from edgekit.runtime.logs import silent
-from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Target
+from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Target, TargetDescription
 from edgekit_targets.executorch import graph as graphs
 from edgekit_targets.executorch import lower, xnnpack_passes
 from edgekit_targets.onnx.quantization import calibration
@@ -34,7 +34,7 @@ SAMPLES = 32
 """Calibration samples; the ranges of one convolution over images are stable after a few."""
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Captured program -> model.pte with INT8 weights."""
     with silent():
         from executorch.backends.xnnpack.partition import xnnpack_partitioner as partition
@@ -58,7 +58,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     float_note = f"; kept in fp32: {', '.join(dict.fromkeys((*float_parts, *ends)))}" if float_parts or ends else ""
     notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{float_note}", *lowered.notes())
     notes = (*notes, calibration.OF_SHIPPED) if calibration.unknown(spec) else notes
-    return Exported(precision="int8", entry=lower.ENTRY, dynamic=axes, notes=notes)
+    return ExportResult(precision="int8", entry=lower.ENTRY, dynamic=axes, notes=notes)
 
 
 def _first_convolutions(graph: torch.fx.GraphModule) -> set[str]:
@@ -186,10 +186,10 @@ def _filter(float_parts: tuple[str, ...], selected: set[str]) -> Callable[[torch
 
 TARGET = Target(
     summary="ExecuTorch with XNNPACK, INT8 weights",
-    about=About(
-        choose_for="the same as `executorch`, a third of the size",
+    about=TargetDescription(
+        use_case="the same as `executorch`, a third of the size",
         proved_by="ExecuTorch's own runtime with XNNPACK on this processor",
-        not_proved="phones' processors, GPUs and NPUs",
+        not_covered="phones' processors, GPUs and NPUs",
         audience="android",
     ),
     source="program",

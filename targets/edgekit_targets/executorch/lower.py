@@ -47,7 +47,9 @@ DYNAMIC = Option(
 _KEPT = {"batch": ("batch",), "none": ()}
 ENTRY = "model.pte"
 CYCLES = "Invalid partition, found dependency cycles"
-APART = "export the towers of a model with several as parts of an `edgekit.Parts`, or export to onnx or openvino"
+APART = (
+    "export the towers of a model with several as parts of an `edgekit.CompositeModel`, or export to onnx or openvino"
+)
 NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
 PRODUCTS = ("linear", "convolution", "bmm", "mm", "addmm")
 """Operators whose multiplications are counted."""
@@ -73,7 +75,7 @@ DRAWN = re.compile(rb'(?<="executorch_)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{1
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredProgram:
     """A program for ExecuTorch.
 
     Attributes:
@@ -157,7 +159,7 @@ def capture(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...]
 
 def lower(
     spec: ModelSpec, exported: torch.export.ExportedProgram, partitioners: list[Partitioner], delegate: str = "XNNPACK"
-) -> Lowered:
+) -> LoweredProgram:
     """Hand what the delegate takes to it, and write the rest for ExecuTorch's own kernels.
 
     Raises:
@@ -186,7 +188,7 @@ def lower(
     parts: list[Any] = [part for part in graph.children() if hasattr(part, "original_module")]
     inside = sum(_multiplications(node) for part in parts for node in part.original_module.graph.nodes)
     outside = sum(_multiplications(node) for node in graph.graph.nodes)
-    return Lowered(
+    return LoweredProgram(
         data=data,
         delegated=sum(o.delegated for o in operators.values()),
         portable=sum(o.non_delegated for o in operators.values()),

@@ -27,7 +27,18 @@ from edgekit.model.spec import Array
 from edgekit.runtime.input_shapes import arguments
 from edgekit.runtime.processor import threads
 from edgekit.storage import files as archive
-from edgekit.target import FP32, INT8, About, Exported, Job, Option, Place, Reads, Runtime, Target
+from edgekit.target import (
+    FP32,
+    INT8,
+    ExportResult,
+    Job,
+    Option,
+    Place,
+    Runtime,
+    SourceRequirements,
+    Target,
+    TargetDescription,
+)
 from edgekit_targets.inductor.half import LIMITS, SMALLEST, precision_option, to_half, to_int8
 
 if TYPE_CHECKING:
@@ -55,7 +66,7 @@ CAPABILITY = {"AVX2": ("AVX2", "AVX512"), "AVX512": ("AVX512",)}
 """The first word of the vectors that a package was compiled for -> what PyTorch says of a processor that has them."""
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Captured program -> model.pt2.
 
     Raises:
@@ -80,7 +91,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.2, f"compiling with Inductor and {_compiler()}, which takes minutes for a large model")
     (out / ENTRY).write_bytes(archive.without(_compile(spec.name, exported, march), DROPPED))
     job.progress(0.9, "saved")
-    return Exported(
+    return ExportResult(
         precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=(*layers, *_notes(march))
     )
 
@@ -238,18 +249,18 @@ def require_exact_sums() -> None:
 
 TARGET = Target(
     summary="AOTInductor package, machine code, dynamic batch and size",
-    about=About(
-        choose_for="C++ servers with LibTorch that take no TorchScript, and Python",
+    about=TargetDescription(
+        use_case="C++ servers with LibTorch that take no TorchScript, and Python",
         proved_by="PyTorch's AOTInductor loader on the CPU",
-        not_proved="GPUs, other processors, versions of LibTorch other than the installed PyTorch's",
+        not_covered="GPUs, other processors, versions of LibTorch other than the installed PyTorch's",
     ),
     source="program",
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=FP32, limits={**LIMITS, "int8": INT8}),),
-    by_name=True,
+    opt_in=True,
     runs_code=True,
     unavailable_reason=unavailable_reason,
-    reads=Reads(content=compiler_version),
+    reads=SourceRequirements(content=compiler_version),
     options=(MARCH, PRECISION),
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.storage import files as archive
-from edgekit.target import FP32, FP32_DELEGATED, About, Exported, Job, Place, Runtime, Target
+from edgekit.target import FP32, FP32_DELEGATED, ExportResult, Job, Place, Runtime, Target, TargetDescription
 from edgekit_targets.inductor.cuda_runtime import CPU, CUDA, DECLARED, TorchCudaRuntime
 from edgekit_targets.inductor.half import LIMITS, operator_name, precision_option, to_half
 
@@ -32,7 +32,7 @@ STRIPPED = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "fr
 DROPPED = (".data/serialization_id",)
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Captured program -> program.pt2."""
     import torch
 
@@ -48,7 +48,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     (out / ENTRY).write_bytes(archive.without(saved.getvalue(), DROPPED))
     half = f"products and their weights in {precision}, all else in fp32; " if precision != "fp32" else ""
     note = f"{half}for PyTorch {torch.__version__.partition('+')[0]}, which compiles it when it is opened"
-    return Exported(precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=(note,))
+    return ExportResult(precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=(note,))
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -79,10 +79,10 @@ def declaration(spec: ModelSpec) -> dict[str, Any]:
 
 TARGET = Target(
     summary="program for NVIDIA GPUs, compiled, CUDA graphs, fp16 products, dynamic batch and size",
-    about=About(
-        choose_for="servers with an NVIDIA GPU",
+    about=TargetDescription(
+        use_case="servers with an NVIDIA GPU",
         proved_by="PyTorch on the GPU, compiled; where there is none the same program on the CPU",
-        not_proved="other GPUs, other versions of PyTorch",
+        not_covered="other GPUs, other versions of PyTorch",
     ),
     source="program",
     export=export,
@@ -91,7 +91,7 @@ TARGET = Target(
         Place(name=CUDA, tolerance=FP32_DELEGATED, settings={"device": CUDA}, limits=LIMITS),
         Place(name=CPU, tolerance=FP32, settings={"device": CPU}, limits=LIMITS, timed=False),
     ),
-    by_name=True,
+    opt_in=True,
     runs_code=True,
     options=(PRECISION,),
 )

@@ -122,12 +122,12 @@ class TorchCudaRuntime:
         """What could not be done on this host, by name."""
         return self._facts
 
-    def ways(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], _Bound]]]:
+    def modes(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], _Bound]]]:
         """On a GPU: with inputs and outputs that stay in its memory."""
         if self._device == CUDA:
             yield "bound buffers", lambda: self._bound(inputs)
 
-    def way_answer(self) -> dict[str, Array]:
+    def mode_answer(self) -> dict[str, Array]:
         """What the last run left in the GPU's memory."""
         if self._latest is None:
             return {}
@@ -168,7 +168,7 @@ class TorchCudaRuntime:
 
         buffers = [tensor.to(CUDA, copy=True) for tensor in tensors]
         if "no CUDA graph" in self._facts:
-            return _Called(buffers, self._compiled)
+            return _CalledGraph(buffers, self._compiled)
         try:
             self._compiled(*buffers)
         except AssertionError:  # of the program's guards on its inputs
@@ -181,7 +181,7 @@ class TorchCudaRuntime:
         except RuntimeError as error:
             torch.cuda.synchronize()
             self._facts["no CUDA graph"] = reason(error)
-            return _Called(buffers, self._compiled)
+            return _CalledGraph(buffers, self._compiled)
         return _Graph(buffers, _tensors(outputs), replay)
 
     def _bound(self, inputs: Mapping[str, Array]) -> _Bound:
@@ -210,7 +210,7 @@ class _Graph:
         return [host.numpy() for host in hosts]
 
 
-class _Called(_Graph):
+class _CalledGraph(_Graph):
     """A run that is called anew each time."""
 
     def __init__(self, inputs: list[torch.Tensor], module: Callable[..., Any]) -> None:

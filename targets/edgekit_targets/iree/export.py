@@ -23,7 +23,7 @@ from edgekit.model.folder import load_model
 from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array
 from edgekit.runtime.input_shapes import arguments, require_names
-from edgekit.target import FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import FP32_DELEGATED, ExportResult, Job, Need, Option, Place, Runtime, Target, TargetDescription
 from edgekit_targets.iree import convert
 from edgekit_targets.iree.session import CPU, FUNCTION, IreeSession
 from edgekit_targets.onnx.passes.graph import fix_shapes, save_graph
@@ -66,7 +66,7 @@ CRASH = "crash backtrace"  # what its compiler prints where it falls over
 LONGEST = 200  # characters of the compiler's words in a sentence
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifact -> model.vmfb.
 
     Raises:
@@ -87,7 +87,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     sizes = {name: axis.default for name, axis in spec.axes.items()}
     notes = [f"machine code for {device}, for processors with all of {PROCESSORS[device][0]}"]
     notes += [f"all axes are fixed: {size_text(sizes)}"] if sizes else []
-    return Exported(precision="fp32", entry=ENTRY, notes=tuple(notes))
+    return ExportResult(precision="fp32", entry=ENTRY, notes=tuple(notes))
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -158,16 +158,16 @@ class IreeRuntime(IreeSession):
 
 TARGET = Target(
     summary="IREE machine code for x86-64, ARM or RISC-V, fp32, fixed sizes",
-    about=About(
-        choose_for="servers and boards that take machine code and no framework",
+    about=TargetDescription(
+        use_case="servers and boards that take machine code and no framework",
         proved_by="IREE on the CPU, code for x86-64; default sizes",
-        not_proved="other sizes; ARM but for an emulated one, RISC-V, GPUs",
+        not_covered="other sizes; ARM but for an emulated one, RISC-V, GPUs",
     ),
     source="onnx",
     export=export,
     load=load,
     places=(Place(name=CPU, tolerance=FP32_DELEGATED),),
-    by_name=True,
+    opt_in=True,
     runs_code=True,
     needs=(Need("iree.compiler", "iree"), Need("iree.runtime", "iree")),
     options=(DEVICE,),

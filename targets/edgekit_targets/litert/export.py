@@ -11,13 +11,13 @@ from pathlib import Path
 
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
-from edgekit.target import FP32_DELEGATED, About, Exported, Job, Place, Reads, Target
+from edgekit.target import FP32_DELEGATED, ExportResult, Job, Place, SourceRequirements, Target, TargetDescription
 from edgekit_targets.executorch import lower
 from edgekit_targets.litert import runtime
 from edgekit_targets.litert.runtime import CPU, JS, parts
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Captured program -> model.tflite.
 
     Raises:
@@ -37,18 +37,18 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         runtime.call_script(runtime.CONVERT, settings, spec.name)
     runtime.describe(out / runtime.ENTRY, spec)
     notes = (*runtime.fixed_sizes_note(spec), f"parts of the graph that XNNPACK runs: {parts(out / runtime.ENTRY)}")
-    return Exported(precision="fp32", entry=runtime.ENTRY, notes=notes)
+    return ExportResult(precision="fp32", entry=runtime.ENTRY, notes=notes)
 
 
 TARGET = Target(
     summary="LiteRT (.tflite) with XNNPACK, fp32, fixed sizes",
-    about=About(
-        choose_for="Android apps that use LiteRT, once TensorFlow Lite",
+    about=TargetDescription(
+        use_case="Android apps that use LiteRT, once TensorFlow Lite",
         proved_by="LiteRT with XNNPACK on this processor, LiteRT.js in Chromium where it is installed; default sizes",
-        not_proved="other sizes, phones' processors, GPUs and NPUs",
+        not_covered="other sizes, phones' processors, GPUs and NPUs",
         audience="android",
     ),
-    reads=Reads(content=runtime.content),
+    reads=SourceRequirements(content=runtime.content),
     source="program",
     export=export,
     load=runtime.load,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
-from edgekit.target import INT8, About, Exported, Job, Option, Place, Reads, Target
+from edgekit.target import INT8, ExportResult, Job, Option, Place, SourceRequirements, Target, TargetDescription
 from edgekit_targets.litert import runtime
 from edgekit_targets.litert.runtime import CPU, JS
 
@@ -26,7 +26,7 @@ SAID = {
 }
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """The fp32 artifact's model.tflite -> model.tflite in INT8.
 
     Raises:
@@ -40,18 +40,18 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         raise ExportError(f"'{spec.name}' has no layer whose weights the AI Edge Quantizer takes: use litert")
     runtime.describe(out / runtime.ENTRY, spec)
     note = f"INT8 weights in {answer['weights']} layers, {SAID[recipe]}"
-    return Exported(precision="int8", entry=runtime.ENTRY, notes=(note, *runtime.fixed_sizes_note(spec)))
+    return ExportResult(precision="int8", entry=runtime.ENTRY, notes=(note, *runtime.fixed_sizes_note(spec)))
 
 
 TARGET = Target(
     summary="LiteRT (.tflite) with XNNPACK, INT8, fixed sizes",
-    about=About(
-        choose_for="the same as `litert`, about a third of the size",
+    about=TargetDescription(
+        use_case="the same as `litert`, about a third of the size",
         proved_by="LiteRT with XNNPACK on this processor, LiteRT.js in Chromium where it is installed; default sizes",
-        not_proved="other sizes, phones' processors, GPUs and NPUs",
+        not_covered="other sizes, phones' processors, GPUs and NPUs",
         audience="android",
     ),
-    reads=Reads(content=runtime.content),
+    reads=SourceRequirements(content=runtime.content),
     source="litert",
     export=export,
     load=runtime.load,

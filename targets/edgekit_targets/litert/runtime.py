@@ -73,7 +73,7 @@ class LitertRuntime:
         )
         return {output.name: answers[output.name].astype(output.dtype, copy=False) for output in self._manifest.outputs}
 
-    def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
+    def benchmark(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time one batch in the process that answers."""
         settings = {" seconds": seconds, " warm_ups": WARM_UPS, " least": RUNS}
         arrays = arguments(self._manifest, inputs, answering.NARROW) | {

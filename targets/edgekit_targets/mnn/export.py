@@ -17,7 +17,19 @@ from pathlib import Path
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
-from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
+from edgekit.target import (
+    FP16,
+    FP32_DELEGATED,
+    ExportResult,
+    Job,
+    Need,
+    Option,
+    Place,
+    Runtime,
+    SourceRequirements,
+    Target,
+    TargetDescription,
+)
 from edgekit_targets.mnn.runtime import CPU, MnnRuntime
 from edgekit_targets.onnx.passes import patterns
 from edgekit_targets.onnx.passes.graph import save_graph
@@ -40,7 +52,7 @@ MODULES_ALONE = ("GRU", "If", "LSTM", "Loop", "Scan")
 """Operators whose sizes MNN's sessions do not compute: they give no answer, where its modules do."""
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifact -> model.mnn.
 
     Raises:
@@ -48,7 +60,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """
     half = job.get(PRECISION) == "fp16"
     notes = write(out, job, ["--fp16"] if half else [])
-    return Exported(precision="fp16" if half else "fp32", entry=ENTRY, dynamic=job.dynamic, notes=notes)
+    return ExportResult(precision="fp16" if half else "fp32", entry=ENTRY, dynamic=job.dynamic, notes=notes)
 
 
 def write(out: Path, job: Job, options: Sequence[str]) -> tuple[str, ...]:
@@ -126,13 +138,13 @@ def reason(lines: list[str]) -> str:
 
 TARGET = Target(
     summary="MNN, fp32 or fp16 weights, dynamic batch and size",
-    about=About(
-        choose_for="apps and boards that use MNN",
+    about=TargetDescription(
+        use_case="apps and boards that use MNN",
         proved_by="MNN on the CPU with fp32 arithmetic",
-        not_proved="ARM kernels, GPUs, NPUs and fp16 arithmetic",
+        not_covered="ARM kernels, GPUs, NPUs and fp16 arithmetic",
         audience="none",  # it has no published Android library, and servers have quicker runtimes
     ),
-    reads=Reads(fixed=True),
+    reads=SourceRequirements(fixed=True),
     source="onnx",
     export=export,
     load=load,

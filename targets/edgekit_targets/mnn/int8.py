@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.target import INT8, About, Exported, Job, Need, Place, Reads, Target
+from edgekit.target import INT8, ExportResult, Job, Need, Place, SourceRequirements, Target, TargetDescription
 from edgekit_targets.mnn.export import ENTRY, load, write
 from edgekit_targets.mnn.runtime import CPU
 
@@ -17,14 +17,14 @@ QUANTIZE = ("--weightQuantBits", "8", "--weightQuantAsymmetric")
 1.6e-5). With symmetric ranges, the converter's default, it was rejected: 0.895 of the spread where 0.75 may be."""
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifact -> model.mnn with INT8 weights.
 
     Raises:
         ExportError: If MNN cannot convert the graph; the message names its operators.
     """
     notes = write(out, job, QUANTIZE)
-    return Exported(
+    return ExportResult(
         precision="int8",
         entry=ENTRY,
         dynamic=job.dynamic,
@@ -37,13 +37,13 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
 TARGET = Target(
     summary="MNN, INT8 weights, dynamic batch and size",
-    about=About(
-        choose_for="the same as `mnn`, a quarter of the size",
+    about=TargetDescription(
+        use_case="the same as `mnn`, a quarter of the size",
         proved_by="MNN on the CPU with fp32 arithmetic",
-        not_proved="ARM kernels, GPUs, NPUs and INT8 arithmetic",
+        not_covered="ARM kernels, GPUs, NPUs and INT8 arithmetic",
         audience="none",
     ),
-    reads=Reads(fixed=True),
+    reads=SourceRequirements(fixed=True),
     source="onnx",
     export=export,
     load=load,

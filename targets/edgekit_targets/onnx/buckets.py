@@ -28,10 +28,10 @@ from edgekit.model.shapes import named_sizes, size_text
 from edgekit.model.spec import Array, Axis, ModelSpec
 from edgekit.runtime.ort import OrtRuntime, check_file, require_onnxruntime
 from edgekit.runtime.ort_session import OrtSession
-from edgekit.runtime.protocol import WithFacts
+from edgekit.runtime.protocol import DescribedRuntime
 from edgekit.storage.files import dump_json
 from edgekit.storage.verified_io import require_plain
-from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import FP32, ExportResult, Job, Need, Option, Place, Runtime, Target, TargetDescription
 from edgekit_targets.onnx.passes.graph import SharedWeights, fix_shapes, save_graph
 
 ENTRY, BATCH = "model", "batch"
@@ -53,7 +53,7 @@ Sizes = TypeVar("Sizes", bound=Mapping[str, int])
 Rule = Literal["resize", "pad"]
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifact -> model/buckets.json, an ONNX file for each size, and model/weights.bin.
 
     Raises:
@@ -94,7 +94,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     rule_text = (
         "others are padded, and their answers cut" if rule == "pad" else "others are brought to one of these first"
     )
-    return Exported(
+    return ExportResult(
         precision="fp32",
         entry=ENTRY,
         dynamic=tuple(axes),
@@ -309,7 +309,7 @@ class BucketRuntime:
         by_fact: dict[str, dict[str, list[str]]] = {}
         for bucket in self._index.buckets:
             runtime = self._opened.get(bucket.file)
-            facts: dict[str, str] = runtime.facts() if isinstance(runtime, WithFacts) else {}
+            facts: dict[str, str] = runtime.facts() if isinstance(runtime, DescribedRuntime) else {}
             for name, text in facts.items():
                 by_fact.setdefault(name, {}).setdefault(text, []).append(size_text(bucket.sizes))
         each = {
@@ -345,16 +345,16 @@ class BucketRuntime:
 
 TARGET = Target(
     summary="ONNX at several fixed sizes with the same weights, fp32",
-    about=About(
-        choose_for="NPUs, delegates and compilers that take fixed sizes only",
+    about=TargetDescription(
+        use_case="NPUs, delegates and compilers that take fixed sizes only",
         proved_by="ONNX Runtime on the CPU, each file at its own size; with rule=pad also at sizes between",
-        not_proved="NPUs and delegates; pictures of other sizes, which an app resizes before",
+        not_covered="NPUs and delegates; pictures of other sizes, which an app resizes before",
     ),
     source="onnx",
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=FP32),),
     needs=(Need("onnxscript", "cpu"), Need("onnxruntime", "cpu")),
-    by_name=True,
+    opt_in=True,
     options=(SIZES, RULE),
 )

@@ -26,7 +26,18 @@ from edgekit.model.program import load_program
 from edgekit.model.shapes import named_sizes
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
+from edgekit.target import (
+    FP32,
+    ExportResult,
+    Job,
+    Need,
+    Option,
+    Place,
+    Runtime,
+    SourceRequirements,
+    Target,
+    TargetDescription,
+)
 from edgekit_targets.onnx.passes import patterns
 from edgekit_targets.onnx.passes.graph import exact, module_path, name_constants, save_graph, strip_properties
 
@@ -55,7 +66,7 @@ SIGMOID = Option(
 _SYMBOL = re.compile(r"\bs\d+\b")
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Captured program, or an ONNX file that is the model -> model.onnx."""
     spec, static = load_model(job.model), job.get(SHAPES) != "dynamic"
     sizes = size_of(spec, job.get(SHAPES))
@@ -91,7 +102,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     if job.get(OPSET) < LOWEST:
         graph = _lower_opset(graph, spec, job.get(OPSET))
     save_graph(graph, out / ENTRY)
-    return Exported(
+    return ExportResult(
         precision="fp32", entry=ENTRY, dynamic=() if static else tuple(spec.axes), sizes=(sizes,) if sizes else ()
     )
 
@@ -234,12 +245,12 @@ def _strip(graph: onnx.ModelProto) -> None:
 
 TARGET = Target(
     summary="ONNX, fp32, dynamic batch and size",
-    about=About(
-        choose_for="ONNX Runtime on servers, edge boxes and phones; the source of most other targets",
+    about=TargetDescription(
+        use_case="ONNX Runtime on servers, edge boxes and phones; the source of most other targets",
         proved_by="ONNX Runtime on the CPU",
-        not_proved="GPUs and NPUs, ONNX Runtime's mobile builds, versions other than the installed one",
+        not_covered="GPUs and NPUs, ONNX Runtime's mobile builds, versions other than the installed one",
     ),
-    reads=Reads(onnx=True),
+    reads=SourceRequirements(onnx=True),
     source="program",
     export=export,
     load=load,

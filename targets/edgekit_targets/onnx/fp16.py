@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import FP16, About, Exported, Job, Need, Place, Reads, Runtime, Target
+from edgekit.target import FP16, ExportResult, Job, Need, Place, Runtime, SourceRequirements, Target, TargetDescription
 from edgekit_targets.onnx.passes import fp16
 from edgekit_targets.onnx.passes.graph import save_graph
 
 ENTRY = "model.onnx"
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifact -> model.onnx in fp16."""
     import onnx
 
@@ -21,7 +21,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.8, "checking the graph")
     save_graph(graph, out / ENTRY)
     notes = (f"{clamped} weights lie beyond fp16's range and were clamped to it",) if clamped else ()
-    return Exported(precision="fp16", entry=ENTRY, dynamic=job.dynamic, notes=notes)
+    return ExportResult(precision="fp16", entry=ENTRY, dynamic=job.dynamic, notes=notes)
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -31,12 +31,12 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="ONNX, fp16 weights, fp32 inputs and outputs",
-    about=About(
-        choose_for="half the size; GPUs and WebGPU",
+    about=TargetDescription(
+        use_case="half the size; GPUs and WebGPU",
         proved_by="ONNX Runtime on the CPU, which computes in fp32 where it has no fp16 kernel",
-        not_proved="fp16 arithmetic of a GPU",
+        not_covered="fp16 arithmetic of a GPU",
     ),
-    reads=Reads(fixed=True),
+    reads=SourceRequirements(fixed=True),
     source="onnx",
     export=export,
     load=load,

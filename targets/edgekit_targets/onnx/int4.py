@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Runtime, Target, TargetDescription
 from edgekit_targets.onnx.passes import weight_only
 from edgekit_targets.onnx.passes.dynamic import quantize_blocks
 from edgekit_targets.onnx.passes.graph import fold_constants, save_graph
@@ -33,7 +33,7 @@ BLOCK = Option(name="block", default="32", choices=("16", "32", "64", "128"), he
 ALTERNATIVES = "use onnx-int8-dynamic, onnx-fp16 or onnx"
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifact -> model.onnx with 4-bit weights.
 
     Raises:
@@ -69,7 +69,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         result = fallback(parts, judge, snr, lambda share, text: job.progress(0.1 + 0.8 * share, text))
     save_graph(quantize(result.groups), out / ENTRY)
     notes = (f"in 8 bits: {', '.join(result.groups)}",) if result.groups else ()
-    return Exported(
+    return ExportResult(
         precision="int4", entry=ENTRY, dynamic=job.dynamic, notes=(*notes, *result.notes), failures=result.failures
     )
 
@@ -92,16 +92,16 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="ONNX, 4-bit weights in linear layers",
-    about=About(
-        choose_for="language models and other large linear layers in browsers and on phones, where size counts",
+    about=TargetDescription(
+        use_case="language models and other large linear layers in browsers and on phones, where size counts",
         proved_by="ONNX Runtime on the CPU",
-        not_proved="WebGPU and other providers, which have kernels of their own for such layers",
+        not_covered="WebGPU and other providers, which have kernels of their own for such layers",
     ),
     source="onnx",
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=INT8),),
     needs=(Need("onnxruntime", "cpu"),),
-    by_name=True,
+    opt_in=True,
     options=(BLOCK,),
 )

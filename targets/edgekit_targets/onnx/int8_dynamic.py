@@ -20,7 +20,7 @@ from edgekit.model.folder import load_model
 from edgekit.model.onnx_check import bodies, every_node
 from edgekit.model.shapes import shapes_between
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Runtime, Target, TargetDescription
 from edgekit_targets.onnx.passes import dynamic, weight_only
 from edgekit_targets.onnx.passes.graph import fold_constants, save_graph
 from edgekit_targets.onnx.passes.groups import groups
@@ -45,7 +45,7 @@ FLOAT = Option[tuple[str, ...]](
 )
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
@@ -72,11 +72,11 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         comparison = compare_processors(spec, graph, result.graph, every.part(0, COMPARED_IMAGES))
         elsewhere = (comparison.sentence("for such processors export with `-O onnx-int8-dynamic.reduce_range=yes`"),)
     notes = (*only, *float_notes, *half, *elsewhere)
-    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes)
+    return ExportResult(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes)
 
 
 @dataclass(frozen=True)
-class _Made:
+class _QuantizedGraph:
     """An INT8 graph and its groups in float.
 
     `lost` says what the weights of convolutions lost in INT8, where these are in fp16.
@@ -87,7 +87,7 @@ class _Made:
     lost: str = ""
 
 
-def _without_int8(spec: ModelSpec, graph: onnx.ModelProto, result: _Made) -> str:
+def _without_int8(spec: ModelSpec, graph: onnx.ModelProto, result: _QuantizedGraph) -> str:
     """Why nothing of a graph would be in INT8."""
     inside = any(every_node(body) for node in graph.graph.node for body in bodies(node))
     where = " outside of its branches and loops, which stay as they are" if inside else ""
@@ -98,7 +98,7 @@ def _without_int8(spec: ModelSpec, graph: onnx.ModelProto, result: _Made) -> str
     return f"{text}, and no convolution of {weight_only.LEAST} or more that it could store: {others}"
 
 
-def _quantize(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _Made:
+def _quantize(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _QuantizedGraph:
     """The INT8 graph: the first of `_candidates` that passes, or the one nearest to fp32.
 
     What decides are samples that the conditioning has not seen, also at other shapes, and random, extreme and changed
@@ -117,7 +117,7 @@ def _quantize(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], 
         further = at_shapes(spec, samples, job.dynamic, shapes_between(spec.axes), BETWEEN_ROWS)
         extra = (*extra_inputs(spec, samples, job.dynamic), *further)
         evaluator = Evaluator(spec, graph, held_back_samples, Path(place), extra)
-        noise: list[tuple[float, _Made]] = []
+        noise: list[tuple[float, _QuantizedGraph]] = []
         for candidate in candidates:
             quality = evaluator.judge(candidate.graph)
             if quality.passed:
@@ -126,7 +126,7 @@ def _quantize(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], 
     return max(noise, key=lambda each: each[0])[1]
 
 
-def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _Made:
+def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _QuantizedGraph:
     """Without calibration: the weights of convolutions are stored in fp16 where the gate's limits fail in INT8.
 
     Photographs that ship with edgekit are asked, or random inputs, and what the judge asks of its own.
@@ -134,27 +134,33 @@ def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[st
     reduce_range = job.get(REDUCE_RANGE)
     result = dynamic.quantize_dynamic(graph, floats, reduce_range)
     if not (stored := weight_only.count_stored(result)):
-        return _Made(result, floats)
+        return _QuantizedGraph(result, floats)
     samples = calibration.available(spec, HELD_BACK)
     extra = extra_inputs(spec, samples, job.dynamic)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
         quality = Evaluator(spec, graph, samples, Path(place), extra, tolerance=without_task(INT8)).judge(result)
     if quality.passed or not quality.reasons:
-        return _Made(result, floats)
+        return _QuantizedGraph(result, floats)
     half = dynamic.quantize_dynamic(graph, floats, reduce_range, convolutions=False)
-    return _Made(half, floats, quality.reasons[0]) if weight_only.count_stored(half) < stored else _Made(result, floats)
+    return (
+        _QuantizedGraph(half, floats, quality.reasons[0])
+        if weight_only.count_stored(half) < stored
+        else _QuantizedGraph(result, floats)
+    )
 
 
 def _candidates(
     graph: onnx.ModelProto, samples: Samples, floats: tuple[str, ...], reduce_range: bool
-) -> Iterator[_Made]:
+) -> Iterator[_QuantizedGraph]:
     """INT8 graphs with their groups in float, the quickest first, and last the graph without conditioning."""
     light = conditioning.condition(graph, samples, floats, reduce_range, channel_scales=False)
-    yield _Made(dynamic.quantize_dynamic(light.graph, light.floats, reduce_range), light.floats)
+    yield _QuantizedGraph(dynamic.quantize_dynamic(light.graph, light.floats, reduce_range), light.floats)
     ready = conditioning.condition(graph, samples, floats, reduce_range)
-    yield _Made(dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range), ready.floats)
-    yield _Made(dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range, token_scales=True), ready.floats)
-    yield _Made(dynamic.quantize_dynamic(graph, floats, reduce_range), floats)
+    yield _QuantizedGraph(dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range), ready.floats)
+    yield _QuantizedGraph(
+        dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range, token_scales=True), ready.floats
+    )
+    yield _QuantizedGraph(dynamic.quantize_dynamic(graph, floats, reduce_range), floats)
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -164,10 +170,10 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="ONNX, dynamic INT8",
-    about=About(
-        choose_for="INT8 without calibration data",
+    about=TargetDescription(
+        use_case="INT8 without calibration data",
         proved_by="ONNX Runtime on the CPU",
-        not_proved="processors of another kind: ARM, x86 without VNNI",
+        not_covered="processors of another kind: ARM, x86 without VNNI",
     ),
     source="onnx",
     export=export,

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Runtime, Target, TargetDescription
 from edgekit_targets.onnx.passes import qdq
 from edgekit_targets.onnx.passes.graph import fold_constants, save_graph
 from edgekit_targets.onnx.passes.groups import METHODS, Method, QuantConfig, groups_after_extremes
 from edgekit_targets.onnx.quantization import calibration, conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples, observe
-from edgekit_targets.onnx.quantization.conditioning import REDUCE_RANGE, Conditioned
+from edgekit_targets.onnx.quantization.conditioning import REDUCE_RANGE, ConditionedGraph
 from edgekit_targets.onnx.quantization.evaluator import STRICTER, compare_processors
 from edgekit_targets.onnx.quantization.search import NEEDED, TABLE, Depth, SearchOptions, search
 
@@ -40,7 +40,7 @@ RANK = Option(
 )
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
@@ -63,16 +63,16 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     if calibration.unknown(spec, job.get(calibration.FOLDER)):
         notes = (*notes, f"{calibration.OF_SHIPPED} (-O onnx-int8-static.calibration=FOLDER)")
     notes = (*notes, compare_processors(spec, graph, result, samples).sentence(advice))
-    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=failures)
+    return ExportResult(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=failures)
 
 
-def _condition(graph: onnx.ModelProto, samples: Samples, job: Job, channel_scales: bool) -> Conditioned:
+def _condition(graph: onnx.ModelProto, samples: Samples, job: Job, channel_scales: bool) -> ConditionedGraph:
     job.progress(0.02, "rounding the weights")
     return conditioning.condition(graph, samples, groups_after_extremes(graph), job.get(REDUCE_RANGE), channel_scales)
 
 
 def _quantize_once(
-    ready: Conditioned, samples: Samples, method: Method, job: Job
+    ready: ConditionedGraph, samples: Samples, method: Method, job: Job
 ) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
     graph, recipe = ready.graph, QuantConfig(method=method, reduce_range=job.get(REDUCE_RANGE), floats=ready.floats)
 
@@ -138,10 +138,10 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="ONNX, static INT8 by a searched recipe",
-    about=About(
-        choose_for="the smallest latency on a CPU with INT8 instructions",
+    about=TargetDescription(
+        use_case="the smallest latency on a CPU with INT8 instructions",
         proved_by="ONNX Runtime on the CPU",
-        not_proved="processors of another kind: ARM, x86 without VNNI",
+        not_covered="processors of another kind: ARM, x86 without VNNI",
     ),
     source="onnx",
     export=export,

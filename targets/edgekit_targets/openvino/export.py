@@ -13,7 +13,19 @@ from typing import Any
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
-from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
+from edgekit.target import (
+    FP16,
+    FP32_DELEGATED,
+    ExportResult,
+    Job,
+    Need,
+    Option,
+    Place,
+    Runtime,
+    SourceRequirements,
+    Target,
+    TargetDescription,
+)
 from edgekit_targets.openvino import runtime
 
 WEIGHTS = Option(name="weights", default="fp32", choices=("fp32", "fp16"), help="precision in which weights are stored")
@@ -22,7 +34,7 @@ UNKNOWN = re.compile(r"No conversion rule found for operations: (.+)")
 FAILED = re.compile(r"^-- (\w+)-\d+ with a message:\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifact -> model.xml and model.bin.
 
     Raises:
@@ -34,7 +46,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     half = job.get(WEIGHTS) == "fp16"
     job.progress(0.8, "writing the files")
     save_model(model, out / ENTRY, spec.facts, half)
-    return Exported(precision="fp16" if half else "fp32", entry=ENTRY, dynamic=job.dynamic)
+    return ExportResult(precision="fp16" if half else "fp32", entry=ENTRY, dynamic=job.dynamic)
 
 
 def read_model(path: Path, name: str) -> Any:
@@ -87,12 +99,12 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="OpenVINO IR, fp32 or fp16 weights, dynamic batch and size",
-    about=About(
-        choose_for="Intel's processors, GPUs and NPUs",
+    about=TargetDescription(
+        use_case="Intel's processors, GPUs and NPUs",
         proved_by="OpenVINO's CPU plugin with fp32 arithmetic",
-        not_proved="the arithmetic that a plugin chooses by itself (bf16, fp16), GPUs and NPUs",
+        not_covered="the arithmetic that a plugin chooses by itself (bf16, fp16), GPUs and NPUs",
     ),
-    reads=Reads(fixed=True),
+    reads=SourceRequirements(fixed=True),
     source="onnx",
     export=export,
     load=load,

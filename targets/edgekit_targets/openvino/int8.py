@@ -19,7 +19,7 @@ from typing import Any
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.model.shapes import shapes_between
-from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target
+from edgekit.target import INT8, ExportResult, Job, Need, Place, Runtime, Target, TargetDescription
 from edgekit_targets.onnx.passes.graph import fold_constants, save_graph
 from edgekit_targets.onnx.passes.groups import group_of
 from edgekit_targets.onnx.quantization import calibration, conditioning
@@ -37,7 +37,7 @@ SILENT = "NNCF_CI"
 ROUNDING = "FakeQuantize"
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifact -> model.xml and model.bin in INT8.
 
     Raises:
@@ -94,7 +94,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     notes += [f"in float arithmetic: {', '.join(result.groups)}"] if result.groups else []
     job.progress(0.95, "writing the files")
     save_model(_without(quantized, parts, result.groups), out / ENTRY, spec.facts)
-    return Exported(
+    return ExportResult(
         precision="int8",
         entry=ENTRY,
         dynamic=job.dynamic,
@@ -157,10 +157,10 @@ def _quiet() -> Iterator[None]:
 
 TARGET = Target(
     summary="OpenVINO IR in INT8, by NNCF",
-    about=About(
-        choose_for="the same as `openvino`, smaller, with INT8 arithmetic",
+    about=TargetDescription(
+        use_case="the same as `openvino`, smaller, with INT8 arithmetic",
         proved_by="OpenVINO's CPU plugin on this processor",
-        not_proved="processors of another kind (x86 without VNNI), GPUs and NPUs",
+        not_covered="processors of another kind (x86 without VNNI), GPUs and NPUs",
     ),
     source="onnx",
     export=export,

@@ -87,7 +87,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledScript:
     """A proved TorchScript program.
 
     Attributes:
@@ -103,7 +103,7 @@ class Compiled:
     proof: Proof
 
 
-def compile_module(spec: ModelSpec, finish: Finish) -> Compiled:
+def compile_module(spec: ModelSpec, finish: Finish) -> CompiledScript:
     """Script or trace a module, finish it by a target's passes, and prove the outcome against the module.
 
     Raises:
@@ -144,7 +144,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _script(spec: ModelSpec, finish: Finish, proof: Proof) -> tuple[Compiled | None, str]:
+def _script(spec: ModelSpec, finish: Finish, proof: Proof) -> tuple[CompiledScript | None, str]:
     import torch
 
     if spec.decompositions:
@@ -158,10 +158,10 @@ def _script(spec: ModelSpec, finish: Finish, proof: Proof) -> tuple[Compiled | N
         kind = type(error).__name__
         why = f"{kind}: {lines[0].rstrip(':')}" if lines else kind
         return None, str(error) if isinstance(error, EdgekitError) else why
-    return Compiled(module, axes, ("scripted: branches and loops are kept", *notes), proof), ""
+    return CompiledScript(module, axes, ("scripted: branches and loops are kept", *notes), proof), ""
 
 
-def _trace(spec: ModelSpec, finish: Finish, proof: Proof, why: str) -> Compiled:
+def _trace(spec: ModelSpec, finish: Finish, proof: Proof, why: str) -> CompiledScript:
     free, fixed = _undecided_axes(spec)
     script_modules: dict[tuple[str, ...], torch.jit.ScriptModule] = {}
 
@@ -172,7 +172,7 @@ def _trace(spec: ModelSpec, finish: Finish, proof: Proof, why: str) -> Compiled:
     axes, notes = _proven_axes(spec, proof, free, trace)
     _refuse_own_operators(spec, script_modules[axes])
     head = f"traced, since it cannot be scripted ({why}); no value decides in Python, and every size was proved"
-    return Compiled(script_modules[axes], axes, (head, *fixed, *notes), proof)
+    return CompiledScript(script_modules[axes], axes, (head, *fixed, *notes), proof)
 
 
 def _refuse_own_operators(spec: ModelSpec, module: torch.jit.ScriptModule) -> None:

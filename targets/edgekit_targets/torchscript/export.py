@@ -18,13 +18,13 @@ from edgekit.model.spec import Array
 from edgekit.runtime.input_shapes import arguments
 from edgekit.runtime.processor import threads
 from edgekit.storage import files as archive
-from edgekit.target import FP32, About, Exported, Job, Place, Runtime, Target
+from edgekit.target import FP32, ExportResult, Job, Place, Runtime, Target, TargetDescription
 from edgekit_targets.torchscript.compile import compile_module, quiet
 
 ENTRY = "model.pt"
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Model folder -> model.pt."""
     import torch
 
@@ -37,7 +37,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         torch.jit.save(script.module, saved)
     (out / ENTRY).write_bytes(archive.rewrite(saved.getvalue(), code=True))
     notes = (*script.notes, "frozen: constants are folded, batch norms are folded into convolutions")
-    return Exported(precision="fp32", entry=ENTRY, dynamic=script.dynamic, notes=notes)
+    return ExportResult(precision="fp32", entry=ENTRY, dynamic=script.dynamic, notes=notes)
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -94,10 +94,10 @@ class TorchScriptRuntime:
 
 TARGET = Target(
     summary="TorchScript for C++ servers, fp32",
-    about=About(
-        choose_for="C++ servers with LibTorch",
+    about=TargetDescription(
+        use_case="C++ servers with LibTorch",
         proved_by="PyTorch on the CPU",
-        not_proved="GPUs, versions of LibTorch other than the installed PyTorch's",
+        not_covered="GPUs, versions of LibTorch other than the installed PyTorch's",
     ),
     export=export,
     load=load,

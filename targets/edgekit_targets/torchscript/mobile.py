@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.model.folder import load_model
 from edgekit.storage import files as archive
-from edgekit.target import FP32, About, Exported, Job, Place, Runtime, Target
+from edgekit.target import FP32, ExportResult, Job, Place, Runtime, Target, TargetDescription
 from edgekit_targets.torchscript.compile import compile_module, quiet
 from edgekit_targets.torchscript.export import TorchScriptRuntime
 
@@ -28,7 +28,7 @@ WITHOUT_XNNPACK = (
 )
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Model folder -> model.ptl and operators.yaml."""
     import torch.backends.xnnpack
 
@@ -64,7 +64,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         f"bytecode version {version}",
         f"{len(operators)} operators, listed in '{OPERATORS}' for reduced builds: {', '.join(operators)}",
     )
-    return Exported(precision="fp32", entry=ENTRY, dynamic=script.dynamic, notes=notes)
+    return ExportResult(precision="fp32", entry=ENTRY, dynamic=script.dynamic, notes=notes)
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -85,10 +85,10 @@ def _fold(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
 TARGET = Target(
     summary="PyTorch Mobile's lite interpreter, fp32",
-    about=About(
-        choose_for="apps that ship PyTorch Mobile already",
+    about=TargetDescription(
+        use_case="apps that ship PyTorch Mobile already",
         proved_by="PyTorch's lite interpreter on this processor",
-        not_proved="phones' processors, and XNNPACK where this build of PyTorch lacks it",
+        not_covered="phones' processors, and XNNPACK where this build of PyTorch lacks it",
         audience="android",
         successor="executorch",
     ),

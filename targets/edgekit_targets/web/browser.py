@@ -97,7 +97,7 @@ class BrowserRuntime:
         """
         return self._read(self._page.evaluate("answer", [self._request(inputs)])[0])
 
-    def answers(self, runs: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array] | Exception]:
+    def run_many(self, runs: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array] | Exception]:
         """Answer as `run` does: on WASM by two of the library's runners, each with a worker and a session of its own.
 
         A GPU in software uses all cores for one run.
@@ -117,7 +117,7 @@ class BrowserRuntime:
                 except ArtifactError as error:
                     yield error
 
-    def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
+    def benchmark(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time runs inside the page, and what a first and a second visit take; nothing on a GPU in software."""
         if self._info["device"] == "webgpu":
             return Timings(notes=("not timed: the GPU is a piece of software here",))

@@ -25,16 +25,16 @@ from edgekit.target import (
     FP32,
     FP32_DELEGATED,
     INT8,
-    About,
     Bundle,
-    Exported,
+    ExportResult,
     Job,
     Need,
     Option,
     Place,
-    Reads,
     Runtime,
+    SourceRequirements,
     Target,
+    TargetDescription,
 )
 from edgekit_targets.web import samples as samples_module
 from edgekit_targets.web import site
@@ -81,7 +81,7 @@ INT8_SOURCE = Option(
 )
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifacts -> a bundle."""
     spec = load_model(job.model)
     asyncify = job.get(RUNTIME) == "asyncify"
@@ -111,7 +111,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         )
         for name, folder in artifacts.items()
     )
-    return Exported(
+    return ExportResult(
         precision="mixed",
         entry=ENTRY,
         dynamic=job.dynamic,
@@ -199,13 +199,13 @@ def _transfer_size(files: Iterable[Path]) -> int:
 
 TARGET = Target(
     summary="static folder for browsers: page, library, proved variants, golden vectors",
-    about=About(
-        choose_for="browsers: page, library, offline",
+    about=TargetDescription(
+        use_case="browsers: page, library, offline",
         proved_by="Chromium, with WebGPU in software",
-        not_proved="real GPUs, Safari, phones",
+        not_covered="real GPUs, Safari, phones",
         audience="browser",
     ),
-    reads=Reads(reference=True, content=site.fingerprint),
+    reads=SourceRequirements(reference=True, content=site.fingerprint),
     bundle=Bundle(sources=("onnx-fp16", *INT8_TARGETS), parts=parts),
     unavailable_reason=site.unavailable_reason,
     export=export,

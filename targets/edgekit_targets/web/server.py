@@ -71,7 +71,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedFile:
     """One file as it goes out, and its compressed siblings by encoding; `packed`: with gzip, if it has no sibling."""
 
     file: _File
@@ -171,7 +171,7 @@ class Server:
         self._thread.join()
 
 
-def tabulate(folder: Path) -> dict[str, Served]:
+def tabulate(folder: Path) -> dict[str, ServedFile]:
     """Request path -> file, for what the manifest names and for the manifest."""
     began = time.time_ns()
     hashes = {file.path: file.sha256 for file in read_artifact(folder).files}
@@ -184,10 +184,10 @@ def tabulate(folder: Path) -> dict[str, Served]:
     table = {}
     for path, file in files.items():
         encoded = {e: files[path + suffix] for e, suffix in ENCODINGS.items() if path + suffix in files}
-        table[f"/{path}"] = Served(file, encoded)
+        table[f"/{path}"] = ServedFile(file, encoded)
     data = (folder / MANIFEST).read_bytes()  # no sibling of it can be in the list of files that it is
     own = _File.of(folder, MANIFEST, digest_bytes(data))
-    table[f"/{MANIFEST}"] = Served(own, {}, gzip.compress(data, mtime=0))
+    table[f"/{MANIFEST}"] = ServedFile(own, {}, gzip.compress(data, mtime=0))
     table["/"] = table["/index.html"]
     return table
 
@@ -241,7 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "edgekit"
     sys_version = ""
     timeout = IDLE
-    files: Mapping[str, Served] = {}
+    files: Mapping[str, ServedFile] = {}
     names: frozenset[str] = frozenset()
 
     def do_GET(self) -> None:

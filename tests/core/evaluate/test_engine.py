@@ -11,7 +11,7 @@ import pytest
 from edgekit.evaluate import engine
 from edgekit.evaluate.engine import InputBatch, Timing, evaluate
 from edgekit.model.spec import Array
-from edgekit.runtime.protocol import Runtime, SelfTimed, SideBySide, Timings
+from edgekit.runtime.protocol import ConcurrentRuntime, Runtime, SelfTimedRuntime, Timings
 from edgekit.target import silent
 
 
@@ -45,7 +45,7 @@ class Pair(Doubling):
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise AssertionError("it answers side by side")
 
-    def answers(self, runs: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array] | Exception]:
+    def run_many(self, runs: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array] | Exception]:
         for inputs in runs:
             try:
                 yield Doubling.run(self, inputs)
@@ -54,7 +54,7 @@ class Pair(Doubling):
 
 
 class Clock(Doubling):
-    def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
+    def benchmark(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         return Timings((1.0, 3.0), (f"{len(inputs['x'])} image",))
 
 
@@ -70,7 +70,7 @@ def ask(runtime: Runtime, *asked: InputBatch, timing: Timing | None = None) -> t
 
 
 def test_each_batch_has_its_own_answers_and_its_own_failure() -> None:
-    assert isinstance(Pair(), SideBySide)
+    assert isinstance(Pair(), ConcurrentRuntime)
     asked = (questions("evaluation", 0, 1, 2, 3), questions("bad", 1, -1, 1), questions("grid-00", 5, repeated=0))
     for runtime in (Doubling(), Pair()):
         answers, record = ask(runtime, *asked)
@@ -92,7 +92,7 @@ def test_rows_are_asked_again_from_the_last_to_the_first() -> None:
 
 
 def test_a_runtime_that_times_itself_is_asked() -> None:
-    assert isinstance(Clock(), SelfTimed)
+    assert isinstance(Clock(), SelfTimedRuntime)
     _, record = ask(Clock(), questions("evaluation", 1), timing=Timing(0.0))
     assert record["milliseconds"] == {"run": [1.0, 3.0]}
     assert record["notes"] == ["1 image"]

@@ -56,7 +56,7 @@ def test_core_ml_has_what_coremltools_lacks(tmp_path: Path) -> None:
     with torch.no_grad():
         right = module(x)
     spec = ModelSpec("uncommon", module, (Input("x", (1, 4, 4)),), tuple(map(Output, NAMES)))
-    made = export.convert(spec, capture(spec, dynamic=False).exported, export.Wishes(half=False))
+    made = export.convert(spec, capture(spec, dynamic=False).exported, export.ConversionSettings(half=False))
     write_package(made.get_spec(), Path(made.weights_dir) / "weight.bin", tmp_path / "Uncommon.mlpackage")
     mine = open_package(tmp_path, "interpreter").run({"x": x.numpy()})
     for name, array in zip(NAMES, right, strict=True):

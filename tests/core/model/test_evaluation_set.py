@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from edgekit.errors import ModelError
-from edgekit.model.evaluation_set import calibration_of, evaluation_of, joined, metric_values
-from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.model.evaluation_set import calibration_of, evaluation_of, join_evaluation_sets, metric_values
+from edgekit.model.spec import Array, EvaluationSet, ModelSpec
 from edgekit.testing import small_model
 from edgekit.testing.models import IMAGES
 
@@ -37,16 +37,16 @@ def test_several_are_one_whose_rows_say_which() -> None:
     few = {name: values[:2] for name, values in GOOD.inputs.items()}
     night = replace(GOOD, inputs=few, names=("a", "b"), truth=None if GOOD.truth is None else GOOD.truth[:2])
     night = replace(night, captions=GOOD.captions[:2])
-    both = joined(day=GOOD, night=night)
+    both = join_evaluation_sets(day=GOOD, night=night)
     assert evaluation_of(spec(both)) is both
     assert both.names == (*(f"day: {name}" for name in GOOD.names), "night: a", "night: b")
     np.testing.assert_array_equal(both.inputs["images"][-2:], GOOD.inputs["images"][:2])
     with pytest.raises(ModelError, match="the evaluation set 'night' differs from the first in its metric"):
-        joined(day=GOOD, night=replace(night, metric_name="another"))
+        join_evaluation_sets(day=GOOD, night=replace(night, metric_name="another"))
     with pytest.raises(ModelError, match="the evaluation set 'night' has other inputs than the first: images, queries"):
-        joined(day=GOOD, night=replace(night, inputs={"images": few["images"]}))
+        join_evaluation_sets(day=GOOD, night=replace(night, inputs={"images": few["images"]}))
     with pytest.raises(ModelError, match="there is no evaluation set to join"):
-        joined()
+        join_evaluation_sets()
 
 
 NAN = GOOD.inputs["images"].copy()
@@ -84,7 +84,7 @@ def test_a_function_that_raises_is_named() -> None:
         evaluation_of(replace(SPEC, evaluation=lambda: 1 / 0))  # type: ignore[arg-type,return-value]  # it raises
 
 
-def with_metric(metric: Any) -> Evaluation:
+def with_metric(metric: Any) -> EvaluationSet:
     return replace(GOOD, truth=np.zeros(IMAGES), metric=metric, metric_name="hits")
 
 

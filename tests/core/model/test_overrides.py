@@ -15,7 +15,7 @@ from edgekit.model.folder import load_model, save_model
 from edgekit.model.overrides import Span, SpecOverrides, from_record, words_of
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import spec_of_module
-from edgekit.model.spec import Axis, Evaluation
+from edgekit.model.spec import Axis, EvaluationSet
 from edgekit.pipeline.given_model import with_data
 from edgekit.pipeline.request import EvaluationData
 from edgekit.testing import SMALL
@@ -117,7 +117,7 @@ def test_what_a_module_with_an_example_says_less_of_is_said() -> None:
 def test_sets_that_are_given_beside_a_factory_reach_its_workers(tmp_path: Path) -> None:
     """A worker that called the factory would calibrate with the factory's own set, whatever the user gave."""
     images, queries = np.full((2, 3, 96, 96), 0.125, np.float32), np.zeros((2, 16), np.float32)
-    mine = Evaluation({"images": images, "queries": queries}, ("a", "b"))
+    mine = EvaluationSet({"images": images, "queries": queries}, ("a", "b"))
     spec = with_data(resolve_model(SMALL), EvaluationData(evaluation=mine, calibration=lambda count: mine))
     save_model(spec, tmp_path / "model")
     again = load_model(tmp_path / "model")

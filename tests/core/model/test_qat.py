@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import edgekit
-from edgekit import Evaluation
+from edgekit import EvaluationSet
 from edgekit.errors import ModelError
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Array
@@ -54,7 +54,7 @@ def test_what_pt2e_converted_keeps_its_ranges_and_is_judged_as_int8(tmp_path: Pa
         targets=["onnx", "executorch", "onnx-int8-static"],
         name="rounded",
         output=tmp_path,
-        evaluation=Evaluation({"input": ROWS}, tuple(map(str, range(len(ROWS))))),
+        evaluation=EvaluationSet({"input": ROWS}, tuple(map(str, range(len(ROWS))))),
         inputs={"input": {"kind": "tensor"}},
     )
     assert {name: build[name].verdict for name in ("onnx", "executorch")} == {

@@ -19,7 +19,7 @@ from torch import nn
 import edgekit
 import edgekit_inspect
 import edgekit_stores
-from edgekit import Axis, Input, ModelSpec, Output, Part, Parts, registry
+from edgekit import Axis, Component, CompositeModel, Input, ModelSpec, Output, registry
 from edgekit.artifact.run_record import PARTS, read_parts, write_parts
 from edgekit.errors import EdgekitError, ModelError, NotVerifiedHere
 from edgekit.judge import verdict
@@ -74,7 +74,7 @@ def driver(parts: Mapping[str, Session], prompt: Any) -> dict[str, Any]:
     return {"tokens": np.concatenate(tokens), "cache": cache}
 
 
-def model(seed: int = 0, drive: Driver = driver) -> Parts:
+def model(seed: int = 0, drive: Driver = driver) -> CompositeModel:
     torch.manual_seed(seed)
     draw = np.random.default_rng(0)
     step = ModelSpec(
@@ -84,15 +84,15 @@ def model(seed: int = 0, drive: Driver = driver) -> Parts:
         (Output("logits", "logits"), Output("next", "state")),
         {"batch": Axis(1, 1, 2), "past": Axis(3, 1, 8)},
     )
-    return Parts(
+    return CompositeModel(
         "tiny",
-        {"prefill": Part(Prefill().eval(), axes={"ids": "0=batch,1=tokens:1..8"}), "step": step},
+        {"prefill": Component(Prefill().eval(), axes={"ids": "0=batch,1=tokens:1..8"}), "step": step},
         drive,
         [draw.integers(0, 8, (1, length)) for length in (2, 3, 4, 5, 3, 7)],
     )
 
 
-def factory() -> Parts:
+def factory() -> CompositeModel:
     return model()
 
 
@@ -225,7 +225,7 @@ def test_a_part_of_a_rejected_whole_is_not_served(made: Build, tmp_path: Path) -
         open_served(root / "step", "onnx", ServeOptions())
 
 
-def other_factory() -> Parts:
+def other_factory() -> CompositeModel:
     return model(seed=1)
 
 
@@ -429,10 +429,10 @@ def test_an_axis_may_be_empty_at_first_and_not_always() -> None:
             past = parts["join"].run({"x": np.ones((1, 1), np.float32), "past": past})["all"]
         return past
 
-    found = run_composite(Parts("grown", {"join": join}, grow, [3, 4])).specs["join"]
+    found = run_composite(CompositeModel("grown", {"join": join}, grow, [3, 4])).specs["join"]
     assert found.axes["past"] == Axis(2, 0, 4)  # 0, 1 and 2 are asked twice; of those that are not empty the larger
     with pytest.raises(EdgekitError, match="the driver calls 'join' with an empty axis alone"):
-        run_composite(Parts("grown", {"join": join}, grow, [1]))
+        run_composite(CompositeModel("grown", {"join": join}, grow, [1]))
 
 
 def test_what_is_no_model_of_parts_is_a_sentence() -> None:

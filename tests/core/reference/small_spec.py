@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from tests.manifests import manifest
 
 
@@ -26,9 +26,9 @@ def spec() -> ModelSpec:
     )
 
 
-def evaluation(count: int = 5) -> Evaluation:
+def evaluation(count: int = 5) -> EvaluationSet:
     images = np.arange(count * 96, dtype=np.float32).reshape(count, 3, 8, 4)
-    return Evaluation({"images": images, "n": np.arange(count)}, tuple(f"image {i}" for i in range(count)))
+    return EvaluationSet({"images": images, "n": np.arange(count)}, tuple(f"image {i}" for i in range(count)))
 
 
 def made(batch: bool = True, height: bool = True, **changes: Any) -> Manifest:

@@ -16,7 +16,7 @@ from PIL import Image
 from edgekit.errors import DataError, EdgekitError, UsageError
 from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.folder import load_model, save_model
-from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Array, Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.pipeline.given_model import resolve_model, with_data
 from edgekit.pipeline.request import EvaluationData, ModelFacts
 from edgekit.reference import dataset
@@ -87,7 +87,7 @@ def test_a_folder_is_split_by_hashes_and_no_input_is_on_both_sides(tmp_path: Pat
     sets = sets_of(spec, tmp_path / "few", None)
     assert sets.evaluation is not None
     assert (sets.calibration, len(sets.evaluation.names)) == (None, len(few))
-    own = replace(spec, calibration=lambda count: Evaluation({}, ()))
+    own = replace(spec, calibration=lambda count: EvaluationSet({}, ()))
     assert sets_of(own, tmp_path, None).calibration is None  # the model's own is taken, and all are judged on
 
 
@@ -233,7 +233,7 @@ def test_an_examples_rows_count_where_there_are_enough() -> None:
     samples = calibration_of(spec, 300)
     assert samples is not None
     assert (len(spec.evaluation().names), len(samples.names)) == (16, 64)
-    mine = Evaluation({"input": rows[:1].numpy()}, ("mine",))
+    mine = EvaluationSet({"input": rows[:1].numpy()}, ("mine",))
     assert with_data(resolve_model(net, rows), EvaluationData(evaluation=mine), rows).brought == {"evaluation"}
 
 
@@ -266,7 +266,7 @@ def test_an_examples_rows_count_where_there_are_enough() -> None:
             DataError,
             "has 10 different inputs: at least 64 are needed",
         ),
-        (EvaluationData(data="pictures", evaluation=Evaluation({}, ())), UsageError, "leave it or evaluation out"),
+        (EvaluationData(data="pictures", evaluation=EvaluationSet({}, ())), UsageError, "leave it or evaluation out"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(

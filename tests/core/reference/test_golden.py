@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Array, Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.reference import golden
 from edgekit.reference.golden import BINARY, FAULTS, JSON, Case, Golden
 from edgekit.reference.pictures import in_size, resize
@@ -42,14 +42,14 @@ class Segments(nn.Module):
         return self.mask(found), logits, logits.argmax(1)
 
 
-def evaluation() -> Evaluation:
+def evaluation() -> EvaluationSet:
     draw = np.random.default_rng(0)
     images = (draw.integers(0, 256, (6, 3, 16, 16)) * draw.uniform(0.3, 1, (6, 3, 1, 1))).astype(np.uint8)
     inputs: dict[str, Array] = {
         "images": images.astype(np.float32) / 255,
         "tilt": draw.normal(0, 1, (6, 4)).astype(np.float32),
     }
-    return Evaluation(inputs=inputs, names=tuple(f"row {row}" for row in range(6)))
+    return EvaluationSet(inputs=inputs, names=tuple(f"row {row}" for row in range(6)))
 
 
 def spec() -> ModelSpec:

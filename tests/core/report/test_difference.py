@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save
 
 from edgekit.artifact.result import RESULT, EvaluationResult, Evidence, Measure, Ratio, Result, result_text
-from edgekit.report.change import Allowed, Change, badness
+from edgekit.report.change import AllowedChange, Change, badness
 from edgekit.report.difference import ABSENT, compare_builds
 from tests.command import exit_code
 from tests.core.report.conftest import enter
@@ -44,7 +44,7 @@ def measures(folder: Path, target: str, metric: str, **changes: Any) -> tuple[Me
 
 
 def worse(before: Path, after: Path, **allowed: float) -> list[Change]:
-    return list(compare_builds(before, after, Allowed(**allowed)).worse)
+    return list(compare_builds(before, after, AllowedChange(**allowed)).worse)
 
 
 def test_the_same_build_is_neither_better_nor_worse(filled: Any, later: Path) -> None:

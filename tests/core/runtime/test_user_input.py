@@ -62,7 +62,7 @@ def test_two_runners_side_by_side_answer_as_one_does(bundle: Path, monkeypatch: 
     def run() -> tuple[list[dict[str, Array]], list[dict[str, Array] | Exception], int]:
         with closing(browser.BrowserRuntime(bundle, "wasm", "fp32")) as runtime:
             alone = [runtime.run(inputs) for inputs in (*pictures, asked(0.999))]
-            found = list(runtime.answers(runs))
+            found = list(runtime.run_many(runs))
             return alone, found, runtime._page.evaluate("runners.length")
 
     with ThreadPoolExecutor(1) as pool:

@@ -8,7 +8,7 @@ import pytest
 
 from edgekit import registry
 from edgekit.storage.environment import package_digest
-from edgekit.target import Exported, Need, Target
+from edgekit.target import ExportResult, Need, Target
 
 TARGET = "def export(source, out, job): ...\n\n\ndef load(artifact, place): ...\n"
 
@@ -90,7 +90,7 @@ def test_nothing_is_imported(package: Path) -> None:
 
 def test_a_callable_object_counts_by_its_class() -> None:
     class Export:
-        def __call__(self, source: object, out: object, job: object) -> Exported:
+        def __call__(self, source: object, out: object, job: object) -> ExportResult:
             raise NotImplementedError
 
     onnx = registry.find("onnx")

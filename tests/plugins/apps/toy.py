@@ -12,7 +12,7 @@ from edgekit.artifact.store import amend, own_files
 from edgekit.artifact.store import commit as commit_artifact
 from edgekit.model.folder import save_model
 from edgekit.model.records import recorded_weights
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.reference.batches import batches_for
 from edgekit.reference.store import write_reference
 from edgekit.runtime.eager import EagerRuntime
@@ -67,12 +67,12 @@ def spec(shift: float = 0.0, name: str = "toy") -> ModelSpec:
     )
 
 
-def evaluation() -> Evaluation:
+def evaluation() -> EvaluationSet:
     """Three images of bytes."""
     draw = np.random.default_rng(0)
     images = draw.integers(0, 256, (3, 3, 16, 16)).astype(np.float32) / np.float32(255)
     queries = draw.uniform(-1, 1, (3, 24)).astype(np.float32)
-    return Evaluation(inputs={"images": images, "queries": queries}, names=("one", "two", "three"))
+    return EvaluationSet(inputs={"images": images, "queries": queries}, names=("one", "two", "three"))
 
 
 def build(folder: Path, shift: float = 0.0, name: str = "toy") -> Path:

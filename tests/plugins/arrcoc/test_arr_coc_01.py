@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgekit.model.spec import Evaluation
+from edgekit.model.spec import EvaluationSet
 from edgekit_arrcoc import datasets, presets
 from edgekit_arrcoc.arr_coc_01 import ArrCoc01
 from edgekit_arrcoc.model import initialize
@@ -68,7 +68,7 @@ def test_outputs_are_as_the_interface_says(model: ArrCoc01, inputs: tuple[Tensor
 
 def test_the_presets_evaluation_set_fits_it() -> None:
     whole = datasets.evaluation_set(presets.HOME / "evaluation")
-    few = Evaluation({"images": whole.inputs["images"][:3], "queries": whole.inputs["queries"]}, whole.names)
+    few = EvaluationSet({"images": whole.inputs["images"][:3], "queries": whole.inputs["queries"]}, whole.names)
     made = datasets.with_wide_queries(lambda: few, 1536)
     spec = presets.arr_coc_0_1()
     for declared in spec.inputs:

@@ -13,7 +13,7 @@ import torch
 import edgekit
 from edgekit.artifact.run_record import PARTS
 from edgekit.errors import EdgekitError
-from edgekit.model.parts import Parts
+from edgekit.model.parts import CompositeModel
 from edgekit.model.sources import resolve
 from edgekit.storage.files import digest_file
 from edgekit_hub.decoder import NEW, TASK
@@ -82,7 +82,7 @@ def test_the_file_in_the_hub_folder_generates_the_models_own_text(llama: Path, t
 
 def test_along_its_own_text_the_model_chooses_that_text(llama: Path) -> None:
     parts = resolve(f"transformers:{llama}", task=TASK)
-    assert isinstance(parts, Parts)
+    assert isinstance(parts, CompositeModel)
     text = parts.inputs[0]
     assert text.continuation.shape == (2, NEW)
     assert len({len(prompt) for prompt in text.prompts}) == 2  # one is padded

@@ -13,7 +13,7 @@ import torch
 
 import edgekit
 from edgekit.errors import EdgekitError
-from edgekit.model.parts import Parts
+from edgekit.model.parts import CompositeModel
 from edgekit.model.sources import resolve
 from edgekit_hub.seq2seq import ENCODER, FIRST, FURTHER, NEW, SPEECH, TEXT, Greedy, Source
 
@@ -81,7 +81,7 @@ def test_a_speech_model_of_several_languages_is_asked_in_english(tmp_path: Path)
     told = {"lang_to_id": {"<|en|>": 5}, "task_to_id": {"transcribe": 6}, "no_timestamps_token_id": 7}
     (tmp_path / "model" / "generation_config.json").write_text(json.dumps(told))
     parts = resolve(f"transformers:{tmp_path / 'model'}", task=SPEECH)
-    assert isinstance(parts, Parts)
+    assert isinstance(parts, CompositeModel)
     assert parts.inputs[0].beginning.tolist() == [[0, 5, 6, 7]] * 2
 
 

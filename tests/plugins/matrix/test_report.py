@@ -10,7 +10,7 @@ import pytest
 from edgekit.artifact.result import EvaluationResult, Measure
 from edgekit.artifact.run_record import RunRecord, TargetStatus, write_run
 from edgekit.errors import EdgekitError, UsageError
-from edgekit.report.change import Allowed
+from edgekit.report.change import AllowedChange
 from edgekit_matrix.difference import compare_matrices
 from edgekit_matrix.report import CellRecord, Matrix, read_cell, read_matrix, record_of, write_cell, write_matrix
 from tests.core.report.conftest import ORT, Builder
@@ -82,7 +82,7 @@ def test_what_changed_between_two_matrices(tmp_path: Path) -> None:
     write_matrix(one, [cell("vit", "onnx"), cell("vit", "web"), cell("gru", "onnx", "failed"), cell("gru", "coreml")])
     now = [cell("vit", "onnx", size=1100, sha256="b"), cell("vit", "web", "rejected"), cell("gru", "onnx")]
     write_matrix(other, [*now, cell("gru", "web")])
-    found = compare_matrices(one, other, Allowed())
+    found = compare_matrices(one, other, AllowedChange())
     assert found is not None
     assert [change.sentence for change in found.worse] == [
         "gru coreml: verdict verified -> not in the build",
@@ -91,7 +91,7 @@ def test_what_changed_between_two_matrices(tmp_path: Path) -> None:
     ]
     assert [change.artifact for change in found.better] == ["gru onnx", "gru web"]
     assert found.notes == ("2 cells have the same bytes", "other bytes: vit onnx")
-    same = compare_matrices(one, one, Allowed())
+    same = compare_matrices(one, one, AllowedChange())
     assert same is not None
     assert same.changes == ()
 
@@ -99,8 +99,8 @@ def test_what_changed_between_two_matrices(tmp_path: Path) -> None:
 def test_a_matrix_and_a_build_do_not_compare(tmp_path: Path) -> None:
     write_matrix(tmp_path, [cell("vit", "onnx")])
     with pytest.raises(UsageError, match="is a matrix and the other is none"):
-        compare_matrices(tmp_path, tmp_path / "nowhere", Allowed())
-    assert compare_matrices(tmp_path / "a", tmp_path / "b", Allowed()) is None
+        compare_matrices(tmp_path, tmp_path / "nowhere", AllowedChange())
+    assert compare_matrices(tmp_path / "a", tmp_path / "b", AllowedChange()) is None
     (tmp_path / "matrix.json").write_text("{}")
     with pytest.raises(EdgekitError, match="is damaged: run `edgekit matrix` again"):
         read_matrix(tmp_path)

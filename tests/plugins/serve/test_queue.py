@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from edgekit.model.spec import Array
-from edgekit_serve.models import Served, ServeOptions, open_served
+from edgekit_serve.models import ServedModel, ServeOptions, open_served
 from edgekit_serve.protocol import BusyError, TooSlowError
 
 
@@ -23,7 +23,7 @@ def finish(work: Coroutine[None, None, None]) -> None:
 
 
 @pytest.fixture
-def served(exported: Path) -> Iterator[Served]:
+def served(exported: Path) -> Iterator[ServedModel]:
     opened = open_served(exported, "onnx", ServeOptions(trust_build=True))
     yield opened
     finish(opened.close())
@@ -34,7 +34,7 @@ def inputs() -> dict[str, Array]:
 
 
 def test_a_full_queue_refuses_and_a_late_answer_is_not_waited_for(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, held = threading.Event(), threading.Event()
     right = served.artifact.run(inputs())

@@ -16,7 +16,7 @@ from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.testing import TargetContract, small_model
 from edgekit_targets.coreml import export as coreml
-from edgekit_targets.coreml.export import Wishes, convert
+from edgekit_targets.coreml.export import ConversionSettings, convert
 from edgekit_targets.coreml.runtime import find_package, open_package
 from mil_interpreter import read_package, write_package
 from tests.targets import phone_models
@@ -164,7 +164,7 @@ def test_an_operator_that_core_ml_lacks_is_a_sentence() -> None:
     spec = ModelSpec("odd", Odd(), (Input("x", (3, 3)),), (Output("y"),))
     exported = torch.export.export(spec.module, (torch.eye(3),))
     with pytest.raises(ExportError, match="coremltools cannot convert 'odd': ") as caught:
-        convert(spec, exported, Wishes())
+        convert(spec, exported, ConversionSettings())
     assert "\n" not in str(caught.value)
 
 
@@ -180,7 +180,7 @@ def test_an_input_that_core_ml_cannot_have_is_a_sentence(given: Input, sentence:
     spec = ModelSpec("net", torch.nn.Tanh(), (given,), (Output("y"),))
     exported = torch.export.export(spec.module, (torch.ones(spec.shape(given.name)),))
     with pytest.raises(ExportError, match=sentence):
-        convert(spec, exported, Wishes(half=False))
+        convert(spec, exported, ConversionSettings(half=False))
 
 
 class Ones(torch.nn.Module):
@@ -191,7 +191,9 @@ class Ones(torch.nn.Module):
 def test_new_ones_is_said_in_operators_that_core_ml_has(tmp_path: Path) -> None:
     spec = ModelSpec("ones", Ones(), (Input("x", (3, 3)),), (Output("y"),))
     inputs, right = asked(spec)
-    converted = convert(spec, torch.export.export(spec.module, (torch.from_numpy(inputs["x"]),)), Wishes(half=False))
+    converted = convert(
+        spec, torch.export.export(spec.module, (torch.from_numpy(inputs["x"]),)), ConversionSettings(half=False)
+    )
     write_package(converted.get_spec(), None, tmp_path / "Ones.mlpackage")
     near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-6)
 
@@ -206,7 +208,7 @@ def test_the_mode_of_gelu_survives(tmp_path: Path) -> None:
     spec = ModelSpec("tanh", Tanh(), (Input("x", (1, 64), low=-4.0, high=4.0),), (Output("y"),))
     inputs, right = asked(spec)
     exported = torch.export.export(spec.module, (torch.from_numpy(inputs["x"]),))
-    converted = convert(spec, exported, Wishes(half=False))
+    converted = convert(spec, exported, ConversionSettings(half=False))
     write_package(converted.get_spec(), None, tmp_path / "Tanh.mlpackage")
     near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-6)
 
@@ -228,7 +230,9 @@ def test_a_quotient_of_integers_is_an_integer(tmp_path: Path) -> None:
     spec = ModelSpec("divided", Divided(), (Input("rows", (1, 4, 2), low=-9.0, high=9.0), places), outputs)
     inputs, right = asked(spec)
     exported = torch.export.export(spec.module, tuple(map(torch.from_numpy, inputs.values())))
-    write_package(convert(spec, exported, Wishes(half=False)).get_spec(), None, tmp_path / "Divided.mlpackage")
+    write_package(
+        convert(spec, exported, ConversionSettings(half=False)).get_spec(), None, tmp_path / "Divided.mlpackage"
+    )
     answer = open_package(tmp_path, "interpreter").run(inputs)
     near(answer, right, 1e-6)
     assert all(np.array_equal(answer[name], right[name]) for name in ("of", "away"))

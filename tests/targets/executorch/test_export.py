@@ -14,7 +14,7 @@ from edgekit.errors import DependencyError, EdgekitError, ExportError, NotVerifi
 from edgekit.hosts import process
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.graph import capture
-from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Array, Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.pipeline.worker import RUN_MODULES
 from edgekit.target import Target
 from edgekit.testing import TargetContract
@@ -102,7 +102,7 @@ def test_modules_that_shall_stay_float_do_and_no_axis_stays_dynamic_where_asked(
 @pytest.mark.parametrize("pool", [torch.nn.AdaptiveAvgPool2d(1), Mean()])
 def test_a_mean_stays_float(pool: torch.nn.Module) -> None:
     """XNNPACK's INT8 one writes beyond its memory where the batch grows: a wrong answer, or the end of the process."""
-    drawn = Evaluation({"input": np.random.default_rng(0).random((4, 3, 8, 8)).astype(np.float32)}, tuple("0123"))
+    drawn = EvaluationSet({"input": np.random.default_rng(0).random((4, 3, 8, 8)).astype(np.float32)}, tuple("0123"))
     spec = ModelSpec(
         name="pools",
         module=torch.nn.Sequential(torch.nn.Conv2d(3, 4, 4, stride=4), pool, torch.nn.Flatten()).eval(),
@@ -219,7 +219,7 @@ def test_numbers_added_to_indices_stay_integers_and_slopes_of_rows_are_lowered(n
         inputs=(Input("numbers", ("batch",), dtype="int64", low=0, high=7),),
         outputs=(Output("y"),),
         axes={"batch": Axis(1, 1, 8)},
-        calibration=lambda count: Evaluation({"numbers": numbers[:count]}, ("row",) * len(numbers[:count])),
+        calibration=lambda count: EvaluationSet({"numbers": numbers[:count]}, ("row",) * len(numbers[:count])),
     )
     made = phone_models.made(TARGETS[name], name, spec, tmp_path)
     mine = phone_models.opened(TARGETS[name], made).run({"numbers": numbers})["y"]

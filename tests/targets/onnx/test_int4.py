@@ -60,7 +60,7 @@ class Encoder(nn.Module):
 
 def exported(module: nn.Module, folder: Path) -> edgekit.Build:
     rows = np.random.default_rng(1).normal(0, 1, (64, 64)).astype(np.float32)
-    shown = edgekit.Evaluation({"x": rows}, tuple(map(str, range(64))))
+    shown = edgekit.EvaluationSet({"x": rows}, tuple(map(str, range(64))))
     return edgekit.export(module.eval(), example=(torch.randn(2, 64),), targets=[NAME], evaluation=shown, output=folder)
 
 

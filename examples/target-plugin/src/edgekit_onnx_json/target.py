@@ -13,13 +13,13 @@ from pathlib import Path
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import FP32, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import FP32, ExportResult, Job, Need, Option, Place, Runtime, Target
 
 ENTRY = "model.json"
 INDENT = Option(name="indent", default=0, minimum=0, maximum=8, unit="spaces", help="0 writes one line")
 
 
-def export(source: Path, out: Path, job: Job) -> Exported:
+def export(source: Path, out: Path, job: Job) -> ExportResult:
     """ONNX artifact -> model.json."""
     import onnx
     from google.protobuf import json_format
@@ -28,7 +28,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     graph = json_format.MessageToDict(onnx.load(job.entry))
     text = json.dumps(graph, indent=job.get(INDENT) or None, sort_keys=True)
     (out / ENTRY).write_text(text, encoding="utf-8")
-    return Exported(precision="fp32", entry=ENTRY, dynamic=job.dynamic)
+    return ExportResult(precision="fp32", entry=ENTRY, dynamic=job.dynamic)
 
 
 class JsonRuntime:

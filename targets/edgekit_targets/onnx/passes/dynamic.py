@@ -230,7 +230,7 @@ def quantize_blocks(
 
 
 @dataclass(frozen=True)
-class _Packed:
+class _PackedWeights:
     """A weight [K, N] in blocks: its values, scales and zero points, and the attributes of the nodes that read it."""
 
     tensors: tuple[onnx.TensorProto, ...]
@@ -245,7 +245,7 @@ class _Packed:
         return packed
 
 
-def _pack_weights(weight: onnx.TensorProto, bits: int, block: int) -> _Packed:
+def _pack_weights(weight: onnx.TensorProto, bits: int, block: int) -> _PackedWeights:
     from onnx import numpy_helper
     from onnxruntime.quantization import matmul_nbits_quantizer as nbits
 
@@ -255,4 +255,4 @@ def _pack_weights(weight: onnx.TensorProto, bits: int, block: int) -> _Packed:
     parts = zip(("blocks", "scales", "zero_points"), rounded, strict=True)
     tensors = tuple(numpy_helper.from_array(array, f"{weight.name}_{part}") for part, array in parts)
     attributes = {"K": values.shape[0], "N": values.shape[1], "bits": bits, "block_size": block}
-    return _Packed(tensors, {**attributes, "accuracy_level": ACCURACY})
+    return _PackedWeights(tensors, {**attributes, "accuracy_level": ACCURACY})

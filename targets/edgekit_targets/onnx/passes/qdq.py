@@ -51,12 +51,12 @@ def quantize_static(
     selected, convs = set(nodes_of(groups(copy), config.floats)), set(convolutions(copy))
     chained, layouts = chain(copy, selected & convs), _layout_nodes(copy, selected - convs)
     ranges = {name: tensor_range.ranges[config.method] for name, tensor_range in observed.items()}
-    _Quantizing(copy.graph, config, ranges, layouts, chained).run(selected - convs)
+    _GraphQuantizer(copy.graph, config, ranges, layouts, chained).run(selected - convs)
     return weight_only.quantize_weights(copy)
 
 
 @dataclass
-class _Quantizing:
+class _GraphQuantizer:
     """One graph while it is quantized: each tensor and each weight is quantized once.
 
     Attributes:

@@ -31,7 +31,7 @@ from edgekit.model.evaluation_set import (
 )
 from edgekit.model.evaluation_set import COUNT as COUNT
 from edgekit.model.shapes import grid
-from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
+from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.batches import (
     CONDITIONED,
     REAL_STEP,
@@ -167,7 +167,7 @@ def _own(spec: ModelSpec, count: int) -> Samples:
     )
 
 
-def _parts(spec: ModelSpec, count: int) -> Evaluation:
+def _parts(spec: ModelSpec, count: int) -> EvaluationSet:
     """Seeded parts of the photographs in turn: of any size and place, some mirrored, their tones changed."""
     every = list(photographs(SHIPPED).items())
     inputs: dict[str, list[Array]] = {i.name: [] for i in spec.inputs}
@@ -187,7 +187,7 @@ def _parts(spec: ModelSpec, count: int) -> Evaluation:
             inputs[i.name].append((i.low + (i.high - i.low) * picture).astype(i.dtype))
     names = tuple(f"part {number} of photograph {every[number % len(every)][0]}" for number in range(count))
     rows = {i.name: np.repeat(np.stack(inputs[i.name]), _rows_of(spec, i), axis=0) for i in spec.inputs}
-    return Evaluation(rows, names)
+    return EvaluationSet(rows, names)
 
 
 def _rows_of(spec: ModelSpec, declared: Input) -> int:

@@ -47,7 +47,7 @@ saves nothing there, and in arr-coc-tiny the three that read the query carry a t
 
 
 @dataclass(frozen=True)
-class Conditioned:
+class ConditionedGraph:
     """The conditioned graph in fp32, and the groups that should stay in float arithmetic, sorted."""
 
     graph: onnx.ModelProto
@@ -55,7 +55,7 @@ class Conditioned:
 
 
 @dataclass
-class _Seen:
+class _ObservedStatistics:
     """One tensor on all samples: ends of each channel [K], sum of `x x^T` [K, K], rows in all and for one sample.
 
     A tensor of more than WIDEST channels has no sum.
@@ -74,7 +74,7 @@ def condition(
     floats: tuple[str, ...] = (),
     reduce_range: bool = False,
     channel_scales: bool = True,
-) -> Conditioned:
+) -> ConditionedGraph:
     """Condition the linear layers of a graph for INT8; the given one is not changed.
 
     Layers whose weights are on their INT8 grid already stay as they are: a training has made them so.
@@ -91,7 +91,7 @@ def condition(
         ExportError: If a tensor holds a NaN or Inf although the samples do not.
     """
     if not linear_groups(graph):
-        return Conditioned(graph, floats)
+        return ConditionedGraph(graph, floats)
     seen = _look(graph, samples.part(0, SAMPLES))
     floats = tuple(sorted({*floats, *_smallest(graph, seen)}))
     observed = {name: ObservedRange({}, stats.low, stats.high, stats.rows_each) for name, stats in seen.items()}
@@ -108,10 +108,10 @@ def condition(
         conditioned, scaled = scale_channels(conditioned, ALPHA, peaks, floats, frozenset(smoothed))
     for name in scaled.keys() & moments.keys():
         moments[f"{name}_scaled"] = moments[name] / np.outer(scaled[name], scaled[name])
-    return Conditioned(round_weights(conditioned, moments, qdq.WEIGHT_LEVELS[reduce_range], floats), floats)
+    return ConditionedGraph(round_weights(conditioned, moments, qdq.WEIGHT_LEVELS[reduce_range], floats), floats)
 
 
-def _smallest(graph: onnx.ModelProto, seen: dict[str, _Seen]) -> list[str]:
+def _smallest(graph: onnx.ModelProto, seen: dict[str, _ObservedStatistics]) -> list[str]:
     """The groups of nothing but linear layers with the least work, together at most FREE of all; never all of them."""
     sizes = {i.name: i.dims for i in graph.graph.initializer}
     nodes = {node.name: node for node in graph.graph.node}
@@ -132,11 +132,11 @@ def _smallest(graph: onnx.ModelProto, seen: dict[str, _Seen]) -> list[str]:
     return selected
 
 
-def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _Seen]:
+def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _ObservedStatistics]:
     """Run the samples and look at what the linear layers read."""
     linear = set(nodes_of(linear_groups(graph), ()))
     names = tuple(dict.fromkeys(node.input[0] for node in graph.graph.node if node.name in linear))
-    seen: dict[str, _Seen] = {}
+    seen: dict[str, _ObservedStatistics] = {}
     for arrays, count in calibration.run_samples(
         ort.open_with_taps(graph, names), samples, calibration.samples_a_run(graph), names
     ):
@@ -145,7 +145,7 @@ def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _Seen]:
             low, high = rows.min(0), rows.max(0)
             moment = _moment(rows) if rows.shape[1] <= WIDEST else None
             if name not in seen:
-                seen[name] = _Seen(low, high, moment, len(rows), len(rows) // count)
+                seen[name] = _ObservedStatistics(low, high, moment, len(rows), len(rows) // count)
                 continue
             stats = seen[name]
             stats.low, stats.high = np.minimum(stats.low, low), np.maximum(stats.high, high)

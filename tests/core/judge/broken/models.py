@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 
 BATCH = {"batch": Axis(1, 1, 8)}
 ROWS = 24
@@ -38,10 +38,10 @@ class Network(nn.Module):
         return self.head(self.trunk(x))
 
 
-def real() -> Evaluation:
+def real() -> EvaluationSet:
     draw = np.random.Generator(np.random.PCG64(3))
     x = draw.uniform(-1, 1, (ROWS, 16)).astype(np.float32)
-    return Evaluation({"x": x}, tuple(f"sample {row}" for row in range(ROWS)))
+    return EvaluationSet({"x": x}, tuple(f"sample {row}" for row in range(ROWS)))
 
 
 def network(name: str, head: Callable[[Tensor], tuple[Tensor, ...]], *outputs: Output) -> ModelSpec:
@@ -186,11 +186,11 @@ class Reader(nn.Module):
         return logits
 
 
-def texts() -> Evaluation:
+def texts() -> EvaluationSet:
     draw = np.random.Generator(np.random.PCG64(15))
     mask = np.arange(12) < draw.integers(3, 13, (ROWS, 1))
     inputs = {"ids": draw.integers(0, 50, (ROWS, 12)), "mask": mask.astype(np.int64)}
-    return Evaluation(inputs, tuple(f"text {row}" for row in range(ROWS)))
+    return EvaluationSet(inputs, tuple(f"text {row}" for row in range(ROWS)))
 
 
 def reader() -> ModelSpec:

@@ -22,7 +22,7 @@ from edgekit.judge.limits import FP32, Tolerance
 from edgekit.judge.metrics import Comparison, compare, failed_comparison
 from edgekit.judge.verdict import judge
 from edgekit.model.adapter import to_tensors
-from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.model.spec import Array, EvaluationSet, ModelSpec
 
 IMAGES = 12
 SHAPES = ({"batch": 2, "height": 128, "width": 128}, {"batch": 3, "height": 96, "width": 160})
@@ -35,7 +35,7 @@ class Bench:
 
     spec: ModelSpec
     exported: onnx.ModelProto
-    evaluation: Evaluation
+    evaluation: EvaluationSet
     asked: Mapping[str, Answers]
     answers: Mapping[str, Answers]
     exact: Mapping[str, Answers]

@@ -21,7 +21,7 @@ from edgekit.model.overrides import NOTHING, words_of
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
-from edgekit.model.spec import Axis, Evaluation
+from edgekit.model.spec import Axis, EvaluationSet
 from tests.targets.onnx.passes.graphs import answers, model, rounded
 from tests.targets.onnx.passes.test_foreign import theirs
 
@@ -199,9 +199,9 @@ def test_onnx_fp16_and_int8_follow_from_a_file(path: Path, tmp_path: Path) -> No
     path.write_bytes(graph.SerializeToString())
     draw = np.random.default_rng(0).random((6, 3, 12, 12)).astype(np.float32)
 
-    def samples(count: int) -> Evaluation:
+    def samples(count: int) -> EvaluationSet:
         images = np.resize(draw, (count, 3, 12, 12)) * np.linspace(0.5, 1, count, dtype=np.float32)[:, None, None, None]
-        return Evaluation({"input.1": images}, tuple(map(str, range(count))))
+        return EvaluationSet({"input.1": images}, tuple(map(str, range(count))))
 
     build = edgekit.export(
         path,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 
 PATCHES, WIDTH, TOP = 48, 32, 8
 
@@ -26,11 +26,11 @@ class Outliers(nn.Module):
 
 
 def spec() -> ModelSpec:
-    def shown(count: int, seed: int) -> Evaluation:
+    def shown(count: int, seed: int) -> EvaluationSet:
         draw = np.random.default_rng(seed)
         rows = draw.normal(0, 1, (count, PATCHES, WIDTH)).astype(np.float32)
         rows[..., 0] *= 1000.0
-        return Evaluation(inputs={"rows": rows}, names=tuple(f"{seed}-{n}" for n in range(count)))
+        return EvaluationSet(inputs={"rows": rows}, names=tuple(f"{seed}-{n}" for n in range(count)))
 
     return ModelSpec(
         name="outliers",

@@ -11,7 +11,7 @@ from PIL import Image
 import edgekit
 from edgekit.errors import CalibrationError, DataError
 from edgekit.model.evaluation_set import calibration_of
-from edgekit.model.spec import Evaluation
+from edgekit.model.spec import EvaluationSet
 from edgekit.reference import dataset
 from edgekit.reference.pictures import photographs
 from edgekit.testing import small_model
@@ -53,7 +53,7 @@ def test_a_folder_with_a_picture_that_is_judged_is_refused(folder: Path) -> None
     spec = small_model()
     judged = dict(samples(spec, folder).part(7, 9).inputs)
     judged["images"] = np.nextafter(judged["images"], np.float32(1))
-    spec = replace(spec, evaluation=lambda: Evaluation(inputs=judged, names=("first", "second")))
+    spec = replace(spec, evaluation=lambda: EvaluationSet(inputs=judged, names=("first", "second")))
     for _ in range(2):
         with pytest.raises(DataError, match=r"'first' of the evaluation set is '007.png' of the calibration set"):
             samples(spec, folder)
@@ -121,11 +121,11 @@ def test_a_model_without_or_with_too_small_a_set_is_refused() -> None:
     with pytest.raises(CalibrationError, match="'small' declares no calibration set"):
         samples(replace(small_model(), calibration=None))
     made = {"images": np.zeros((3, 3, SIZE, SIZE), np.float32), "queries": np.zeros((3, 16), np.float32)}
-    few = Evaluation(inputs=made, names=("a", "b", "c"))
+    few = EvaluationSet(inputs=made, names=("a", "b", "c"))
     with pytest.raises(CalibrationError, match="'small' declares 3 calibration samples: at least 64 are needed"):
         samples(replace(small_model(), calibration=lambda count: few))
     assert samples(replace(small_model(), calibration=lambda count: few), least=3).names == ("a", "b", "c")
-    none = Evaluation(inputs={name: array[:0] for name, array in made.items()}, names=())
+    none = EvaluationSet(inputs={name: array[:0] for name, array in made.items()}, names=())
     with pytest.raises(CalibrationError, match="'small' declares 0 calibration samples: at least 1 are needed"):
         samples(replace(small_model(), calibration=lambda count: none), least=1)
 
@@ -157,7 +157,7 @@ def test_a_model_of_pictures_without_a_set_is_shown_parts_of_photographs_that_ar
     ],
 )
 def test_a_set_that_does_not_fit_the_model_is_refused(made: dict[str, np.ndarray], said: str) -> None:
-    wrong = Evaluation(inputs=made, names=tuple(map(str, range(LEAST))))
+    wrong = EvaluationSet(inputs=made, names=tuple(map(str, range(LEAST))))
     with pytest.raises(CalibrationError, match=f"the calibration set of 'small' {said}"):
         samples(replace(small_model(), calibration=lambda count: wrong))
 
