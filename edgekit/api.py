@@ -91,8 +91,8 @@ def export(
 
     Args:
         model: A preset's name, the path of a checkpoint, of an ONNX file or of a program that `torch.export.save` wrote
-            (`model.pt2`), `package.module:factory`, a factory, a `ModelSpec`, a module, or `CompositeModel`. A module defined
-            in a notebook or in `__main__` is captured here and travels as its program.
+            (`model.pt2`), `package.module:factory`, a factory, a `ModelSpec`, a module, or a `CompositeModel`. A module
+            defined in a notebook or in `__main__` is captured here and travels as its program.
         example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name. Where it has 70
             different rows or more, and nothing else is given to judge on, they are split as a folder of data is.
         targets: Names and groups; empty means every target whose libraries are installed.
@@ -108,7 +108,8 @@ def export(
         fields: Single fields of `facts`, `data` and `criteria` by their own names: `axes={...}`, `places=["openvino"]`.
 
     Returns:
-        What became of each target, as a mapping by name; of `CompositeModel` that of the whole, with each part's in `parts`.
+        The outcome of each target, as a mapping by name. For a `CompositeModel` these are of the whole model, and
+        `parts` holds those of each component.
 
     Raises:
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.

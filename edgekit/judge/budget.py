@@ -45,7 +45,7 @@ class Budget:
     Attributes:
         name: What is limited, one of NAMES.
         limit: In milliseconds, bytes, or units of the task metric.
-        told: As the user wrote the value.
+        text: The value as the user wrote it.
         selector: Target, group or precision that it is for; empty for all.
     """
 

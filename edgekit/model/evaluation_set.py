@@ -82,8 +82,8 @@ def calibration_of(spec: ModelSpec, count: int) -> EvaluationSet | None:
         samples = _call(what, partial(calibration, count) if _takes_a_number(calibration) else calibration)
     if not isinstance(samples, EvaluationSet):
         raise ModelError(
-            f"{what} is a {type(samples).__name__}: give an edgekit.model.EvaluationSet, or a function of the number of "
-            "samples that returns one"
+            f"{what} is a {type(samples).__name__}. Give an edgekit.model.EvaluationSet, or a function that "
+            "takes a number of samples and returns one"
         )
     if len(samples.names) <= count:
         return samples

@@ -50,8 +50,8 @@ def with_data(spec: ModelSpec, evaluation_data: EvaluationData, example: Any = N
         and not isinstance(calibration, EvaluationSet | str | Path)
     ):
         raise UsageError(
-            f"the calibration set is a {type(calibration).__name__}: give an edgekit.model.EvaluationSet, a function that "
-            "returns one, or a folder"
+            f"the calibration set is a {type(calibration).__name__}. Give an edgekit.model.EvaluationSet, a function "
+            "that returns one, or a folder"
         )
     if callable(calibration) or isinstance(calibration, EvaluationSet):
         spec = _with_sets(spec, None, calibration)
