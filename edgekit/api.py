@@ -199,7 +199,7 @@ def quantize(
         reduce_range: Whether weights have 7 bits, for x86 without VNNI.
         places: Further places in which the artifact must hold, as for `export`.
         fresh: As for `export`.
-        passed: `example`, `output` and `progress`, as for `export`.
+        options: `example`, `output` and `progress`, as for `export`.
     """
     if calibration:
         check_folder(Path(calibration))
