@@ -87,6 +87,7 @@ def test_its_command_is_listed_in_its_panel(site: Path, tmp_path: Path) -> None:
     assert "edgekit operators build/small/onnx" in run(tmp_path, site, "operators", "--help")
 
 
+@pytest.mark.nightly
 def test_its_own_tests_pass(site: Path, tmp_path: Path) -> None:
     run(tmp_path, site, "-q", "-p", "no:cacheprovider", str(PLUGIN / "tests"), module="pytest")
 

@@ -78,6 +78,7 @@ def edgekit(environment: Path, folder: Path, *arguments: str, **variables: str) 
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_both_come_from_their_wheels(environment: Path, tmp_path: Path) -> None:
     code = "import edgekit, edgekit_onnx_json; print(edgekit.__file__, edgekit_onnx_json.__file__)"
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -22,6 +22,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> edgekit.Build:
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", TARGETS)
 def test_it_is_verified(build: edgekit.Build, target: str) -> None:
     assert str(build[target].verdict) == "verified"

@@ -31,6 +31,7 @@ def sample(drawn: tuple[Drawn, ...]) -> list[Case]:
     return cases
 
 
+@pytest.mark.nightly
 def test_a_sample_is_judged_rightly(room: Room, drawn: tuple[Drawn, ...]) -> None:
     known = TABLE.read_text().split("## Missed")[1].split("\n## ")[0]
     outcomes = [outcome(case, room.judged(case)) for case in sample(drawn)]

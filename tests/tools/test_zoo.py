@@ -30,6 +30,7 @@ SAMPLE = (("gru", "onnx"), *(MORE if os.environ.get("EDGEKIT_SLOW") else ()))
 """Those that take seconds; `python -m tools.zoo` asks the others."""
 
 
+@pytest.mark.nightly
 def test_public_architectures_are_verified_and_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("coremltools", reason="no coremltools: pip install -e '.[coreml]'")
     monkeypatch.syspath_prepend(str(ROOT))

@@ -147,6 +147,7 @@ def test_what_belongs_to_queries_and_patches_is_not_shown(page: Page) -> None:
     assert page.locator("#notice").is_hidden()
 
 
+@pytest.mark.nightly
 def test_pictures_of_the_evaluation_set_are_samples_and_other_outputs_stand_in_numbers(
     browser: Browser, sampled: Path
 ) -> None:
@@ -169,6 +170,7 @@ SELF_TEST = """async () => {
 }"""
 
 
+@pytest.mark.nightly(but=("build-2",))
 @pytest.mark.parametrize(("name", "cases"), [("build", 2), ("sampled", 3)])
 def test_a_bundle_without_scores_tests_itself_and_one_with_changed_weights_fails(
     name: str, cases: int, browser: Browser, request: pytest.FixtureRequest, tmp_path: Path

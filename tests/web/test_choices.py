@@ -107,6 +107,7 @@ def test_what_is_asked_after_the_shown_sample_stays(page: Page) -> None:
     assert page.input_value("#query") == asked
 
 
+@pytest.mark.nightly(but=("[]",))
 @pytest.mark.parametrize("path", ["", "?q=yellow+ring"])
 def test_what_is_typed_while_a_picture_comes_stays(open_page: Opener, url: str, path: str) -> None:
     page = open_page("manifest.json", service_workers="block", **DESKTOP)

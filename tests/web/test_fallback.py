@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+import pytest
 from onnx import numpy_helper
 
 from edgekit_targets.web import browser as chromium
@@ -30,6 +31,7 @@ def test_fp16_without_shader_f16_falls_back_and_says_so(library: Page) -> None:
     assert "shader-f16" in info["fallbacks"][0]["reason"]
 
 
+@pytest.mark.nightly
 def test_webnn_is_used_after_its_self_test_or_says_why_not(browser: Browser, library: Page, url: str) -> None:
     info = load(library, device="webnn")
     assert info["device"] == "wasm"
@@ -96,6 +98,7 @@ def test_a_wrong_kernel_is_caught_and_wasm_is_used(library: Page) -> None:
     assert [(f["device"], f["code"]) for f in info["fallbacks"]] == [("webgpu", "SELF_TEST")]
 
 
+@pytest.mark.nightly
 def test_a_lost_gpu_is_replaced_at_the_next_run(library: Page) -> None:
     prefix_worker(
         library,
@@ -155,6 +158,7 @@ def test_a_deferred_self_test_that_fails_causes_a_fallback(library: Page) -> Non
     assert load(library, device="wasm", dtype="fp32")["code"] == "SELF_TEST"
 
 
+@pytest.mark.nightly
 def test_a_gpu_that_passed_before_is_tested_at_every_load(library: Page) -> None:
     assert load(library, device="webgpu", dtype="fp32")["device"] == "webgpu"
     prefix_worker(library, WRONG_KERNEL)

@@ -34,6 +34,7 @@ def chips(page: Page) -> list[str]:
     return page.locator("#query-status button").all_inner_texts()
 
 
+@pytest.mark.nightly
 def test_every_sample_and_each_of_its_queries_is_answered_and_the_one_miss_is_labelled(page: Page) -> None:
     samples = page.locator("#strip [data-sample]").all()
     missed = []
@@ -98,6 +99,7 @@ def test_an_unknown_word_gets_the_list_of_known_ones(page: Page) -> None:
     assert page.locator("#words").get_attribute("open") is None, "it was opened to help, and closes again"
 
 
+@pytest.mark.nightly(but=("phone",))
 @DEVICES
 def test_a_word_of_120_letters_is_cut_and_nothing_overflows(page: Page) -> None:
     page.fill("#query", LONG)
@@ -109,6 +111,7 @@ def test_a_word_of_120_letters_is_cut_and_nothing_overflows(page: Page) -> None:
         assert page.locator(part).evaluate("(e) => e.scrollWidth <= e.clientWidth"), part
 
 
+@pytest.mark.nightly(but=("squares",))
 @pytest.mark.parametrize("text", ["red circle and blue squares", "red circle blue square"])
 def test_several_things_are_asked_one_after_the_other(page: Page, text: str) -> None:
     first, second = "red circle", text.removeprefix("red circle ").removeprefix("and ")
@@ -122,6 +125,7 @@ def test_several_things_are_asked_one_after_the_other(page: Page, text: str) -> 
     assert page.locator("#query-status [aria-pressed=true]").all_inner_texts() == [second]
 
 
+@pytest.mark.nightly
 def test_back_and_forward_step_through_what_was_asked(page: Page) -> None:
     page.locator("#query").select_text()
     page.locator("#query").press_sequentially("star")

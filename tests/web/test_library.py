@@ -74,6 +74,7 @@ def test_threads_where_memory_can_be_shared_and_none_where_not(library: Page, ur
     assert library.evaluate(RUN, ["red circle", 1])["indices"] == shared["indices"]
 
 
+@pytest.mark.nightly
 def test_asyncify_brings_webgpu_to_browsers_without_jspi(library: Page) -> None:
     library.evaluate("() => { delete WebAssembly.Suspending; }")
     info = load(library, device="webgpu", dtype="fp32")
@@ -187,6 +188,7 @@ def test_a_list_is_run_in_batches_with_the_answers_of_single_runs_and_a_block_di
     no_workers(library)
 
 
+@pytest.mark.nightly
 def test_a_hundred_runs_leak_nothing_and_dispose_gives_all_back(library: Page) -> None:
     prefix_worker(library, SPY)
     load(library, device="wasm", dtype="fp32")
@@ -227,6 +229,7 @@ def test_an_input_that_cannot_be_sent_is_an_error_without_effect_on_later_runs(l
     assert library.evaluate(RUN, ["red", 1])["fallbacks"] == []
 
 
+@pytest.mark.nightly
 def test_waiting_for_others_is_no_time_out(library: Page) -> None:
     # Each run takes at least 0.3 s, and 30 of them wait for one another: at least 9 s, with a limit of 6 s for each.
     slow = """addEventListener("message", (event) => {
@@ -245,6 +248,7 @@ def test_waiting_for_others_is_no_time_out(library: Page) -> None:
     assert took > 6000
 
 
+@pytest.mark.nightly
 def test_threads_that_hang_twice_are_avoided(library: Page) -> None:
     library.evaluate("() => Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 })")
     load(library, device="wasm", dtype="fp32")  # so that the next load defers its self-test

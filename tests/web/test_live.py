@@ -166,6 +166,7 @@ def check_frames(page: Page, button: str = "") -> None:
         assert apart[at] <= 2, "the frame and its own map stood on the page"
 
 
+@pytest.mark.nightly
 def test_every_frame_of_the_camera_has_its_own_map(filmed: Page) -> None:
     filmed.locator("#start-camera").focus()
     filmed.keyboard.press("Enter")
@@ -223,6 +224,7 @@ def test_nobody_is_filmed_unseen(filmed: Page, url: str) -> None:
     assert filmed.evaluate("() => localStorage.getItem('track')") == "ended"
 
 
+@pytest.mark.nightly
 def test_a_video_is_answered_frame_by_frame(filmed: Page) -> None:
     clip = bytes(filmed.evaluate(CLIP))
     filmed.set_input_files("#file", {"name": "clip.webm", "mimeType": "video/webm", "buffer": clip})

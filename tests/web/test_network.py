@@ -78,6 +78,7 @@ def test_preload_fetches_without_starting(library: Page) -> None:
     assert library.workers == []
 
 
+@pytest.mark.nightly
 def test_a_slow_download_of_the_runtime_is_no_time_out(browser: Browser, bundle: Path) -> None:
     # The download must really take longer than the time limit, which the rest keeps without it, on a slow machine too.
     with _slow(browser, bundle, lambda path: time.sleep(10.0 * path.endswith(".wasm"))) as page:

@@ -46,6 +46,7 @@ def exported_again(bundle: Path, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("cache_control", CACHE_CONTROL)
 def test_a_new_export_is_shown_at_the_next_visit(
     browser: Browser, bundle: Path, tmp_path: Path, cache_control: str
@@ -59,6 +60,7 @@ def test_a_new_export_is_shown_at_the_next_visit(
         context.close()
 
 
+@pytest.mark.nightly
 def test_another_document_is_not_kept_as_the_page(browser: Browser, bundle: Path) -> None:
     with Host({"/": bundle}) as host:
         context = browser.new_context()
@@ -74,6 +76,7 @@ def test_another_document_is_not_kept_as_the_page(browser: Browser, bundle: Path
         context.close()
 
 
+@pytest.mark.nightly
 def test_two_bundles_on_one_origin_keep_their_own(browser: Browser, bundle: Path, tmp_path: Path) -> None:
     with Host({"/a/": bundle, "/b/": exported_again(bundle, tmp_path / "again")}) as host:
         context = browser.new_context()

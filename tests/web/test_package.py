@@ -105,6 +105,7 @@ def test_it_is_small_and_its_types_and_exports_are_clean(app: Path) -> None:
     printed(app, str(TOOLS / "publint"), "--strict", archive)
 
 
+@pytest.mark.nightly(but=("bundler",))
 @pytest.mark.parametrize(
     "resolution", ["nodenext", *(pytest.param(name, marks=NIGHTLY) for name in ("bundler", "node16"))]
 )

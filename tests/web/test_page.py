@@ -189,6 +189,7 @@ def test_by_keyboard_only(page: Page) -> None:
     assert page.locator('input[value="focus"]').is_checked()
 
 
+@pytest.mark.nightly(but=("dark",))
 @pytest.mark.parametrize(("device", "scheme"), [(DESKTOP, "light"), (PHONE, "dark"), *NIGHTLY])
 def test_no_violation_of_accessibility_at_a_and_aa(open_page: Opener, device: dict[str, Any], scheme: str) -> None:
     if not AXE.is_file():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.web.conftest import DESKTOP, Opener, ready
 from tests.web.test_page import AXE, violations
 
@@ -29,6 +31,7 @@ POINTS = """(svg) => [...svg.querySelectorAll(".point")]
   .map((point) => ["cx", "cy"].map((name) => Number(point.getAttribute(name))))"""
 
 
+@pytest.mark.nightly
 def test_precisions_are_compared_and_timed(open_page: Opener, url: str) -> None:
     page = open_page("manifest.json", bypass_csp=True, color_scheme="dark", service_workers="block", **DESKTOP)
     page.route("**/model_fp16.onnx", lambda route: route.abort())

@@ -123,6 +123,7 @@ def run(page: Page) -> None:
     page.locator("#tensor-message", has_text="Answered.").wait_for()
 
 
+@pytest.mark.nightly
 def test_a_text_encoder_answers_its_examples_and_changed_words(encoder: Path, opened: Visitor) -> None:
     page = opened(encoder)
     difference = float(page.inner_text("#tensor-message").split()[-1].rstrip("."))
@@ -179,6 +180,7 @@ def test_a_tabular_network_takes_files(tabular: Path, opened: Visitor, tmp_path:
     assert page.locator("#notice").is_hidden()
 
 
+@pytest.mark.nightly
 def test_a_detector_that_declares_no_picture_answers_and_is_told_the_line_that_does(
     detector: Path, opened: Visitor
 ) -> None:

@@ -86,6 +86,7 @@ def contents(folder: Path) -> tuple[bytes, tuple[str, ...], bytes]:
     return (folder / "model.bin").read_bytes(), tuple(v.status for v in found.verdicts), result
 
 
+@pytest.mark.nightly(but=("verdict",))
 @pytest.mark.parametrize(
     ("change", "after"),
     [

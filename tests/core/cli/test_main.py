@@ -65,6 +65,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_verbose_prints_the_whole_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     asked = ("export", "tests.modules:without_translation", "-t", "onnx", "-o", str(tmp_path))
     for more, frames in (((), 0), (("-v",), 1)):
@@ -78,6 +79,7 @@ def test_verbose_prints_the_whole_report(capsys: pytest.CaptureFixture[str], tmp
     assert 'raise ValueError("the weights are on another machine")' in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_weights_name_author_and_licence_are_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     weights = tmp_path / "mine.safetensors"
     write_checkpoint(weights, {name: tensor + 0.01 for name, tensor in modules.video().module.state_dict().items()})
@@ -242,6 +244,7 @@ def test_piped_output_has_no_colours() -> None:
     assert b"onnx\t" in done.stdout
 
 
+@pytest.mark.nightly(but=("2-130",))
 @pytest.mark.parametrize(
     ("sent", "code", "when"),
     [(signal.SIGTERM, 143, "model"), (signal.SIGINT, 130, "[1/2] onnx: exporting"), (signal.SIGTERM, 143, "[2/2]")],

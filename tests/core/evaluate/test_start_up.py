@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from edgekit.artifact.result import StartUp
 from edgekit.hosts import process
@@ -11,6 +12,7 @@ from edgekit.pipeline.worker import RunJob, start_artifact
 from edgekit.testing import SMALL
 
 
+@pytest.mark.nightly
 def test_a_large_parent_does_not_make_a_large_artifact(small_build: Path, tmp_path: Path) -> None:
     spec = resolve_model(SMALL)
     np.savez(tmp_path / "row.npz", **spec.random(1))  # type: ignore[arg-type]  # names

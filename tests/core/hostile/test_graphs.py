@@ -22,6 +22,7 @@ EVERY = 1 if SLOW else 12
 COMMAND = [sys.executable, "-m", "edgekit", "export", "-t", "onnx"]
 
 
+@pytest.mark.nightly
 def test_each_is_refused_in_a_sentence(tmp_path: Path) -> None:
     paths = write_graphs(tmp_path / "graphs")
     assert len(paths) >= 60

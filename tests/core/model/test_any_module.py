@@ -126,6 +126,7 @@ def test_an_axis_of_one_size_is_a_size() -> None:
     assert spec.inputs[0].shape == (4, 6)
 
 
+@pytest.mark.nightly(but=("batch_of_four",))
 @pytest.mark.parametrize("factory", ["batch_of_four", "float32_inside"])
 def test_it_is_exported_and_verified(factory: str, tmp_path: Path) -> None:
     build = edgekit.export(f"tests.modules:{factory}", targets=["onnx"], output=tmp_path, progress="none")
@@ -142,6 +143,7 @@ def test_an_example_names_the_outputs() -> None:
     assert [i.name for i in spec.inputs] == ["x", "scale"]
 
 
+@pytest.mark.nightly
 def test_causes_are_told_where_every_target_failed(tmp_path: Path) -> None:
     net = modules.Formula(lambda linear, x: torch.linalg.svdvals(linear(x)))
     build = edgekit.export(net.eval(), example=torch.ones(2, 6), targets=["onnx"], output=tmp_path, progress="none")
@@ -169,6 +171,7 @@ def scripted(how: str, seed: int = 0) -> nn.Module:
         return torch.jit.freeze(script) if how == "frozen" else script
 
 
+@pytest.mark.nightly(but=("traced",))
 @pytest.mark.parametrize("how", ["traced", "frozen"])
 def test_torchscript_is_a_model(how: str, tmp_path: Path) -> None:
     wanted = ["onnx", "torchscript"]

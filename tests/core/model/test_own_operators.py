@@ -106,6 +106,7 @@ def test_an_edited_replacement_is_another_model(tmp_path: Path, monkeypatch: pyt
     assert read_config(tmp_path / "model")["code_sha256"] != before
 
 
+@pytest.mark.nightly
 def test_a_program_says_which_module_registers_its_operators(tmp_path: Path) -> None:
     """In a process that has imported nothing, as a worker for a model that was given in memory."""
     program = capture(replace(own_operators.left_alone(), factory=""))

@@ -103,6 +103,7 @@ def test_what_cannot_be_asked_is_one_sentence(
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.nightly
 def test_code_that_changed_since_the_export_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

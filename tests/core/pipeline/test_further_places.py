@@ -98,6 +98,7 @@ def test_an_export_asks_further_places_too_and_is_held_to_a_budget(build: Path) 
     ]
 
 
+@pytest.mark.nightly
 def test_a_budget_is_held_in_every_place(build: Path) -> None:
     met = api.verify(build, places=["ort"], images=2, budget=["size=1GB,memory=64GB", "p50=100s"], progress="none")
     assert {outcome.status for outcome in met.values()} == {"verified"}

@@ -16,6 +16,7 @@ from tests.command import exit_code
 pytestmark = pytest.mark.usefixtures("no_report")
 
 
+@pytest.mark.nightly(but=("SECONDS",))
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),
     [

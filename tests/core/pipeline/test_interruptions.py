@@ -65,6 +65,7 @@ def test_an_export_that_is_killed_leaves_whole_artifacts_and_the_next_run_finish
         assert left_behind(kept.root) == []
 
 
+@pytest.mark.nightly(but=("ENOSPC",))
 @pytest.mark.usefixtures("no_report")
 @pytest.mark.parametrize("fault", FAULTS, ids=errno.errorcode.get)
 def test_an_export_that_meets_an_error_says_so_in_a_sentence_and_the_next_run_finishes(kept: Kept, fault: int) -> None:
@@ -78,6 +79,7 @@ def test_an_export_that_meets_an_error_says_so_in_a_sentence_and_the_next_run_fi
         assert left_behind(kept.root) == []
 
 
+@pytest.mark.nightly
 def test_a_report_that_is_killed_is_never_of_two_builds(kept: Kept) -> None:
     names = [f"report.{kind}" for kind in ("html", "json", "md", "csv")]
 
@@ -109,6 +111,7 @@ def test_a_report_that_is_killed_is_never_of_two_builds(kept: Kept) -> None:
     away.rename(hidden)
 
 
+@pytest.mark.nightly
 def test_assets_that_are_killed_are_completed_by_the_next_run(kept: Kept, tmp_path: Path) -> None:
     build = toy.build(tmp_path / "toy")
     app = toy.android_app(tmp_path / "app")
@@ -128,6 +131,7 @@ def test_assets_that_are_killed_are_completed_by_the_next_run(kept: Kept, tmp_pa
         assert left_behind(app) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("what", ["model", "reference"])
 def test_a_model_or_a_reference_that_is_killed_is_the_old_one_the_new_one_or_none(
     kept: Kept, tmp_path: Path, what: str

@@ -169,6 +169,7 @@ def test_the_whole_is_driven_with_the_artifacts(made: Build, tmp_path: Path) -> 
         edgekit.load(tmp_path / "tiny" / "onnx")
 
 
+@pytest.mark.nightly
 def test_a_whole_is_verified_again_where_it_was_moved_to(made: Build, tmp_path: Path) -> None:
     root = shutil.copytree(made.path, tmp_path / "moved")
     again = edgekit.verify(root, trust_build=True, progress="none")
@@ -178,6 +179,7 @@ def test_a_whole_is_verified_again_where_it_was_moved_to(made: Build, tmp_path: 
         edgekit.verify(root, targets=["torchscript"], trust_build=True, progress="none")
 
 
+@pytest.mark.nightly
 def test_a_whole_is_pushed_pulled_and_verified_by_its_address(
     made: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

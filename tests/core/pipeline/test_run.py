@@ -46,6 +46,7 @@ def test_a_build_is_a_picture_of_the_river(small_build: Path) -> None:
     assert (small_build / "onnx" / "scores-cpu.safetensors").is_file()
 
 
+@pytest.mark.nightly
 def test_an_option_makes_a_new_artifact(build: Path) -> None:
     key = read_artifact(build / "onnx").export.key
     rows = run.export(resolve_model(SMALL), ("onnx",), build, {"onnx": {"opset": "21"}}, QuietListener())
@@ -59,6 +60,7 @@ def test_a_package_that_no_target_declares_changes_nothing(build: Path, monkeypa
     assert all(row.reused for row in export(build.parent, "onnx", "onnx-fp16").values())
 
 
+@pytest.mark.nightly(but=("onnxruntime",))
 @pytest.mark.parametrize("library", ["onnxruntime", "onnx-ir"])
 def test_another_version_of_a_declared_library_makes_it_again(
     build: Path, monkeypatch: pytest.MonkeyPatch, library: str
@@ -97,6 +99,7 @@ def test_a_wrong_artifact_is_rejected_kept_and_marked(build: Path) -> None:
     assert rows["onnx-fp16"].status == "verified"
 
 
+@pytest.mark.nightly
 def test_an_artifact_that_its_exporter_found_wrong_is_rejected_whatever_it_answers(build: Path) -> None:
     found = "no recipe holds the gate's limits"
     made = read_artifact(build / "onnx")
@@ -133,6 +136,7 @@ def test_what_is_made_from_a_failure_is_skipped_and_the_rest_goes_on(
 SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes half a minute: set EDGEKIT_SLOW=1")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["vit", pytest.param("resnet", marks=SLOW)])
 def test_public_architectures_are_exported_and_proved(name: str, tmp_path: Path) -> None:
     rows = export(tmp_path, "onnx", model=f"tests.models:{name}")

@@ -118,6 +118,7 @@ def crowded(filled: Any) -> Any:
     return filled
 
 
+@pytest.mark.nightly(but=("filled",))
 @pytest.mark.parametrize("build", ["filled", "crowded"])
 def test_four_screens_stand_before_the_first_fold_and_no_column_is_hidden(
     build: str, request: pytest.FixtureRequest, page: Page

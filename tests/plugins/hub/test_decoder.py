@@ -44,6 +44,7 @@ def generated(folder: Path) -> list[int]:
     return [int(token) for token in found[0, len(PROMPT) :]]
 
 
+@pytest.mark.nightly
 def test_the_file_in_the_hub_folder_generates_the_models_own_text(llama: Path, tmp_path: Path) -> None:
     import onnxruntime
 

@@ -50,6 +50,7 @@ def test_convolutions_count_their_kernels(tmp_path: Path) -> None:
     assert first.multiplications == rows * 16 * 16 * 9
 
 
+@pytest.mark.nightly
 def test_transposed_convolutions_count_their_inputs(tmp_path: Path) -> None:
     spec = networks.unet(4)
     layers = layers_of(nets.exported(spec, tmp_path), spec.random(0))
@@ -58,6 +59,7 @@ def test_transposed_convolutions_count_their_inputs(tmp_path: Path) -> None:
     assert found == [quarter**2 * 16 * 8 * 2 * 2, half**2 * 8 * 4 * 2 * 2]
 
 
+@pytest.mark.nightly(but=("lstm",))
 @pytest.mark.parametrize(("gates", "directions"), [(4, 1), (3, 2)], ids=["lstm", "gru"])
 def test_recurrent_layers_count_their_gates_at_each_step(gates: int, directions: int, tmp_path: Path) -> None:
     layer = nn.LSTM if gates == 4 else nn.GRU
@@ -68,6 +70,7 @@ def test_recurrent_layers_count_their_gates_at_each_step(gates: int, directions:
     assert one.multiplications == 3 * 20 * directions * gates * 8 * (16 + 8)
 
 
+@pytest.mark.nightly
 def test_an_int8_lstm_counts_as_much(tmp_path: Path) -> None:
     spec = networks.lstm()
     graph = fold_constants(nets.exported(spec, tmp_path))

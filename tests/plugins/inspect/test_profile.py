@@ -174,6 +174,7 @@ class TestBuild:
         )
         return folder
 
+    @pytest.mark.nightly
     def test_times_every_mode_that_was_asked_for(self, build: Path) -> None:
         record = json.loads((build / "cache" / "profile.json").read_text())
         (batch,) = record["batches"]

@@ -11,6 +11,7 @@ import pytest
 from tests.command import exit_code
 
 
+@pytest.mark.nightly(but=("nnapi",))
 @pytest.mark.parametrize("provider", ["nnapi", "coreml"])
 def test_a_prediction_names_who_predicts_and_is_not_verified(
     provider: str, small_build: Path, capsys: pytest.CaptureFixture[str]

@@ -415,6 +415,7 @@ def test_a_build_of_another_model_in_its_place_is_refused(build: Path, serve_her
     assert server.form(image=picture(), query=b"red")[0] == 200
 
 
+@pytest.mark.nightly
 def test_who_answers_ends_with_who_listens(exported: Path, serve: Start) -> None:
     server = serve(exported)
     (child,) = server.children()

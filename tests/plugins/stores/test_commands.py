@@ -42,6 +42,7 @@ def test_push_list_and_pull(s3: S3, build: Path, tmp_path: Path, capfd: pytest.C
     assert json.loads(capfd.readouterr().out)["moved_files"] == 0
 
 
+@pytest.mark.nightly
 def test_commands_take_a_url(s3: S3, build: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert exit_code("push", build, URL, "-q") == 0
     assert capfd.readouterr().out == ""

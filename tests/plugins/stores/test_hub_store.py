@@ -86,6 +86,7 @@ def _pull(into: str) -> None:
     pull(Path(into), URL)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("work", [_push, _pull], ids=["push", "pull"])
 def test_a_kill_at_any_request_leaves_nothing_half_done(
     hub: tuple[Hub, S3], build: Path, tmp_path: Path, work: object

@@ -166,6 +166,7 @@ def test_a_folder_that_is_no_whole_build_is_in_the_way_of_a_pull(s3: S3, build: 
     assert mine.read_text() == "mine"
 
 
+@pytest.mark.nightly(but=("half",))
 @pytest.mark.parametrize("fault", [BUSY, HALF, LATE])
 def test_a_store_that_fails_now_and_then_is_asked_again(
     s3: S3, build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -351,6 +352,7 @@ def test_a_kill_at_any_request_leaves_nothing_half_done(s3: S3, build: Path, tmp
     assert killed > KILLS * 0.8
 
 
+@pytest.mark.nightly
 def test_a_kill_at_any_call_of_a_push_into_a_folder_is_invisible(build: Path, tmp_path: Path, cache: Path) -> None:
     calls = interrupted.run(tmp_path, lambda: push(build, f"file://{tmp_path}/whole/small")).calls
     for stop in interrupted.spread(calls, 50 if os.environ.get("EDGEKIT_SLOW") else 12):
@@ -366,6 +368,7 @@ def test_a_kill_at_any_call_of_a_push_into_a_folder_is_invisible(build: Path, tm
         assert not list((tmp_path / f"store-{stop}").rglob("*.tmp"))
 
 
+@pytest.mark.nightly
 def test_a_kill_at_any_call_of_a_pull_leaves_no_folder_or_a_whole_one(build: Path, tmp_path: Path, cache: Path) -> None:
     url = f"file://{tmp_path}/store/small"
     push(build, url)

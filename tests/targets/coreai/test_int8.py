@@ -29,6 +29,7 @@ class TestCoreaiInt8(CoreaiContract):
         assert data.find(held.tobytes()) >= 0
 
 
+@pytest.mark.nightly
 def test_a_palette_at_one_size_is_proved_and_a_change_of_its_table_is_rejected(build: Path, tmp_path: Path) -> None:
     if missing := registry.missing(registry.find("coreai-int8")):
         pytest.skip(f"needs {missing[0].module}: {missing[0].install}")

@@ -238,6 +238,7 @@ def test_a_quotient_of_integers_is_an_integer(tmp_path: Path) -> None:
     assert all(np.array_equal(answer[name], right[name]) for name in ("of", "away"))
 
 
+@pytest.mark.nightly
 def test_the_shipped_model(tmp_path: Path) -> None:
     spec = resolve_model("arr-coc-tiny")
     path = phone_models.made(coreml.TARGET, "coreml", spec, tmp_path, precision="fp32")

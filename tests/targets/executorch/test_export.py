@@ -147,6 +147,7 @@ def test_the_last_layers_before_an_output_that_decides_stay_float() -> None:
     assert executorch_int8._last_layers(plain, graph) == ()
 
 
+@pytest.mark.nightly(but=("empty", "cut"))
 @pytest.mark.parametrize("damage", ["cut", "torn", "text", "empty"])
 def test_a_damaged_file_is_a_sentence_and_no_crash_of_the_parent(damage: str, pooled: Path, tmp_path: Path) -> None:
     whole = (pooled / "executorch" / lower.ENTRY).read_bytes()
@@ -210,6 +211,7 @@ class Indexed(torch.nn.Module):
         return torch.as_tensor(self.linear(self.slopes(self.table[numbers + 1])))
 
 
+@pytest.mark.nightly(but=("int8",))
 @pytest.mark.parametrize("name", TARGETS)
 def test_numbers_added_to_indices_stay_integers_and_slopes_of_rows_are_lowered(name: str, tmp_path: Path) -> None:
     numbers = np.arange(8)
@@ -230,6 +232,7 @@ def test_numbers_added_to_indices_stay_integers_and_slopes_of_rows_are_lowered(n
 DELEGATES = (("vulkan", "VulkanBackend", "fp32"), ("coreml", "CoreMLBackend", "fp16"))
 
 
+@pytest.mark.nightly(but=("coreml",))
 @pytest.mark.parametrize(("backend", "lacking", "precision"), DELEGATES)
 def test_another_delegate_takes_its_part_and_is_not_verified_here(
     backend: str, lacking: str, precision: str, tmp_path: Path

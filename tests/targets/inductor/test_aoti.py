@@ -179,6 +179,7 @@ def exact_sums() -> bool:
     return True
 
 
+@pytest.mark.nightly
 @compiles
 def test_an_int8_package_answers_and_is_refused_where_sums_saturate(tmp_path: Path) -> None:
     torch.manual_seed(0)

@@ -146,6 +146,7 @@ class Gru(nn.Module):
         return self.gru(x)[0]  # type: ignore[no-any-return]
 
 
+@pytest.mark.nightly
 def test_what_only_its_modules_run_is_said(tmp_path: Path) -> None:
     """MNN's Java classes have sessions alone; should these run loops one day, the note is out of date."""
     spec = ModelSpec("gru", Gru().eval(), (Input("x", ("batch", 5, 4)),), (Output("y"),), {"batch": Axis(1, 1, 4)})
@@ -164,6 +165,7 @@ def test_what_only_its_modules_run_is_said(tmp_path: Path) -> None:
             assert net.getSessionOutput(session, "y").getShape() == (0, 0, 0, 0)
 
 
+@pytest.mark.nightly
 def test_an_lstm_without_its_last_states_is_converted(tmp_path: Path) -> None:
     spec = lstm()
     build = unjudged(spec, tmp_path, ("onnx", "mnn"))

@@ -37,6 +37,7 @@ def test_fixed_shapes_in_an_old_opset_are_judged_as_they_are(build: Path) -> Non
         loaded.run(small_model().random(0, {"batch": 2}))
 
 
+@pytest.mark.nightly
 def test_another_fixed_size_is_asked_what_the_reference_has_there(build: Path, tmp_path: Path) -> None:
     """Random and real inputs of that size, one at a time; what is made of it has that size too, or is refused."""
     options = {"onnx": {"shapes": "160x112"}}

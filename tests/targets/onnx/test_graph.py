@@ -107,6 +107,7 @@ def test_patches_are_a_gemm_nodes_keep_their_modules_names_and_attention_is_two_
     assert found["Transpose"] == 4  # tiles, heads, keys, merge
 
 
+@pytest.mark.nightly
 def test_attention_whose_batch_is_of_windows_is_translated(tmp_path: Path) -> None:
     """Swin: the exporter takes its attention apart, and viewed the answer as PyTorch's kernel lays it out."""
     with warnings.catch_warnings(action="ignore"):

@@ -79,6 +79,7 @@ def test_wide_layers_are_verified_at_a_quarter_of_the_size(tmp_path: Path) -> No
     assert sizes[0] < 0.27 * sizes[1]
 
 
+@pytest.mark.nightly
 def test_a_net_without_large_linear_layers_is_refused(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 4))
     build = edgekit.export(net.eval(), example=(torch.randn(2, 3, 8, 8),), targets=[NAME], output=tmp_path)

@@ -28,6 +28,7 @@ class TestOnnxInt8Static(TargetContract):
     options: Mapping[str, str] = MappingProxyType({"method": "percentile"})
 
 
+@pytest.mark.nightly
 def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
     model, build = resolve_model("tests.networks:mlp"), tmp_path / "mlp"
     first = run.export(model, (NAME,), build, {}, Silent())

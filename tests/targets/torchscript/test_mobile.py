@@ -80,6 +80,7 @@ def test_holds_no_path_of_this_machine_and_is_aligned(name: str, folder: Path) -
                 assert entry.compress_type == zipfile.ZIP_STORED
 
 
+@pytest.mark.nightly
 def test_takes_architectures_that_are_not_ours(tmp_path: Path) -> None:
     """Both targets compile alike; the mobile interpreter has fewer operators."""
     spec, target = phone_models.mobilevit(), torch_mobile.TARGET

@@ -49,6 +49,7 @@ class TestWeb(TargetContract):
         assert 2_300_000 < made.bundle.variants[0].first_visit < found.size / 4
         assert "EDGEKIT_BUNDLE" not in (folder / "sw.js").read_text()
 
+    @pytest.mark.nightly
     def test_a_variant_that_the_browser_rejects_leaves_the_bundle(
         self, build: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -43,6 +43,7 @@ def reference(spec: ModelSpec, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
+@pytest.mark.nightly
 def test_the_samples_of_the_shipped_model_show_what_stands_beside_them(
     spec: ModelSpec, reference: Path, answer: golden.Answer
 ) -> None:

@@ -141,6 +141,7 @@ def test_chance_is_found_by_what_was_asked_twice_or_timed(shell: Shell) -> None:
     assert any(reason["batch"].endswith(" again") for reason in said.reasons), said.sentences
 
 
+@pytest.mark.nightly
 def test_int8_answers_of_any_role_are_wrong_for_dark_inputs(shell: Shell) -> None:
     def change(g: Graph) -> None:
         dark = g.add("Less", g.add("ReduceMean", "x", np.array([1]), keepdims=1), np.float32(-0.7))
@@ -151,6 +152,7 @@ def test_int8_answers_of_any_role_are_wrong_for_dark_inputs(shell: Shell) -> Non
     assert {reason["batch"] for reason in said.reasons} & {"changed", "levelled"}
 
 
+@pytest.mark.nightly
 def test_int8_is_judged_by_its_ranks_on_photographs_which_are_named(shell: Shell) -> None:
     """Also of a model without an evaluation set; and on real inputs of other sizes."""
     clean = shell.judged("looking", precision="int8")

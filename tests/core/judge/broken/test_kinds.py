@@ -126,6 +126,7 @@ FAULTS: dict[str, tuple[str, str, Change]] = {
 }
 
 
+@pytest.mark.nightly(but=("classifier-int8", "detector-int8", "pixels-fp32"))
 @pytest.mark.parametrize(("model", "precision"), [*product(CLEAN, ("fp32", "int8")), *product(CLEAN_INT8, ("int8",))])
 def test_clean_graphs_are_verified(shell: Shell, model: str, precision: str) -> None:
     said = shell.judged(model, precision=precision)
@@ -147,7 +148,13 @@ def test_what_the_model_itself_cannot_answer_is_not_asked_and_said(shell: Shell)
     assert f"{rows} inputs that the model itself answers with NaN or Inf" in said
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+DAILY = ("classifier", "detector", "pixels")
+"""The models of which all faults are asked in `make test`; the others belong to `make nightly`."""
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(f, marks=() if FAULTS[f][0] in DAILY else pytest.mark.nightly, id=f) for f in FAULTS]
+)
 def test_a_wrong_answer_is_rejected(shell: Shell, fault: str) -> None:
     model, precision, change = FAULTS[fault]
     said = shell.judged(model, change, precision)

@@ -82,6 +82,7 @@ def _kept(capsys: pytest.CaptureFixture[str], said: list[str]) -> str:
     return found.out
 
 
+@pytest.mark.nightly(but=("features",))
 @pytest.mark.parametrize("output", ["scores", "features"])
 def test_nan_in_the_reference_is_not_the_artifacts_fault(shell: Shell, output: str) -> None:
     build = copied(shell, "chosen")
@@ -95,6 +96,7 @@ def test_nan_in_the_reference_is_not_the_artifacts_fault(shell: Shell, output: s
     assert reason["details"]["side"] == "reference"
 
 
+@pytest.mark.nightly(but=("features",))
 @pytest.mark.parametrize("output", ["scores", "features"])
 def test_a_noisy_reference_judges_nothing(shell: Shell, output: str) -> None:
     build = copied(shell, "chosen")

@@ -30,6 +30,7 @@ def test_clean_graphs_are_verified(shell: Shell) -> None:
         assert said.status == "verified", said.sentences
 
 
+@pytest.mark.nightly(but=("second-0-1",))
 @pytest.mark.parametrize(
     ("output", "axis", "first"), [("second", 1, 5), ("second", 0, 1), ("last", 1, 2), ("last", 0, 23)]
 )
@@ -44,6 +45,7 @@ def test_what_is_one_thing_is_compared_as_one(shell: Shell) -> None:
     assert {reason["output"] for reason in said.reasons} == {"one"}
 
 
+@pytest.mark.nightly(but=("nan",))
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.5])
 def test_features_of_every_place_of_every_image_are_compared(shell: Shell, value: float) -> None:
     """The last place of images that are no longer among the first four."""

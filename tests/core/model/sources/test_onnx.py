@@ -193,6 +193,7 @@ def test_axes_that_a_file_has_not_are_refused(axes: str, sentence: str, tmp_path
         resolve_model(str(tmp_path / "fixed.onnx"), words_of(["input.1:1=colours:1..4"], None, None))
 
 
+@pytest.mark.nightly
 def test_onnx_fp16_and_int8_follow_from_a_file(path: Path, tmp_path: Path) -> None:
     graph = onnx.load(path)
     graph.metadata_props.add(key="edgekit.passes", value="no history of ours")
@@ -221,6 +222,7 @@ def test_onnx_fp16_and_int8_follow_from_a_file(path: Path, tmp_path: Path) -> No
     assert "is an ONNX file, without PyTorch's code" in build["torchscript"].error
 
 
+@pytest.mark.nightly(but=("float16",))
 @pytest.mark.parametrize(("kind", "dtype"), [(TensorProto.FLOAT16, "float16"), (TensorProto.DOUBLE, "float64")])
 def test_a_file_of_other_floats_takes_and_gives_float32(kind: int, dtype: str, tmp_path: Path) -> None:
     weight, one = rounded(4, 3).astype(dtype), np.ones((), dtype)

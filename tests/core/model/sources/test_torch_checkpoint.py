@@ -163,6 +163,7 @@ PICKLES: dict[str, tuple[bytes, str]] = {
 }
 
 
+@pytest.mark.nightly(but=("BUILD",))
 @pytest.mark.parametrize("name", sorted(PICKLES))
 def test_hostile_pickles(tmp_path: Path, name: str) -> None:
     code, match = PICKLES[name]

@@ -42,6 +42,7 @@ def test_convolutions_compute_in_int8(name: str, tmp_path: Path) -> None:
     assert any("INT8 convolutions" in note for note in made.manifest.notes), made.manifest.notes
 
 
+@pytest.mark.nightly
 def test_recurrent_layers_take_int8_with_dynamic_ranges(tmp_path: Path) -> None:
     made = exported("tests.networks:lstm", DYNAMIC, tmp_path)
     assert made.status == "verified", made.sentences
@@ -72,11 +73,13 @@ def one_picture() -> ModelSpec:
     )
 
 
+@pytest.mark.nightly
 def test_a_model_of_one_image_is_searched_for(tmp_path: Path) -> None:
     made = edgekit.export(one_picture(), targets=[STATIC], output=tmp_path, progress="none")[STATIC]
     assert made.status == "verified", made.sentences
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("target", "sentence"), [(STATIC, "no chain of convolutions"), (DYNAMIC, "could hold")])
 def test_what_int8_cannot_change_is_told(target: str, sentence: str, tmp_path: Path) -> None:
     made = edgekit.export(modules.without_parameters(), targets=[target], output=tmp_path, progress="none")[target]

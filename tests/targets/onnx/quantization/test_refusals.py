@@ -103,6 +103,7 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return lambda candidate: monkeypatch.setattr(engine, "measure", partial(timed, candidate))
 
 
+@pytest.mark.nightly
 def test_quantize_refuses_what_is_slower(
     paced: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

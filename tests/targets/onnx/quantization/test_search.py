@@ -114,6 +114,7 @@ def test_the_frontier_holds_what_no_other_beats_in_everything() -> None:
     assert _pareto(rows) == {rows[i].recipe.key for i in (0, 1, 3)}
 
 
+@pytest.mark.nightly
 def test_a_recipe_must_hold_between_the_sizes_of_the_grid(tmp_path: Path) -> None:
     """scores = sigmoid(robust(x) + fragile(x) where there are six rows): the grid asks 8, 4, 12 and 9 rows."""
     fragile = np.full((WIDTH, 1), 0.3, np.float32)
