@@ -52,6 +52,8 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
         show_build(part, quiet, verbose)
     if build.parts:
         print("the whole:")
+    if build.doubt:
+        _print_wrapped(f"warning: {build.doubt}")
     outcomes = [o for o in build.outcomes if not quiet or o.status != "verified"]
     if quiet and not outcomes:
         return

@@ -136,6 +136,10 @@ class SpecOverrides:
         more = {n: {**self.inputs.get(n, {}), "low": low, "high": high} for n, (low, high) in ranges.items()}
         return replace(self, inputs={**self.inputs, **more})
 
+    def with_classes(self, output: str, classes: tuple[str, ...]) -> SpecOverrides:
+        """The same, and the names of an output's classes."""
+        return replace(self, outputs={**self.outputs, output: {**self.outputs.get(output, {}), "classes": classes}})
+
     def as_record(self) -> dict[str, Any]:
         """For config.json: what `from_record` takes."""
         axes = {

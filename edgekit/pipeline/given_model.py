@@ -81,11 +81,29 @@ def _with_folders(spec: ModelSpec, evaluation_data: EvaluationData) -> ModelSpec
         return spec
     sets = dataset.sets_of(spec, None if evaluation_data.data is None else Path(evaluation_data.data), folder)
     spec = _with_data_ranges(spec, [dataset for dataset in (sets.evaluation, sets.calibration) if dataset is not None])
-    evaluation = sets.evaluation
+    evaluation, text = sets.evaluation, evaluation_data.metric
+    if sets.classes:
+        # Folders named by class say what the truth is, so top-1 follows unless the user names another metric.
+        text = text or f"top_k:{_classifying_output(spec)}"
+        spec = _with_classes(spec, text, sets.classes)
     if evaluation is not None:
-        evaluation = _with_metric(spec, evaluation, evaluation_data.metric)
+        evaluation = _with_metric(spec, evaluation, text)
     spec = replace(spec, notes=(*spec.notes, sets.note)) if sets.note else spec
     return _with_sets(spec, evaluation, sets.calibration)
+
+
+def _classifying_output(spec: ModelSpec) -> str:
+    return next((o.name for o in spec.outputs if o.role in ("logits", "probabilities")), spec.outputs[0].name)
+
+
+def _with_classes(spec: ModelSpec, metric: str, classes: tuple[str, ...]) -> ModelSpec:
+    """Name the classes of the output that a metric reads by their folders, unless the model declares names."""
+    names = metrics.parse_metric(metric).outputs
+    output = next((o for o in spec.outputs if o.name in names), None)
+    if output is None or any(o.classes for o in spec.outputs):
+        return spec
+    outputs = tuple(replace(o, classes=classes) if o is output else o for o in spec.outputs)
+    return replace(spec, outputs=outputs, words=(spec.words or NOTHING).with_classes(output.name, classes))
 
 
 def _with_data_ranges(spec: ModelSpec, sets: list[EvaluationSet]) -> ModelSpec:
@@ -111,9 +129,9 @@ def _with_metric(spec: ModelSpec, evaluation: EvaluationSet, text: str) -> Evalu
     if not text:
         if evaluation.truth is None:
             return evaluation
-        first = next((o.name for o in spec.outputs if o.role in ("logits", "probabilities")), spec.outputs[0].name)
         raise DataError(
-            f"the data have labels or truth, and no metric takes them: give --metric top_k:{first}, or remove them"
+            "the data have labels or truth, and no metric takes them: give --metric "
+            f"top_k:{_classifying_output(spec)}, or remove them"
         )
     metric = metrics.parse_metric(text)
     names = [o.name for o in spec.outputs]

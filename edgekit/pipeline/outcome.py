@@ -87,6 +87,7 @@ class BuildRecord(_Record):
         reference: What the artifacts were judged by, in words.
         unsigned: Where a signature was asked for, what the report shows and it does not vouch for.
         note: What a reader should know of all artifacts, in a sentence; empty where nothing is.
+        doubt: Signs that the model is set up wrongly, in a sentence; empty if there are none.
         trials: Of `edgekit quantize`: each quantization that was tried.
         parts: Of a model of parts each part's record by its name, as this one; its artifacts are those of the whole.
     """
@@ -98,6 +99,7 @@ class BuildRecord(_Record):
     reference: str
     unsigned: tuple[str, ...] = ()
     note: str = ""
+    doubt: str = ""
     trials: tuple[dict[str, Any], ...] = ()
     parts: dict[str, dict[str, Any]] = {}
 
@@ -262,6 +264,7 @@ class Build(Mapping[str, TargetOutcome]):
         unsigned: Where a signature was asked for, what the report shows and it does not vouch for.
         note: What a reader should know of all artifacts, in a sentence; empty where nothing is.
         parts: Of a model of parts each part's build by its name; the outcomes are those of the whole.
+        doubt: Signs that the model is set up wrongly, in a sentence; empty if there are none.
     """
 
     outcomes: tuple[TargetOutcome, ...]
@@ -270,6 +273,7 @@ class Build(Mapping[str, TargetOutcome]):
     unsigned: tuple[str, ...] = ()
     note: str = ""
     parts: Mapping[str, Build] = field(default_factory=dict)
+    doubt: str = ""
 
     def __getitem__(self, target: str) -> TargetOutcome:
         for outcome in self.outcomes:
@@ -321,6 +325,7 @@ class Build(Mapping[str, TargetOutcome]):
             reference=self.reference,
             unsigned=self.unsigned,
             note=self.note,
+            doubt=self.doubt,
         )
         parts = {"parts": {name: part.as_record() for name, part in self.parts.items()}} if self.parts else {}
         return record.model_dump(mode="json", exclude={"trials", "parts"}) | parts

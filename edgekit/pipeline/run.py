@@ -129,7 +129,7 @@ def export(
             root, record, outcomes.values(), {} if selection else run_log.missing_requirements(possible)
         )
         report.write_report(root)
-        return Build(tuple(outcomes.values()), root, reference.device)
+        return Build(tuple(outcomes.values()), root, reference.device, doubt=reference.info.evaluation.doubt)
 
 
 @as_sentences()
@@ -178,7 +178,8 @@ def verify(
         report.write_report(root)
         reported = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())
         unsigned = context.signed.unsigned if context.signed is not None else ()
-        return Build(tuple(reported), root, context.recorded.device, unsigned, context.other_code)
+        doubt = context.recorded.info.evaluation.doubt
+        return Build(tuple(reported), root, context.recorded.device, unsigned, context.other_code, doubt=doubt)
 
 
 @as_sentences()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.errors import RecordError
+from edgekit.errors import EdgekitError, RecordError
 from edgekit.evaluate.rows import Axes
 from edgekit.judge.rows import PLACES, SUFFIX
 from edgekit.model.sources.checkpoint import weights_digest
@@ -28,6 +28,7 @@ from edgekit.reference.record import (
     retain,
     run_batches,
     subject_of,
+    task_digest,
     without,
 )
 from edgekit.reference.store import Reference, declaration, read_reference, recorded_outputs, write_reference
@@ -76,8 +77,33 @@ def _existing_reference(subject: RecordingSubject, folder: Path) -> Reference | 
     except RecordError:
         return None
     same = reference.info.weights_sha256 == subject.weights_sha256
+    same &= reference.info.raw.get("task_sha256", "") in ("", task_digest(subject.evaluation))
     batches = without(subject.asked, reference.info.raw.get("unanswered", {}))
-    return reference if same and same_inputs(reference.batches, batches) else None
+    same = same and same_inputs(reference.batches, batches)
+    return reference if same and _answers_alike(subject, reference) else None
+
+
+ALIKE = 1e-2
+"""Of an output's largest value: another device differs by less, other code or preprocessing by more."""
+
+
+def _answers_alike(subject: RecordingSubject, reference: Reference) -> bool:
+    """Return whether the module still gives the recorded answers to one row: its code may have changed."""
+    single, axes = reference.batches[0].first(1), reference.info.row_axes
+    try:
+        (answered, *_), _ = run_batches(subject.open_runtime(), subject.spec.outputs, (single,), axes)
+    except EdgekitError:
+        return False
+    for output in subject.spec.outputs:
+        expected, actual = single.outputs.get(output.name), answered.outputs.get(output.name)
+        if expected is None or actual is None or expected.dtype.kind != "f" or output.role in ("features", "counts"):
+            continue
+        # Where rows lie along another axis, `first` cannot cut the recorded answer.
+        if axes.get(output.name) != 0 or expected.shape != actual.shape:
+            continue
+        if not np.allclose(actual, expected, rtol=0, atol=ALIKE * float(np.abs(expected).max(initial=0)) + 1e-12):
+            return False
+    return True
 
 
 def _adopt(subject: RecordingSubject, folder: Path) -> bool:

@@ -2,6 +2,8 @@
 
 A folder holds one of these:
 
+- a folder of pictures for each class, `<class>/<picture>`, as torchvision's ImageFolder reads them; the classes have
+  the order of `Output.classes`, or else of their names;
 - pictures (PNG, JPEG, WebP, BMP of any size) for the input that takes pictures, and for each other input a file
   `<input>.npy` with one row a picture; beside them, where a metric wants it, `labels.csv` (file,label) or `labels.json`
   ({file: label}) with numbers of classes from 0, or names of `Output.classes`;
@@ -43,6 +45,7 @@ from edgekit.model.evaluation_set import (
 )
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.pictures import in_size, pixels_of
+from edgekit.reference.plausibility import chance_of, find_doubt
 
 LEAST = 64
 """Calibration samples: fewer are a guess (ONNX Runtime's own examples use hundreds). A search holds a third back."""
@@ -56,8 +59,6 @@ MOST_PIXELS = 24_000_000  # of an image: twice what most phones take
 MOST_BYTES = 4 << 30  # of a set as the model takes it
 LABELS = ("labels.csv", "labels.json")
 TRUTH = "truth"
-TURNS = 8
-"""Times that labels are given to other rows, to tell whether they say anything of their own."""
 Own = Callable[[Input, int], Array]
 """Rows of an input that has no file: of the model's own set."""
 
@@ -68,11 +69,19 @@ LEVELS = 255 * 16
 
 @dataclass(frozen=True)
 class EvaluationSets:
-    """What a user gave, as the model takes it; `note` says how a folder was split."""
+    """A user's sets as the model takes them.
+
+    Attributes:
+        evaluation: Judges artifacts.
+        calibration: Calibrates INT8.
+        note: How a folder was split, in a sentence.
+        classes: Names of the class folders, in the order of their numbers; empty if pictures lie in no such folders.
+    """
 
     evaluation: EvaluationSet | None
     calibration: EvaluationSet | None
     note: str = ""
+    classes: tuple[str, ...] = ()
 
 
 def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> EvaluationSets:
@@ -89,16 +98,17 @@ def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> Eva
             refuse_shared(spec, evaluation, calibration_set)
         return EvaluationSets(None, calibration_set)
     dataset = distinct(spec, read_folder(spec, data))
+    classes = class_names(spec, data)
     _require(dataset, FEW_ROWS, data, "are needed: fewer cannot tell whether 99 of 100 are right")
     if calibration_set is not None:
         refuse_shared(spec, dataset, calibration_set)
-        return EvaluationSets(dataset, calibration_set)
+        return EvaluationSets(dataset, calibration_set, classes=classes)
     own = calibration_of(spec, COUNT)
     if own is None:
-        return split(spec, dataset)
+        return replace(split(spec, dataset), classes=classes)
     if all(i.name in own.inputs for i in spec.inputs):  # what else is wrong with it is said where it is used
         refuse_shared(spec, dataset, own)
-    return EvaluationSets(dataset, None)
+    return EvaluationSets(dataset, None, classes=classes)
 
 
 def split(spec: ModelSpec, every: EvaluationSet) -> EvaluationSets:
@@ -144,22 +154,21 @@ def check_truth(spec: ModelSpec, evaluation: EvaluationSet) -> None:
             arrays = {i.name: run_of(row.inputs[i.name], 0, 1, i.shape) for i in spec.inputs}
             answers.append(named_outputs(spec, spec.module(*to_tensors(spec, arrays))))
     outputs = {name: stack_runs(answer[name] for answer in answers) for name in answers[0]}
-    _require_classes(part, outputs)
+    _require_classes(spec, part, outputs)
     own = metric_values(part, outputs)
     if own is None or part.truth is None:
         return
-    turns = {max(1, len(rows) * turn // TURNS) for turn in range(1, TURNS)}
-    others = [metric_values(replace(part, truth=np.roll(part.truth, turn, axis=0)), outputs) for turn in turns]
-    chance = float(np.mean([np.mean(each) for each in others if each is not None]))
+    values = chance_of(part, outputs)
+    chance = float(values.mean()) if values is not None else 0.0
     if float(np.mean(own)) <= chance:
+        doubt = find_doubt(spec, part, outputs) or f"'{evaluation.metric_name}' does not depend on the truth"
         raise DataError(
-            f"by '{evaluation.metric_name}' the model itself has {np.mean(own):.3f} with the truth of its inputs and "
-            f"{chance:.3f} with that of others, so that a wrong artifact would lose nothing: give the right labels "
-            "(the first class is 0), or leave --metric out"
+            f"{doubt}. A wrong artifact would lose nothing by this metric. Correct the set-up or the labels (the "
+            "first class is 0), or leave --metric out"
         )
 
 
-def _require_classes(evaluation: EvaluationSet, outputs: Mapping[str, Array]) -> None:
+def _require_classes(spec: ModelSpec, evaluation: EvaluationSet, outputs: Mapping[str, Array]) -> None:
     """Refuse a label that is none of an output's classes."""
     metric, truth = evaluation.metric, evaluation.truth
     if truth is None or not isinstance(metric, metrics.ParsedMetric):
@@ -170,6 +179,12 @@ def _require_classes(evaluation: EvaluationSet, outputs: Mapping[str, Array]) ->
     classes = outputs[name].shape[1] if outputs[name].ndim > 1 else 0
     if truth.dtype.kind not in "iu" or truth.shape != (len(truth),) or outputs[name].ndim != 2:
         raise DataError(f"'{text}' compares '{name}' {list(outputs[name].shape)} with one integer an input, from 0")
+    class_texts = next((o.classes for o in spec.outputs if o.name == name), ())
+    if class_texts and len(class_texts) != classes:
+        raise DataError(
+            f"'{name}' has {classes} classes, and {len(class_texts)} have a name ({', '.join(class_texts)}). Name "
+            f"all in order: --outputs {name}:classes=FIRST,SECOND"
+        )
     if (wrong := truth[(truth < 0) | (truth >= classes)]).size:
         raise DataError(f"the label {wrong[0]} is no class of '{name}', which has {classes}: the first class is 0")
 
@@ -180,7 +195,7 @@ def check_folder(folder: Path) -> None:
     Raises:
         DataError: If it is missing, holds nothing to calibrate with, too few pictures, or one that is broken.
     """
-    paths = _files(folder, PICTURES)
+    paths = _files(folder, PICTURES) or [path for inner in _class_folders(folder) for path in _files(inner, PICTURES)]
     if not paths and not _files(folder, (".npy", ".npz")):
         raise DataError(f"the folder '{folder}' holds no images (PNG, JPEG, WebP and BMP are read)")
     if paths and len(paths) < LEAST:
@@ -207,6 +222,8 @@ def read_folder(spec: ModelSpec, folder: Path, own: Own | None = None) -> Evalua
     if archives:
         return _check_finite(spec, _read_archives(spec, archives))
     if image is not None:
+        if not pictures and (names := class_names(spec, folder)):
+            pictures = [path for name in names for path in _files(folder / name, PICTURES)]
         if not pictures:
             raise DataError(f"the folder '{folder}' holds {_nothing(spec, folder)}")
         return _check_finite(spec, _read_pictures(spec, folder, image, pictures, own))
@@ -218,6 +235,30 @@ def read_folder(spec: ModelSpec, folder: Path, own: Own | None = None) -> Evalua
     rest = {i.name: _rows(spec, folder, i, count, own) for i in spec.inputs if i is not files[0]}
     inputs = {i.name: first if i is files[0] else rest[i.name] for i in spec.inputs}
     return _check_finite(spec, EvaluationSet(inputs, tuple(f"{files[0].name}-{row}" for row in range(count))))
+
+
+def class_names(spec: ModelSpec, folder: Path) -> tuple[str, ...]:
+    """Return the classes of a folder with a folder of pictures for each, in the order of their numbers.
+
+    The order is that of the classes that the model declares, else of the names, as in torchvision's ImageFolder.
+
+    Raises:
+        DataError: If the model declares classes and a folder is named like none of them.
+    """
+    if not any(i.kind == "image" for i in spec.inputs) or not folder.is_dir() or _files(folder, PICTURES):
+        return ()
+    names = [inner.name for inner in _class_folders(folder)]
+    declared = next((o.classes for o in spec.outputs if o.classes), ())
+    if declared and (odd := next((name for name in names if name not in declared), "")):
+        raise DataError(
+            f"the folder '{folder / odd}' is named like no class of '{spec.name}': possible are {', '.join(declared)}"
+        )
+    return tuple(name for name in declared if name in names) if declared else tuple(names)
+
+
+def _class_folders(folder: Path) -> list[Path]:
+    inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return sorted(path for path in inner if _files(path, PICTURES))
 
 
 def _files(folder: Path, suffixes: Collection[str]) -> list[Path]:
@@ -311,8 +352,11 @@ def _read_pictures(
     inputs = {image.name: np.stack([_image(path, image, shape) for path in paths])}
     for other in (i for i in spec.inputs if i is not image):
         inputs[other.name] = _rows(spec, folder, other, len(paths), own)
-    names = tuple(path.name for path in paths)
-    return EvaluationSet(inputs, names, truth=_labels(spec, folder, names))
+    names = tuple(path.relative_to(folder).as_posix() for path in paths)
+    if paths[0].parent == folder:
+        return EvaluationSet(inputs, names, truth=_labels(spec, folder, names))
+    declared = next((o.classes for o in spec.outputs if o.classes), ()) or class_names(spec, folder)
+    return EvaluationSet(inputs, names, truth=np.array([declared.index(path.parent.name) for path in paths], np.int64))
 
 
 def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:

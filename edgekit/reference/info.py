@@ -124,6 +124,7 @@ class RecordedEvaluation:
         metric: Name of the task metric.
         mean: Its mean over the set.
         values: Its value for each row.
+        doubt: Signs that the model is set up wrongly, in a sentence; empty if there are none.
     """
 
     names: tuple[str, ...] = ()
@@ -131,6 +132,7 @@ class RecordedEvaluation:
     metric: str = ""
     mean: float | None = None
     values: tuple[float, ...] = ()
+    doubt: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,6 +262,7 @@ def read_info(folder: Path) -> ReferenceInfo:
             metric=str(metric.get("name") or ""),
             mean=float(mean) if _is_number(mean) else None,
             values=tuple(float(value) if _is_number(value) else math.nan for value in values),
+            doubt=str(record.get("doubt") or ""),
         ),
         batches=tuple(_batches(record.get("batches"))),
         weights_sha256=str(record.get("weights_sha256") or ""),

@@ -27,11 +27,13 @@ from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.sources.onnx import refuse_random
 from edgekit.model.spec import Array, EvaluationSet, ModelSpec, Output
 from edgekit.reference.batches import BETWEEN, EVALUATION, REAL, RESIZED, Batch, batches_for
+from edgekit.reference.plausibility import find_doubt
 from edgekit.reference.store import declaration, write_reference
 from edgekit.runtime.cuda_graph import capture_graph
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime
+from edgekit.storage.files import digest_bytes, digest_text
 from edgekit.target import silent
 
 SCHEMA_VERSION = 2
@@ -94,6 +96,8 @@ def record(
         "unanswered": unanswered,
         "noise": noise,
         "metric": _task(subject.evaluation, real),
+        "task_sha256": task_digest(subject.evaluation),
+        "doubt": find_doubt(subject.spec, subject.evaluation, real.outputs) if real.name == EVALUATION else "",
         "captions": list(subject.evaluation.captions) if subject.evaluation is not None else [],
         "latency": _latency(subject, device),
         **({"declared": declaration(subject.spec)} if with_inputs else {}),
@@ -199,6 +203,14 @@ def _latency(subject: RecordingSubject, device: str) -> dict[str, dict[str, dict
             timed = timing.measure({"eager": subject.open_runtime()}, inputs, warm_up=1, runs=CPU_RUNS[size], seconds=0)
             latencies[f"batch {size}"] = {name: timing.as_record() for name, timing in timed.items()}
     return latencies
+
+
+def task_digest(evaluation: EvaluationSet | None) -> str:
+    """Return a hash of an evaluation set's metric and truth; empty without them."""
+    if evaluation is None or evaluation.metric is None or evaluation.truth is None:
+        return "none"
+    truth = np.ascontiguousarray(evaluation.truth)
+    return digest_text(f"{evaluation.metric_name} {truth.dtype} {truth.shape} {digest_bytes(truth.tobytes())}")
 
 
 def _task(evaluation: EvaluationSet | None, batch: Batch) -> dict[str, object]:

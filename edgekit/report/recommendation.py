@@ -72,7 +72,8 @@ class Recommendation:
 
     `against` names the original that gains are beside, empty where `best` is that itself; `task` is what it does to the
     task metric, `limit` the number that is nearest to its limit; `others` what else could be shipped, and what not;
-    `undecided` whether something was not verified here, which another host, or more time or memory, may verify.
+    `undecided` whether something was not verified here, which another host, or more time or memory, may verify;
+    `doubtful` whether the model itself seems to be set up wrongly.
     """
 
     audience: str
@@ -82,12 +83,16 @@ class Recommendation:
     limit: str = ""
     others: tuple[str, ...] = ()
     undecided: bool = False
+    doubtful: bool = False
 
     @property
     def head(self) -> str:
         """What to do, in a few words."""
         if self.best is None:
             return "Nothing verified on this host" if self.undecided else "Nothing to ship"
+        # An artifact that agrees with a doubtful model is right about the model alone.
+        if self.doubtful:
+            return f"{self.best.name} is verified against the model alone"
         return f"Ship {self.best.name}" if self.best.ran_natively else f"Try {self.best.name}"
 
     @property
@@ -169,9 +174,12 @@ def _for(study: BuildReport, audience: str, rows: Sequence[ReportRow], successor
     if best is None:
         undecided = any(row.status == "not verified here" for row in rows)
         return Recommendation(audience, None, others=tuple(others), undecided=undecided)
+    doubt = study.reference.evaluation.doubt
     against = candidates[id(base)].name if base is not None and base is not best.row else ""
     task = formats.task(study.reference.evaluation.metric, study.reference.evaluation.mean, best.row.drop)
-    return Recommendation(audience, best, against, task, deciding_text(best.row.verdict), tuple(others))
+    return Recommendation(
+        audience, best, against, task, deciding_text(best.row.verdict), tuple(others), doubtful=bool(doubt)
+    )
 
 
 def _candidate(study: BuildReport, row: ReportRow, base: ReportRow | None) -> Candidate:

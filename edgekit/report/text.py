@@ -37,6 +37,7 @@ def to_json(study: BuildReport) -> str:
         "noise": [vars(noise) for noise in reference.noise],
         "latency_ms": [vars(speed) for speed in reference.speeds],
         "metric": {"name": reference.evaluation.metric, "mean": reference.evaluation.mean},
+        "doubt": reference.evaluation.doubt,
         "sha256": reference.sha256,
     }
     report = {

@@ -80,7 +80,7 @@ def test_a_folder_is_split_by_hashes_and_no_input_is_on_both_sides(tmp_path: Pat
     assert sets.calibration is not None
     judged, shown = ({row.tobytes() for row in one.inputs["pixels"]} for one in (sets.evaluation, sets.calibration))
     assert (len(shown), len(judged), judged & shown) == (LEAST, 36, set())
-    assert sets.note == "of 100 real inputs 64 calibrate INT8 and 36 others judge, split by their hashes"
+    assert all(number in sets.note for number in ("100", "64", "36"))
     least = max(hashlib.sha256(row).hexdigest() for row in shown)
     assert all(hashlib.sha256(row).hexdigest() > least for row in judged)  # nothing else decides
     few = write_pictures(tmp_path / "few", ENOUGH - 1)
@@ -129,9 +129,9 @@ def test_labels_that_are_right_judge_and_travel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "sentence"),
     [
-        (lambda right: {n: (c + 1) % CLASSES for n, c in right.items()}, "the model itself has 0.000 with the truth"),
-        (lambda right: dict(zip(right, [*list(right.values())[1:], 0], strict=True)), "the model itself has 0.0"),
-        (lambda right: dict.fromkeys(right, 1), "with the truth of its inputs and 0.333 with that of others"),
+        (lambda right: {n: (c + 1) % CLASSES for n, c in right.items()}, "with labels -1 it has 67%"),
+        (lambda right: dict(zip(right, [*list(right.values())[1:], 0], strict=True)), "the model itself has 0%"),
+        (lambda right: dict.fromkeys(right, 1), "33% by 'top_k:logits' on 30 inputs, where chance has 33%"),
         (lambda right: {n: c + 1 for n, c in right.items()}, "the label 3 is no class of 'logits', which has 3"),
         (lambda right: {n: c for n, c in right.items() if n != "004.png"}, "no label for '004.png'"),
         (lambda right: {**right, "x.png": 0}, "a label for 'x.png', and there is no such picture"),
@@ -155,6 +155,50 @@ def test_labels_may_be_names_of_classes(tmp_path: Path) -> None:
     found = dataset.read_folder(spec, tmp_path)
     assert found.truth is not None
     assert found.truth.tolist() == list(right.values())
+
+
+def write_class_folders(folder: Path, names: tuple[str, ...], count: int = 30) -> None:
+    """The classifier's pictures, each in the folder of its class."""
+    for name, label in write_pictures(folder, count).items():
+        (folder / names[label]).mkdir(exist_ok=True)
+        (folder / name).rename(folder / names[label] / name)
+
+
+def test_a_folder_a_class_names_the_classes_and_judges_by_top_1(tmp_path: Path) -> None:
+    names = ("a red", "b green", "c blue")
+    write_class_folders(tmp_path / "photos", names)
+    (tmp_path / "photos" / ".cache").mkdir()
+    spec = with_data(classifier(), EvaluationData(data=tmp_path / "photos"))
+    save_model(spec, tmp_path / "model")
+    for one in (spec, load_model(tmp_path / "model")):
+        assert one.outputs[0].classes == names
+        assert one.evaluation is not None
+        found = one.evaluation()
+        assert (found.metric_name, len(found.names)) == ("top_k:logits", 30)
+        assert found.truth is not None
+        assert [names[label] for label in found.truth] == [name.partition("/")[0] for name in found.names]
+
+
+def test_class_folders_have_the_declared_order(tmp_path: Path) -> None:
+    names = ("red", "green", "blue")
+    write_class_folders(tmp_path, names)
+    spec = replace(classifier(), outputs=(Output("logits", role="logits", classes=names),))
+    found = dataset.read_folder(spec, tmp_path)
+    assert found.truth is not None
+    assert {(name.partition("/")[0], int(label)) for name, label in zip(found.names, found.truth, strict=True)} == {
+        ("red", 0),
+        ("green", 1),
+        ("blue", 2),
+    }
+    (tmp_path / "red").rename(tmp_path / "rot")
+    with pytest.raises(DataError, match=r"rot' is named like no class .* possible are red, green, blue"):
+        dataset.read_folder(spec, tmp_path)
+
+
+def test_class_folders_that_are_not_all_classes_are_refused(tmp_path: Path) -> None:
+    write_class_folders(tmp_path, ("red", "red", "blue"))
+    with pytest.raises(DataError, match=r"'logits' has 3 classes, and 2 have a name \(blue, red\)"):
+        with_data(classifier(), EvaluationData(data=tmp_path))
 
 
 def test_archives_hold_rows_of_each_input(tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+"""Signs that a model is set up wrongly: its own metric is near chance, or another preprocessing serves it better.
+
+An artifact that agrees with a wrongly set up model is verified against that model, and is wrong all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.evaluation_set import metric_values, rows_of, run_of, stack_runs
+from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
+
+if TYPE_CHECKING:
+    Change = Callable[[Array], Array]
+
+MOST_ROWS = 64
+"""Rows that are answered again for each other preprocessing."""
+TURNS = 8
+"""Times that the truth is given to other rows, which says what chance has."""
+SURE = 2.33
+"""Standard errors: chance alone is further away in 1 of 100 cases."""
+GOOD_ENOUGH = 0.9
+"""Of the metric: no other preprocessing is tried beyond."""
+CLEAR_GAIN = 0.1
+"""Of the metric: what another preprocessing must gain to be named."""
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and std of torchvision's models, for pixels in 0 to 1."""
+SUM_TOLERANCE = 0.01
+
+
+def find_doubt(spec: ModelSpec, evaluation: EvaluationSet | None, outputs: Mapping[str, Array]) -> str:
+    """Return what looks wrong in a model's own answers to its evaluation set, as a sentence; empty if nothing does.
+
+    Args:
+        spec: The model.
+        evaluation: Its evaluation set; without a metric and truth only the outputs' roles are checked.
+        outputs: Its answers by output name, [n, ...].
+    """
+    doubts = [*_doubtful_roles(spec, outputs)]
+    if evaluation is not None and (metric_doubt := _doubtful_metric(spec, evaluation, outputs)):
+        doubts.insert(0, metric_doubt)
+    return "; ".join(doubts)
+
+
+def chance_of(evaluation: EvaluationSet, outputs: Mapping[str, Array]) -> Array | None:
+    """Return the metric of each row with the truth of other rows, float64 [turns, n]; None without truth."""
+    if evaluation.truth is None:
+        return None
+    count = len(evaluation.names)
+    turns = sorted({max(1, count * turn // TURNS) for turn in range(1, TURNS)})
+    turned = [replace(evaluation, truth=np.roll(np.asarray(evaluation.truth), turn, axis=0)) for turn in turns]
+    values = [each for other in turned if (each := metric_values(other, outputs)) is not None]
+    return np.array(values) if values else None
+
+
+def _doubtful_roles(spec: ModelSpec, outputs: Mapping[str, Array]) -> Iterator[str]:
+    """Name probabilities that are none: a sigmoid's do not add up to 1."""
+    for output in spec.outputs:
+        array = outputs.get(output.name)
+        if output.role != "probabilities" or array is None or array.ndim < 2 or array.dtype.kind != "f":
+            continue
+        sums = array.sum(output.axes.index("channels") if "channels" in output.axes else -1, dtype=np.float64)
+        if np.abs(sums - 1).max() > SUM_TOLERANCE:
+            yield (
+                f"the probabilities '{output.name}' of an input add up to {sums.min():.3g} to {sums.max():.3g}, not to "
+                "1: does a sigmoid give them, not a softmax?"
+            )
+
+
+def _doubtful_metric(spec: ModelSpec, evaluation: EvaluationSet, outputs: Mapping[str, Array]) -> str:
+    own, chance = metric_values(evaluation, outputs), chance_of(evaluation, outputs)
+    if own is None or chance is None:
+        return ""
+    count, mean, by_chance = len(own), float(own.mean()), float(chance.mean())
+    # The spread of a share is that of its chance; a metric that is no share has its own.
+    spread = max(math.sqrt(by_chance * (1 - by_chance)) if 0 < by_chance < 1 else 0.0, float(own.std()))
+    is_chance = mean - by_chance < SURE * spread / math.sqrt(count)
+    better = _better_preprocessing(spec, evaluation, outputs) if mean < GOOD_ENOUGH else ""
+    if not is_chance and not better:
+        return ""
+    chance_text = f", where chance has {by_chance:.0%}" if is_chance else ""
+    question = better or "are mean, std, channel order, size or labels wrong?"
+    return f"the model itself has {mean:.0%} by '{evaluation.metric_name}' on {count} inputs{chance_text}: {question}"
+
+
+def _better_preprocessing(spec: ModelSpec, evaluation: EvaluationSet, outputs: Mapping[str, Array]) -> str:
+    """Name the other preprocessing, or the other first class, with which the model is clearly better."""
+    count = min(len(evaluation.names), MOST_ROWS)
+    part = rows_of(evaluation, range(count))
+    own = metric_values(part, {name: array[:count] for name, array in outputs.items()})
+    image = next((i for i in spec.inputs if i.kind == "image"), None)
+    if own is None:
+        return ""
+    gains: list[tuple[float, str]] = []
+
+    def compare(values: Array | None, text: str) -> None:
+        if values is None:
+            return
+        gain = values - own
+        mean, error = float(gain.mean()), float(gain.std()) / math.sqrt(count)
+        if mean >= CLEAR_GAIN and mean > SURE * error:
+            gains.append((mean, f"{text} it has {values.mean():.0%}"))
+
+    if part.truth is not None and np.asarray(part.truth).dtype.kind in "iu" and np.asarray(part.truth).ndim == 1:
+        answers = {name: array[:count] for name, array in outputs.items()}
+        for step in (-1, 1):
+            compare(
+                metric_values(replace(part, truth=np.asarray(part.truth) + step), answers), f"with labels {step:+d}"
+            )
+    if image is not None:
+        for text, change in _changes(image):
+            compare(_metric_with(spec, part, image, change), text)
+    return max(gains)[1] if gains else ""
+
+
+def _changes(image: Input) -> Iterator[tuple[str, Change]]:
+    """Yield other ways to prepare a picture [n, 3, h, w], each in words."""
+    span = image.high - image.low
+    mean, std = (np.array(values, np.float32).reshape(1, -1, 1, 1) for values in IMAGENET)
+
+    def resize(factor: float) -> Change:
+        def change(pictures: Array) -> Array:
+            from edgekit.reference.pictures import resize
+
+            high, wide = (max(1, round(size * factor)) for size in pictures.shape[2:])
+            return resize(pictures, high, wide)
+
+        return change
+
+    yield "with the channels in the other order (BGR)", lambda x: x[:, ::-1].copy()
+    if image.shape[1] == len(IMAGENET[0]):
+        yield "with ImageNet's mean and std", lambda x: ((x - image.low) / span - mean) / std
+    for low, high in ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0)):
+        if (low, high) != (image.low, image.high):
+            yield f"with pixels from {low:g} to {high:g}", _rescale(image, low, high)
+    for factor in (0.5, 2.0):
+        yield f"at {factor:g} times the size", resize(factor)
+
+
+def _rescale(image: Input, low: float, high: float) -> Change:
+    return lambda pictures: low + (pictures - image.low) * ((high - low) / (image.high - image.low))
+
+
+def _metric_with(spec: ModelSpec, part: EvaluationSet, image: Input, change: Change) -> Array | None:
+    """Return the metric of each row where its picture is prepared otherwise; None if the model cannot answer that."""
+    import torch
+
+    answers: list[dict[str, Array]] = []
+    try:
+        with torch.no_grad():
+            for row in range(len(part.names)):
+                arrays = {i.name: run_of(part.inputs[i.name], row, len(part.names), i.shape) for i in spec.inputs}
+                arrays[image.name] = np.ascontiguousarray(change(arrays[image.name]), np.float32)
+                answers.append(named_outputs(spec, spec.module(*to_tensors(spec, arrays))))
+        return metric_values(part, {name: stack_runs(answer[name] for answer in answers) for name in answers[0]})
+    except Exception:  # another size, or another answer, may be beyond what the model can do
+        return None
