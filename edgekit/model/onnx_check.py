@@ -85,7 +85,7 @@ def check_onnx(path: Path, beside: str = "") -> None:
     except OSError as error:
         raise ModelError(f"'{path}' cannot be read ({error.strerror}): check the path and permissions") from error
     except RefusalError as refused:
-        raise ModelError(f"'{path}' is not an ONNX file that can be opened: it {refused}; export it again") from refused
+        raise ModelError(f"'{path}' is not an ONNX file that can be opened: it {refused}") from refused
 
 
 def check_bytes(data: Data, beside: str = "", room: int = 0) -> None:
@@ -163,7 +163,10 @@ class Walk:
     def external(self, number: int, wire: int, start: int, end: int, name: str, entries: dict[bytes, bytes]) -> None:
         """One entry of where a tensor lies, or that it lies elsewhere at all; `entries` gathers keys and values."""
         if not self.beside and (number == _EXTERNAL or any(self.numbers(wire, start, end))):
-            _refuse(f"keeps the tensor '{name}' in another file: save it as one, with onnx.save(onnx.load(path))")
+            _refuse(
+                f"keeps the tensor '{name}' in another file, which is not in its folder. Put that file (often "
+                "FILE.onnx.data) next to it"
+            )
         if number == _EXTERNAL:
             fields = {number: bytes(self.data[first:last]) for number, _, first, last in self.split(start, end)}
             if fields.get(1) in (None, *entries) or fields.get(1) not in _PLACE:

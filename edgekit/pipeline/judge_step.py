@@ -23,7 +23,7 @@ from edgekit.judge.verdict import score_tolerance, too_noisy
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array, EvaluationSet, ModelSpec, Output
-from edgekit.pipeline.worker import PYTORCH
+from edgekit.pipeline.worker import FILE, PYTORCH
 from edgekit.reference.batches import (
     BETWEEN,
     PHOTOGRAPHS,
@@ -103,7 +103,7 @@ def judge_answers(
 
 def _speeds(ratios: Sequence[Ratio]) -> Iterator[Fact]:
     """What is slower than what it was made from, or cannot be told; eager PyTorch is shown, not held against it."""
-    slower = [(Code.SLOWER, ratio) for ratio in ratios if ratio.slower and ratio.baseline != PYTORCH]
+    slower = [(Code.SLOWER, ratio) for ratio in ratios if ratio.slower and ratio.baseline not in (PYTORCH, FILE)]
     unknown = [(Code.SPEED_UNKNOWN, ratio) for ratio in ratios if ratio.noisy and not ratio.slower]
     for code, ratio in (*slower, *unknown):
         yield fact(code, baseline=ratio.baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)

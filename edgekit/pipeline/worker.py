@@ -22,6 +22,7 @@ from edgekit.evaluate.engine import InputBatch, Timing, evaluate, start_up
 from edgekit.hosts import process
 from edgekit.hosts.catalogue import further_place, is_indexed
 from edgekit.model.folder import load_model
+from edgekit.model.sources.onnx import file_of
 from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches, repeats
 from edgekit.reference.store import read_reference
@@ -43,7 +44,7 @@ EXPORT_MODULES = (
     "onnxscript.function_libs.torch_lib.ops",
 )
 """What most runs and most exports import, takes seconds, and starts no thread (ONNX Runtime starts one)."""
-PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
+PYTORCH, FILE = "pytorch", "the ONNX file"  # names of the model's own baseline, which judges nothing
 SHORT = 0.5  # seconds: where less is timed, the start in a target's own place is not measured either
 
 
@@ -196,5 +197,6 @@ def _baselines(run_job: RunJob) -> dict[str, Runtime]:
         read_artifact(folder)
         runtimes[name] = source.load(folder, source.place(run_job.place))
     if run_job.model is not None:
-        runtimes[PYTORCH] = EagerRuntime(load_model(run_job.model))
+        spec = load_model(run_job.model)
+        runtimes[PYTORCH if file_of(spec.module) is None else FILE] = EagerRuntime(spec)
     return runtimes

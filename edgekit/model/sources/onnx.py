@@ -10,6 +10,7 @@ loop whose own condition ends it counts once.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import shutil
@@ -27,7 +28,7 @@ from edgekit.errors import CaptureError, ModelError, UsageError, reason
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.contract import check_spec
 from edgekit.model.image_input import COLOURS, check_image, declares_preprocessing, plain
-from edgekit.model.onnx_check import bodies, check_onnx, every_node, rename
+from edgekit.model.onnx_check import LARGEST, bodies, check_onnx, every_node, rename
 from edgekit.model.overrides import BATCH, NOTHING, Span, SpecOverrides, range_of, require_dimension, require_known
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.onnx_session import Session, open_session
@@ -57,8 +58,10 @@ def spec_of_onnx(path: Path, words: SpecOverrides = NOTHING) -> ModelSpec:
         ModelError: If it cannot be read, or keeps its weights elsewhere.
         UsageError: If an open size has no range, or something is said of what it has not.
     """
-    graph = read_graph(path)
-    rewritten = in_float32(graph)
+    external = _external_file(path)
+    graph = read_graph(path, external)
+    # A build holds the model as one file, so weights from a second file are written into a copy.
+    rewritten = in_float32(graph) or bool(external)
     constants = {i.name for i in graph.graph.initializer}
     values = [value for value in graph.graph.input if value.name not in constants]
     ranges: dict[str, Axis] = {}
@@ -138,17 +141,41 @@ class _Place:
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
 
-def read_graph(path: Path) -> onnx.ModelProto:
-    """The graph of a file, checked by its structure and by what it would run.
+MOST_SIBLINGS = 100
+"""Files next to an ONNX file that are tried as the one with its weights."""
+
+
+def _external_file(path: Path) -> str:
+    """Return the name of the file next to an ONNX file that holds its weights; empty if there is none."""
+    with contextlib.suppress(ModelError):
+        check_onnx(path)
+        return ""
+    siblings = sorted(p.name for p in path.parent.iterdir() if p.is_file() and p != path) if path.is_file() else []
+    # PyTorch calls it FILE.onnx.data; other tools choose any name, which the check compares with the recorded one.
+    for name in sorted(siblings[:MOST_SIBLINGS], key=lambda name: not name.startswith(path.stem)):
+        with contextlib.suppress(ModelError):
+            check_onnx(path, name)
+            return name
+    return ""
+
+
+def read_graph(path: Path, external: str = "") -> onnx.ModelProto:
+    """Read the graph of a file, checked by its structure and by what it would run.
+
+    Args:
+        path: The file.
+        external: Name of the file in the same folder that holds its weights, if any.
 
     Raises:
         ModelError: If it cannot be read, keeps its weights in another file, or runs too much.
     """
     import onnx
 
-    check_onnx(path)
+    check_onnx(path, external)
     try:
-        graph = onnx.load(path, load_external_data=False)
+        if external and (path.parent / external).stat().st_size >= LARGEST:
+            raise ValueError(f"'{external}' has 2 GiB or more, and a build holds one ONNX file")
+        graph = onnx.load(path, load_external_data=bool(external))
     except Exception as error:
         raise ModelError(f"'{path}' is not an ONNX file ({reason(error)}): export it again") from error
     check_work(graph)

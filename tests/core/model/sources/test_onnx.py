@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.errors import CaptureError, EdgekitError, ModelError, UsageError
+from edgekit.model.adapter import to_tensors
 from edgekit.model.folder import load_model, save_model
 from edgekit.model.graph import capture
 from edgekit.model.overrides import NOTHING, words_of
@@ -71,6 +72,25 @@ def write_external(path: Path) -> None:
     onnx.save(theirs(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
 
 
+def write_external_lost(path: Path) -> None:
+    write_external(path)
+    (path.parent / "w.bin").unlink()
+
+
+@pytest.mark.parametrize("location", ["theirs.onnx.data", "w.bin"])
+def test_weights_in_a_second_file_are_read(location: str, tmp_path: Path) -> None:
+    path = tmp_path / "theirs.onnx"
+    path.with_name("another.bin").write_bytes(b"no weights")
+    path.write_bytes(theirs().SerializeToString())
+    expected = resolve_model(str(path))
+    inputs = to_tensors(expected, expected.random(0))
+    answered = expected.module(*inputs)
+    onnx.save(theirs(), path, save_as_external_data=True, location=location, size_threshold=0)
+    spec = resolve_model(str(path))
+    for one, other in zip(spec.module(*inputs), answered, strict=True):
+        assert torch.equal(one, other)
+
+
 def write_sequence(path: Path) -> None:
     node = helper.make_node("SequenceConstruct", ["x"], ["y"])
     graph = model([node], {"x": (1, 2)}, {"y": (1, 2)}, {})
@@ -93,7 +113,7 @@ def write_sequence(path: Path) -> None:
             UsageError,
             "dimension 1 of the input 'x' is open ('tokens') and its range is not given: write --axes x:1=tokens:MIN",
         ),
-        (write_external, ModelError, "in another file: save it as one"),
+        (write_external_lost, ModelError, "in another file, which is not in its folder"),
         (write_sequence, ModelError, "'y' of the ONNX file is a sequence"),
     ],
 )
