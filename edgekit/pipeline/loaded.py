@@ -68,7 +68,22 @@ def check_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str, A
         size_names = ", ".join(size_text(each) for each in manifest.sizes)
         size_name = size_text({n: size for n, size in sizes.items() if n in manifest.sizes[0]})
         raise UsageError(f"the inputs are of the size {size_name}: '{manifest.name}' takes {size_names} here")
+    for tensor in manifest.inputs:
+        if tensor.kind == "image":
+            _check_pixels(manifest.name, tensor, arrays[tensor.name])
     return arrays
+
+
+def _check_pixels(model: str, tensor: TensorInfo, pixels: Array) -> None:
+    """Refuse pixels of another range, such as 0 to 255 for 0 to 1: the answer would be a confident wrong one."""
+    span = tensor.high - tensor.low
+    low, high = float(pixels.min(initial=tensor.high)), float(pixels.max(initial=tensor.low))
+    # Noise and rounding go beyond a range by a little; another scale goes beyond it by more than its length.
+    if low < tensor.low - span or high > tensor.high + span:
+        raise UsageError(
+            f"input '{tensor.name}' has pixels from {low:g} to {high:g}, and '{model}' takes {tensor.low:g} to "
+            f"{tensor.high:g}. Scale them, or give the picture as bytes [H, W, 3]"
+        )
 
 
 def prepare_input(manifest: Manifest, tensor: TensorInfo, array: Array) -> Array:

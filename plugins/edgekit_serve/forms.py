@@ -22,6 +22,9 @@ from edgekit_serve.protocol import RefusedError, TooLargeError
 FIELDS = {"image": "image", "query": "query"}
 """Kind of an input -> the field that it may be sent as, beside its own name."""
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+CLASSIFYING = ("logits", "probabilities")
+"""Roles of outputs whose largest value is the answer."""
+MOST_CLASSES = 5
 SHOWN = 4096
 """Values of an output that are given as they are; of a larger one the shape alone."""
 
@@ -76,6 +79,8 @@ def answer_of(manifest: Manifest, answers: Mapping[str, Array], size: tuple[int,
         values = answers[tensor.name]
         if tensor.role == "scores" and tensor.threshold is not None:
             record["present"] = bool(values.max() >= tensor.threshold)
+        if tensor.role in CLASSIFYING or tensor.classes:
+            record.setdefault("top", _top(tensor, values))
         if tensor.role == "ranking" and tensor.of in answers and image is not None:
             record["patches"] = _patches(answers[tensor.of][0], values[0], size, image, manifest)
     record["outputs"] = {
@@ -83,6 +88,23 @@ def answer_of(manifest: Manifest, answers: Mapping[str, Array], size: tuple[int,
         for name, values in answers.items()
     }
     return record
+
+
+def _top(tensor: TensorInfo, values: Array) -> list[dict[str, Any]]:
+    """Return the likeliest classes of one row, best first: number, name where it is known, and probability."""
+    row = np.asarray(values, np.float64).reshape(-1)
+    # Several positions, such as a segmentation's pixels, have no one best class.
+    if values.ndim > 2 or (values.ndim == 2 and len(values) != 1) or not np.isfinite(row).all():
+        return []
+    if tensor.role != "probabilities":
+        row = np.exp(row - row.max())
+        row /= row.sum()
+    best = np.argsort(-row, kind="stable")[:MOST_CLASSES].tolist()
+    names = tensor.classes
+    return [
+        {"class": index, **({"name": names[index]} if index < len(names) else {}), "probability": float(row[index])}
+        for index in best
+    ]
 
 
 def _patches(
