@@ -53,7 +53,7 @@ class Interpreter:
         self._plan = prepare(package)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The main function's outputs by name, in the working dtypes of their declared types.
+        """Return the main function's outputs by name, in the working dtypes of their declared types.
 
         Args:
             inputs: Arrays by name, rounded here to the declared types; an image as pixel values in [0, 255],
@@ -130,7 +130,7 @@ class Plan:
 
 
 def prepare(package: Package) -> Plan:
-    """The plan of a package's main function.
+    """Return the plan of a package's main function.
 
     Raises:
         PackageError: If the program is damaged.
@@ -220,7 +220,7 @@ class _Planner:
 def _with_drops(
     steps: list[tuple[Step, tuple[Plan, ...]]], preserved: frozenset[str]
 ) -> tuple[tuple[Step, tuple[Plan, ...]], ...]:
-    """The steps, each with the values that it is the last to use; without this a large model keeps them all."""
+    """Return the steps, each with the values that it is the last to use; without this a large model keeps them all."""
     computed = {r.name for step, _ in steps for r in step.operation.outputs} - preserved
     last = {name: i for i, (step, _) in enumerate(steps) for name in _used_names(step.operation)}
     drops: dict[int, list[str]] = {}
@@ -234,7 +234,7 @@ def _kinds(block: MilBlock) -> list[str]:
 
 
 def _used_names(operation: Operation) -> list[str]:
-    """Names that an operation needs, also inside its blocks."""
+    """Return names that an operation needs, also inside its blocks."""
     own = [b for bindings in operation.inputs.values() for b in bindings if isinstance(b, str)]
     inner = [name for block in operation.blocks for o in block.operations for name in _used_names(o)]
     return [*own, *inner, *(name for block in operation.blocks for name in block.outputs)]
@@ -261,7 +261,7 @@ class Step:
     drop: tuple[str, ...] = ()
 
     def argument(self, parameter: str, values: Mapping[str, Value]) -> Value:
-        """One argument, constant or computed.
+        """Return one argument, constant or computed.
 
         Raises:
             PackageError: If the operation has no such argument.
@@ -274,7 +274,7 @@ class Step:
         return values[names] if isinstance(names, str) else tuple(values[n] for n in names)
 
     def compute(self, values: Mapping[str, Value]) -> Sequence[Value]:
-        """The operation's outputs, stored as the program declares them.
+        """Return the operation's outputs, stored as the program declares them.
 
         Raises:
             PackageError: If it cannot be computed, or gives another number or shape of results than declared.
@@ -300,7 +300,7 @@ class Step:
 
 
 def cast_result(value: Array, declared: TensorType, exact: bool = False) -> Array:
-    """A result as its declared type keeps it: fp16 numbers rounded to nearest even, in the working dtype.
+    """Return a result as its declared type keeps it: fp16 numbers rounded to nearest even, in the working dtype.
 
     Args:
         value: The result.
@@ -314,22 +314,22 @@ def cast_result(value: Array, declared: TensorType, exact: bool = False) -> Arra
 
 
 def fits(shape: tuple[int, ...], declared: TensorType) -> bool:
-    """Whether a shape is what a program declares, where it leaves some sizes open."""
+    """Return whether a shape is what a program declares, where it leaves some sizes open."""
     return len(shape) == len(declared.shape) and all(
         n is None or n == m for m, n in zip(shape, declared.shape, strict=True)
     )
 
 
 def invalid_operation(operation: Operation, where: str, why: str) -> PackageError:
-    """The error of an operation that makes no sense."""
+    """Return the error of an operation that makes no sense."""
     return PackageError(f"{describe_operation(operation, where)} {why}")
 
 
 def describe_operation(operation: Operation, where: str) -> str:
-    """An operation in words."""
+    """Return an operation in words."""
     return f"operator {operation.kind!r} ({operation.name!r}) in {where}"
 
 
 def quote_names(names: Sequence[str]) -> str:
-    """Names in quotes, with commas; what a damaged file puts into a name cannot break the line."""
+    """Return names in quotes, with commas; what a damaged file puts into a name cannot break the line."""
     return ", ".join(map(repr, names))

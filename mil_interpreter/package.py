@@ -176,7 +176,7 @@ def write_package(model: Message, weights: Path | None, path: Path) -> None:
 
 
 def _root(path: Path) -> Path:
-    """The file that the manifest calls the root model, known to lie inside the package."""
+    """Return the file that the manifest calls the root model, known to lie inside the package."""
     manifest = path / "Manifest.json"
     try:
         if manifest.stat().st_size > _LARGEST_JSON:
@@ -217,7 +217,7 @@ def _feature(message: Message) -> Feature:
 
 
 def parse(data: bytes) -> Message:
-    """The `Model` protobuf in some bytes.
+    """Return the `Model` protobuf in some bytes.
 
     Raises:
         ValueError: If they hold none.
@@ -263,7 +263,7 @@ class Decoder:
         self._files: dict[str, WeightFile] = {}
 
     def block(self, message: Message) -> MilBlock:
-        """A block with everything nested in it."""
+        """Return a block with everything nested in it."""
         return MilBlock(
             inputs=tuple(self.result(i) for i in message.inputs),
             operations=tuple(self._operation(o) for o in message.operations),
@@ -271,7 +271,7 @@ class Decoder:
         )
 
     def result(self, message: Message) -> OperationResult:
-        """A NamedValueType."""
+        """Return a NamedValueType."""
         return OperationResult(message.name, self._type(message.type))
 
     def _operation(self, message: Message) -> Operation:
@@ -293,7 +293,7 @@ class Decoder:
         )
 
     def value(self, message: Message) -> Value:
-        """A constant, from the program itself or from its weight file.
+        """Return a constant, from the program itself or from its weight file.
 
         Raises:
             PackageError: If data are missing, cut off or not what their type says.
@@ -364,7 +364,7 @@ class WeightFile:
             raise PackageError(f"the weight file '{path}' has no valid header (version {version})")
 
     def read(self, offset: int, declared: TensorType) -> Array:
-        """The blob described at `offset`, which must be what the program declares.
+        """Return the blob described at `offset`, which must be what the program declares.
 
         Raises:
             PackageError: If the description or the data lie outside the file or are of another type or size.

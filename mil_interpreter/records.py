@@ -123,7 +123,7 @@ class Feature:
     colours: str = ""
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
-        """Whether a tensor of this shape may be given."""
+        """Return whether a tensor of this shape may be given."""
         if self.shapes:
             return shape in self.shapes
         if self.bounds:
@@ -134,7 +134,7 @@ class Feature:
         return shape == self.shape
 
     def array(self, inputs: Mapping[str, Array]) -> Array:
-        """This input of some arrays by name, in its working dtype.
+        """Return this input of some arrays by name, in its working dtype.
 
         Args:
             inputs: Arrays by name; an image as pixel values in [0, 255], [1, channels, height, width].

@@ -1,1 +1,1 @@
-"""Where artifacts are asked: a worker process on this host, another Python, a host over ssh, a pack that is carried."""
+"""Places that run artifacts: a worker process on this host, another Python, a host over ssh, or a pack."""

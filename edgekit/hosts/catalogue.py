@@ -1,8 +1,8 @@
 """Places by name: `PLACE`, `RUNTIME@HOST`, `HOST`, or `DEVICES:SERIAL`.
 
 A place is a target's own (`cpu`, `wasm-fp32`, `interpreter` ...) or a runtime (`edgekit.doors.PlaceRuntime`), which
-opens the artifacts of any target that has its format. A host is this one, `ssh:USER@HOST`, `ssh:USER@HOST:PYTHON`, or
-`python:COMMAND`, where the command starts Python, for example of an emulated processor.
+opens the artifacts of any target with its format. A host is this one, `ssh:USER@HOST`, `ssh:USER@HOST:PYTHON`, or
+`python:COMMAND`, where the command starts Python, for example for an emulated processor.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from edgekit.target import FP16, Target, Tolerance
 DEFAULT_RUNTIME = "ort"
 SSH, PYTHON = "ssh:", "python:"
 SLOW_IMAGES = 8
-"""Evaluation inputs that are asked where an answer takes seconds, unless the user says how many."""
+"""Evaluation inputs for places that take seconds per answer, unless the user gives a number."""
 _SERIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:%\[\]\-]*")
 _SSH = re.compile(r"ssh:(?P<host>[A-Za-z0-9_.][A-Za-z0-9_.@\-\[\]]*)(?::(?P<python>[^:\s]+))?")
 
 
 @dataclass(frozen=True)
 class FurtherPlace:
-    """A place that a user named: a target's own, which has no `runtime`, or a runtime on a host.
+    """A place that a user named: a target's own place without a `runtime`, or a runtime on a host.
 
     Attributes:
-        name: As reports print it.
+        name: Its name in reports.
         runtime: Name of the runtime.
-        host: As ssh takes it, or a device's serial number; empty for this host or the only device.
-        python: The words that start Python there, empty for this process's own.
+        host: In ssh's form, or a device's serial number; empty for this host or the only device.
+        python: The command that starts Python there; empty for this process's own Python.
     """
 
     name: str
@@ -45,12 +45,12 @@ class FurtherPlace:
 
     @property
     def apart(self) -> bool:
-        """Whether it is answered by a pack: on another host, by another Python on this one, or on a phone."""
+        """True if a pack answers for it: on another host, in another Python on this one, or on a phone."""
         return bool(self.host or self.python) or self.is_device
 
     @property
     def is_device(self) -> bool:
-        """Whether it is a phone or the like, which answers a pack an artifact: its app may be killed by one."""
+        """True for a phone or the like, which gets one pack per artifact: an artifact may kill its app."""
         return self.record is not None and bool(self.record.answer_pack)
 
     @property
@@ -60,44 +60,46 @@ class FurtherPlace:
 
     @property
     def beside(self) -> bool:
-        """Whether it is another Python on this host, which may be an emulated processor's."""
+        """True for another Python on this host, for example an emulated processor's."""
         return bool(self.python) and not self.host
 
     @property
     def has_timings(self) -> bool:
-        """Whether its times mean something: an emulator's do not."""
+        """True if its times are meaningful; an emulator's are not."""
         return not self.beside and not self._is_emulator
 
     @property
     def images(self) -> int | None:
-        """How many evaluation inputs are asked unless the user says so; None for all."""
+        """Default number of evaluation inputs; None for all."""
         return None if self.has_timings else SLOW_IMAGES
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Of the runtime. An emulator runs one thread: threads that wait for each other take all of its time."""
+        """Settings of the runtime."""
         own = self.record.settings if self.record is not None else {}
+        # An emulator runs one thread: threads that wait for each other take all of its time.
         return {**own, "threads": "1"} if self.beside else own
 
     def tolerance(self, manifest: Manifest, target: Target) -> Tolerance:
-        """What an artifact may differ from the reference by: as in its target's first place, or as fp16 may."""
+        """Return the tolerance of an artifact there: as in its target's first place, or as fp16."""
         half = self.record is not None and self.record.computes_half and manifest.precision == "fp32"
         return FP16 if half else target.places[0].tolerance_of(manifest)
 
     def manifest_at(self, manifest: Manifest) -> Manifest:
-        """An artifact as it is asked there: an emulator compiles for its default sizes, or for those of its files."""
+        """Return an artifact's manifest for this place, with fixed axes on an emulator."""
+        # An emulator compiles for the default sizes, or for the sizes of the artifact's files.
         if not self._is_emulator or manifest.sizes:
             return manifest
         fixed = {name: axis.model_copy(update={"dynamic": False}) for name, axis in manifest.axes.items()}
         return manifest.model_copy(update={"axes": fixed})
 
     def opens(self, manifest: Manifest, target: Target, packed: bool = False) -> bool:
-        """Whether an artifact can be asked there: the place is its target's own, or the runtime opens its format.
+        """Return whether an artifact can run there: it is its target's own place, or the runtime opens its format.
 
         Args:
-            manifest: Of the artifact.
-            target: Its own.
-            packed: Whether it goes there in a pack, whose engine picks no file of a folder.
+            manifest: The artifact's manifest.
+            target: The artifact's target.
+            packed: True if it is sent in a pack, whose engine selects no file of a folder.
         """
         if self.record is None:
             return any(place.name == self.name for place in target.places_of(manifest))
@@ -111,21 +113,21 @@ class FurtherPlace:
 
 
 def is_indexed(manifest: Manifest, runtime: PlaceRuntime) -> bool:
-    """Return whether an artifact is a folder with a file for each size, of which the runtime opens one at a time."""
+    """Return whether an artifact is a folder with a file for each size, opened by the runtime one at a time."""
     index = f"{manifest.entry}/{runtime.folder_index}"
     return bool(runtime.folder_index) and any(file.path == index for file in manifest.files)
 
 
 def further_place(name: str) -> FurtherPlace:
-    """A place by its name.
+    """Return the place of this name.
 
     Raises:
-        UsageError: If there is no such place, runtime or host.
+        UsageError: If the place, runtime or host does not exist.
     """
     device, colon, serial = name.partition(":")
     if colon and device in doors.places.entries() and doors.places.find(device).answer_pack:
         if not _SERIAL.fullmatch(serial):
-            raise UsageError(f"no device '{serial}': name it by its serial number, for example {device}:emulator-5554")
+            raise UsageError(f"no device '{serial}'. Use its serial number, for example {device}:emulator-5554")
         return FurtherPlace(name, device, serial)
     hosted = name.startswith((SSH, PYTHON))
     runtime, at, host = (DEFAULT_RUNTIME, "@", name) if hosted else name.partition("@")
@@ -134,20 +136,18 @@ def further_place(name: str) -> FurtherPlace:
         if runtime in names and not at:
             return FurtherPlace(runtime)
         raise UsageError(
-            f"no place '{name}': {suggestion(runtime, names)}possible are {', '.join(names)}, and "
-            f"{DEFAULT_RUNTIME} and the like with '@{SSH}USER@HOST' or '@{PYTHON}COMMAND' behind it"
+            f"no place '{name}'. {suggestion(runtime, names)}Possible: {', '.join(names)}, and "
+            f"{DEFAULT_RUNTIME} and similar followed by '@{SSH}USER@HOST' or '@{PYTHON}COMMAND'"
         )
     if not at:
         return FurtherPlace(runtime, runtime)
     if doors.places.find(runtime).answer_pack:
-        raise UsageError(f"no place '{name}': a device is at this host; name it as {runtime}:SERIAL")
+        raise UsageError(f"no place '{name}': devices connect to this host. Name it as {runtime}:SERIAL")
     if host.startswith(PYTHON):
         return _by_command(runtime, host)
     parts = _SSH.fullmatch(host)
     if parts is None:
-        raise UsageError(
-            f"no host '{host}': a host is {SSH}USER@HOST, {SSH}USER@HOST:/path/of/python, or {PYTHON}COMMAND"
-        )
+        raise UsageError(f"no host '{host}'. Use {SSH}USER@HOST, {SSH}USER@HOST:/path/of/python, or {PYTHON}COMMAND")
     return FurtherPlace(f"{runtime}@{SSH}{parts['host']}", runtime, parts["host"], (parts["python"] or "python3",))
 
 
@@ -157,19 +157,19 @@ def _by_command(runtime: str, host: str) -> FurtherPlace:
     except ValueError as error:
         raise UsageError(f"no host '{host}': {str(error).lower()}") from error
     if not words:
-        raise UsageError(f"no host '{host}': name the command that starts Python there")
+        raise UsageError(f"no host '{host}'. Add the command that starts Python there")
     program = next((word for word in words if word != "env" and "=" not in word), words[0])
     return FurtherPlace(f"{runtime}@{PYTHON}{Path(program).name}", runtime, python=words)
 
 
 def place_names() -> tuple[str, ...]:
-    """Every place on this host: the runtimes here, then the targets' own."""
+    """Return every place on this host: the runtimes, then the targets' own."""
     runtimes = doors.places.entries()
     return (*runtimes, *(name for name in own_places() if name not in runtimes))
 
 
 def own_places() -> dict[str, tuple[str, ...]]:
-    """The targets' own places, and the targets of each."""
+    """Return the targets' own places, with the targets of each."""
     targets, _ = registry.loadable()
     owners: dict[str, tuple[str, ...]] = {}
     for name, target in targets.items():

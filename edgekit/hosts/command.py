@@ -1,4 +1,4 @@
-"""A command of this host that reaches another one: what it printed, or a sentence on why not."""
+"""Commands on this host that reach another one, with their output, or a sentence on the failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgekit.errors import NotVerifiedHere
 from edgekit.evaluate.__main__ import ARCHIVE, COMMAND_VARIABLE
 from edgekit.hosts.catalogue import FurtherPlace
 
-LONGEST = 300  # characters of what another host says
+LONGEST = 300  # characters of another host's message
 LOOK = 2.0  # seconds
 
 
@@ -31,14 +31,14 @@ def run_command(
     alive: Callable[[], None] = lambda: None,
     **options: Any,
 ) -> bytes:
-    """Run a command to its end; returns what it printed.
+    """Run a command and return its output.
 
     Args:
         command: The command and its arguments.
-        what: Stands before the reason where it fails.
-        seconds: That it may take.
+        what: Beginning of the error message.
+        seconds: Time limit.
         stdin: As for `subprocess.run`.
-        alive: Called every LOOK seconds; what it raises ends the command.
+        alive: Called every LOOK seconds; an exception in it ends the command.
         **options: As for `subprocess.run`.
 
     Raises:
@@ -65,13 +65,13 @@ def run_command(
 
 
 def _why(stderr: bytes) -> str:
-    """The first line that speaks of an error, or the last one."""
+    """Return the first line with an error, or the last line."""
     lines = [line for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     return plain(next((line for line in lines if "error:" in line), lines[-1] if lines else ""))
 
 
 def plain(text: str) -> str:
-    """Another host's words in one line, without what cannot be printed."""
+    """Return another host's message in one line of printable characters."""
     return "".join(c if c.isprintable() else "?" for c in text.strip())[:LONGEST]
 
 
@@ -81,10 +81,10 @@ CONNECT, STEP, RUN = 20, 600, 14_400
 
 
 def answer_pack(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
-    """Answer an unpacked pack in a place; returns the result archive, inside the pack's folder.
+    """Answer an unpacked pack in a place; return the result archive, inside the pack's folder.
 
     Raises:
-        NotVerifiedHere: If the host cannot be reached, has no Python, or breaks off.
+        NotVerifiedHere: If the host cannot be reached, does not have Python, or breaks off.
     """
     if place.host:
         return _over_ssh(place, pack, progress)
@@ -96,7 +96,7 @@ def answer_pack(place: FurtherPlace, pack: Path, progress: Callable[[str], None]
 
 def _over_ssh(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
     if shutil.which("ssh") is None:
-        raise NotVerifiedHere("there is no ssh on this host: install OpenSSH's client")
+        raise NotVerifiedHere("ssh is not installed on this host. Install OpenSSH's client")
     progress(f"connecting to {place.host}")
     with _folder(place) as folder:
         progress(f"copying to {place.host}")
@@ -115,10 +115,10 @@ def _over_ssh(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) 
 
 @contextmanager
 def _folder(place: FurtherPlace) -> Iterator[str]:
-    """A new folder there, removed in the end."""
+    """Yield a new temporary folder on the host."""
     path_text = run_command(_ssh(place, "mktemp -d"), place.host, 3 * CONNECT).decode(errors="replace").strip()
     if not path_text.startswith("/") or "\n" in path_text:
-        raise NotVerifiedHere(f"{place.host} gave no folder to work in: its answer was '{path_text[:100]}'")
+        raise NotVerifiedHere(f"{place.host} did not make a folder to work in. Its reply was '{path_text[:100]}'")
     folder = shlex.quote(path_text)
     try:
         yield folder

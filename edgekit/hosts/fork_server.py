@@ -1,11 +1,11 @@
-"""Workers forked from a process that has imported already what they need (Linux).
+"""Workers forked from a process that has already imported their modules (Linux).
 
-Importing PyTorch and its exporter takes seconds, and each worker needs it. The server imports the modules that it is
-told, once, runs nothing of them, and forks a worker for each request. It has no state of a model, and ends with its
-parent. A worker inherits what its server was started with; where the parent has changed that since (`_inherited`),
-`fork` gives None, and the caller starts a process.
+Importing PyTorch and its exporter takes seconds, and each worker needs it. The server imports the requested modules
+once, runs nothing of them, and forks a worker for each request. It has no state of a model, and ends with its parent. A
+worker inherits the server's environment at its start. If the parent has changed its own since (`_inherited_state`),
+`fork` returns None, and the caller starts a process.
 
-On macOS system libraries do not survive a fork, and Windows has none: `fork` gives None there.
+On macOS system libraries do not survive a fork, and Windows does not have it: `fork` returns None there.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from typing import NoReturn, TextIO
 from edgekit.hosts import supervisor
 from edgekit.storage import limits as child
 
-VARIABLE = "EDGEKIT_FORK_WORKERS"  # 0: start each worker as a process of its own
+VARIABLE = "EDGEKIT_FORK_WORKERS"  # 0: start each worker as a separate process
 LONGEST_REQUEST = 1 << 16  # bytes
 READ_LATE = ("EDGEKIT_", "PYTEST_", "CUBLAS_", "TORCHINDUCTOR_")
-"""Beginnings of variables that are read when they are used: no library takes one in as it is imported."""
+"""Prefixes of variables that are read when they are used: no library reads them at import."""
 
 
 class ForkedWorker:
-    """A worker by its keeper's process, with the ends of its pipes; as `subprocess.Popen`."""
+    """A worker, by its keeper's process and the ends of its pipes; as `subprocess.Popen`."""
 
     def __init__(self, pid: int, stdin: TextIO, stdout: TextIO, status: TextIO) -> None:
         self.pid, self.stdin, self.stdout, self._status = pid, stdin, stdout, status
         self.returncode: int | None = None
 
     def wait(self) -> int:
-        """Its exit code once it has ended; minus the signal's number where one ended it."""
+        """Wait for its end and return its exit code; minus the signal's number if a signal ended it."""
         if self.returncode is None:
             self.returncode = int(self._status.readline() or -signal.SIGKILL)
             self._status.close()
@@ -62,7 +62,8 @@ class _Server:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is the parent's to answer
+                # Ctrl-C is for the parent.
+                start_new_session=True,
                 pass_fds=[child_socket.fileno()],
                 env=child.environment(),
             )
@@ -71,7 +72,7 @@ class _Server:
         return self.parent == os.getpid() and self.process.poll() is None
 
     def close(self) -> None:
-        """End it, whatever it is importing; workers end with their calls."""
+        """End the server, even while it imports; workers end with their calls."""
         self.socket.close()
         if self.parent == os.getpid():
             self.process.kill()
@@ -89,12 +90,12 @@ def prepare(modules: Sequence[str]) -> None:
 
 
 def fork(main: str, modules: Sequence[str], stderr: int, memory: int) -> ForkedWorker | None:
-    """A worker that is about to run a function; None where a process must be started instead.
+    """Return a worker that is about to run a function; None if the caller must start a process instead.
 
     Args:
         main: `package.module:name` of a function without arguments.
-        modules: What the server imports before it forks, if it has not yet; one that fails is left to the worker.
-        stderr: Where its standard error goes.
+        modules: Modules that the server imports before it forks; the worker reports a failing one.
+        stderr: Descriptor for its standard error.
         memory: Bytes that its processes may share with each other.
     """
     (stdin, to_worker), (from_worker, stdout), (progress_pipe, status) = (os.pipe() for _ in range(3))
@@ -107,17 +108,20 @@ def fork(main: str, modules: Sequence[str], stderr: int, memory: int) -> ForkedW
     try:
         try:
             _send(modules, [stdin, stdout, stderr, status], memory)
-        finally:  # where the server dies, this process must not be what keeps the pipes open
+        # If the server dies, this process must not keep the pipes open.
+        finally:
             for end in (stdin, stdout, status):
                 os.close(end)
         ends[0].write(json.dumps(setup) + "\n")
         ends[0].flush()
         return ForkedWorker(int(ends[2].readline()), *ends)
     except BaseException as error:
-        for pipe in ends:  # a worker reads the end of its input, and ends
+        # A worker that reads the end of its input ends.
+        for pipe in ends:
             with contextlib.suppress(OSError):
                 pipe.close()
-        if isinstance(error, OSError | ValueError):  # there is no server, or it has died
+        # The server does not exist, or has died.
+        if isinstance(error, OSError | ValueError):
             return None
         raise
 
@@ -132,7 +136,7 @@ def _send(modules: Sequence[str], streams: list[int], memory: int) -> None:
 
 
 def _server() -> _Server | None:
-    """The server of this process, started if need be; None where a worker of it would not be what a process is."""
+    """Return this process's server, started if needed; None if its workers would differ from new processes."""
     if sys.platform != "linux" or os.environ.get(VARIABLE) == "0":
         return None
     if _servers and not _servers[0].usable():
@@ -144,7 +148,7 @@ def _server() -> _Server | None:
 
 
 def _inherited_state() -> tuple[object, ...]:
-    """What a process takes over from the one that starts it, and libraries look at as they are imported."""
+    """Return what a process inherits from its parent and libraries read at import."""
     import resource
 
     variables = {name: value for name, value in os.environ.items() if not name.startswith(READ_LATE)}
@@ -159,10 +163,11 @@ def serve(requests: socket.socket) -> NoReturn:
     """Import and fork as requested, until the parent has closed its end or is gone."""
     parent = os.getppid()
     signal.signal(signal.SIGALRM, lambda *_: None if os.getppid() == parent else os._exit(0))
-    signal.setitimer(signal.ITIMER_REAL, supervisor.WATCHED, supervisor.WATCHED)  # it may be importing for seconds
+    # A timer, since an import may take seconds.
+    signal.setitimer(signal.ITIMER_REAL, supervisor.WATCHED, supervisor.WATCHED)
     while True:
         message, streams, _, _ = socket.recv_fds(requests, LONGEST_REQUEST, 4)
-        # Take note of keepers that have ended, so that the time of their workers counts as this process's.
+        # Reap ended keepers, so that the time of their workers counts as this process's.
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -174,7 +179,8 @@ def serve(requests: socket.socket) -> NoReturn:
                 importlib.import_module(module)
         if streams:
             gc.collect()
-            gc.freeze()  # a worker that looked for garbage in here would copy it
+            # Garbage collection in a worker would copy the memory that it visits.
+            gc.freeze()
             if supervisor.fork_process() == 0:
                 requests.close()
                 _keep(streams, request["memory"])
@@ -183,7 +189,7 @@ def serve(requests: socket.socket) -> NoReturn:
 
 
 def _keep(streams: list[int], memory: int) -> NoReturn:
-    """Fork the worker, and say by `status` who keeps it and how it ended."""
+    """Fork the worker, and report through `status` its keeper and its exit code."""
     *standard, status = streams
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
@@ -200,14 +206,16 @@ def _keep(streams: list[int], memory: int) -> NoReturn:
             os.close(stream)
 
     code = supervisor.keep(work, memory, started)
-    with contextlib.suppress(OSError):  # nobody listens any more
+    # The reader may be gone.
+    with contextlib.suppress(OSError):
         os.write(status, b"%d\n" % code)
     os._exit(0)
 
 
 def _work() -> NoReturn:
     line = sys.stdin.readline()
-    if not line:  # who asked is gone
+    # The caller is gone.
+    if not line:
         os._exit(1)
     setup = json.loads(line)
     try:
@@ -218,7 +226,8 @@ def _work() -> NoReturn:
         sys.path[:] = [path or setup["folder"] for path in setup["path"]]
         importlib.invalidate_caches()
         if numpy := sys.modules.get("numpy"):
-            numpy.random.seed()  # else every worker would draw the same
+            # Otherwise every worker would draw the same numbers.
+            numpy.random.seed()
         module, _, name = setup["main"].partition(":")
         main: Callable[[], None] = getattr(importlib.import_module(module), name)
         main()

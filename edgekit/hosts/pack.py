@@ -1,6 +1,6 @@
-"""A pack: questions, artifacts and the engine in one folder, for a host that has nothing of edgekit.
+"""Packs: inputs, artifacts and the engine in one folder, for a host without edgekit.
 
-`pack.json` names everything with its hash; its `id` is the hash of all that, and a result says of which pack it is.
+`pack.json` names everything with its hash; its `id` is the hash of all that, and a result contains its pack's id.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CARRIED = (
     "edgekit.evaluate.rows", "edgekit.evaluate.timing", "edgekit.runtime", "edgekit.runtime.ort_session",
     "edgekit.runtime.processor", "edgekit.runtime.protocol",
 )  # fmt: skip
-"""Modules in every pack: they need Python 3.10, numpy and a runtime. A place's record names further ones."""
+"""Modules in every pack: they need Python 3.10, numpy and a runtime. A place's record may add others."""
 
 
 def write_pack(
@@ -39,15 +39,15 @@ def write_pack(
     images: int | None,
     seconds: float,
 ) -> str:
-    """Write a pack into an empty folder; returns its id.
+    """Write a pack into an empty folder and return its id.
 
     Args:
-        folder: Where to write.
-        reference: The reference: what is asked.
+        folder: Destination.
+        reference: The reference with the inputs.
         artifacts: Artifact folders by target.
-        places: Where it will run; of hosts nothing is said in a pack.
-        images: How many evaluation inputs are asked, and of other kinds as few as where a place is slow; None for all.
-        seconds: How long each kind of run is timed, at least; 0 for no timing.
+        places: Where it will run; a pack does not name hosts.
+        images: Number of evaluation inputs, with other batches reduced in proportion; None for all.
+        seconds: Minimum timing of each kind of run; 0 for no timing.
 
     Raises:
         EdgekitError: If an artifact is damaged.
@@ -56,7 +56,7 @@ def write_pack(
     manifests = {target: read_artifact(path) for target, path in artifacts.items()}
     manifests_there = [place.manifest_at(manifest) for place in places for manifest in manifests.values()]
     if len({repr((manifest.axes, manifest.sizes)) for manifest in manifests_there}) > 1:
-        raise UsageError("the artifacts, or the places, take inputs of different sizes: pack them one by one")
+        raise UsageError("the artifacts, or the places, take inputs of different sizes. Pack them one by one")
     batches = applicable_batches(reference.batches, manifests_there[0], images)
     (folder / "questions").mkdir(parents=True)
     for target, path in artifacts.items():
@@ -102,10 +102,10 @@ def write_pack(
 
 
 def _carry(module: str, folder: Path) -> None:
-    """Copy a module into a pack, in packages without anything else of theirs."""
+    """Copy a module into a pack, in packages without their other modules."""
     spec = util.find_spec(module)
     if spec is None or spec.origin is None:
-        raise UsageError(f"a place names the module '{module}' for packs, which cannot be imported")
+        raise UsageError(f"cannot import '{module}', which a place needs in its packs")
     path = Path(spec.origin)
     home = folder.joinpath(*module.split("."))
     copy = home / path.name if path.name == "__init__.py" else home.with_name(path.name)
@@ -117,7 +117,7 @@ def _carry(module: str, folder: Path) -> None:
 
 
 def archive(folder: Path, path: Path) -> None:
-    """Write a pack's folder as a zip file, whole or not at all."""
+    """Write a pack's folder as a zip file, complete or not at all."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -125,16 +125,17 @@ def archive(folder: Path, path: Path) -> None:
                 packed.write(file, file.relative_to(folder).as_posix())
         temporary.replace(path)
     except OSError as error:
-        raise UsageError(f"cannot write '{path}' ({error.strerror}): choose another file with -o") from error
+        raise UsageError(f"cannot write '{path}' ({error.strerror}). Choose another file with -o") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def _batch(folder: Path, batch: Batch, repeated: int) -> dict[str, object]:
-    """The inputs of each run in a file, by `<run>/<input>`; returns what the engine must know of them."""
+    """Write the inputs of each run to a file, by `<run>/<input>`; return its entry for the engine."""
     path = folder / "questions" / f"{batch.name}.npz"
     runs = {
-        f"{number}/{name}": np.asarray(array, order="C")  # the only order that a phone reads
+        # C's order is the only one that a phone reads.
+        f"{number}/{name}": np.asarray(array, order="C")
         for number, inputs in enumerate(batch.rows())
         for name, array in inputs.items()
     }

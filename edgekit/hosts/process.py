@@ -1,9 +1,9 @@
-"""One function in a process of its own: paths and JSON in, JSON out.
+"""Calls of one function in a separate process: paths and JSON in, JSON out.
 
-Converters and runtimes crash, hang, fill the memory, print and clash; none of that reaches the process that asked. The
-worker speaks lines of JSON behind a random word that its call told it: progress, then one result or one error; whatever
-else is written there is a library's. A supervisor (`supervisor.py`) ends it and all that it started with its call and
-with its parent. It is a new process, or is forked from one that has imported what it needs (`fork_server.py`).
+Converters and runtimes crash, hang, fill the memory, print and conflict; none of that reaches the calling process. The
+worker writes lines of JSON behind a random word from its call: progress, then one result or one error; any other output
+comes from a library. A supervisor (`supervisor.py`) ends the worker and all that it started with its call and
+with its parent. It is a new process, or is forked from one that has imported the needed modules (`fork_server.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from edgekit.target import silent
 Progress = Callable[[float, str], None]
 Worker = subprocess.Popen[str] | ForkedWorker
 MAIN = f"{__name__}:main"
-LONGEST_LINE = 64 << 20  # characters of one line of a worker's pipe; real ones are below 1 MiB
+# Characters of one line of a worker's pipe; real ones are below 1 MiB.
+LONGEST_LINE = 64 << 20
 
 
 def call(
@@ -47,24 +48,25 @@ def call(
     """Call `function(**arguments, progress=...)` in a worker process.
 
     Args:
-        function: A top-level function of a module that the worker can import; returns what JSON can hold.
-        arguments: What JSON can hold.
-        progress: Told what the worker says of its progress.
-        limits: What the worker may take; None for those of a small model.
-        modules: What it needs that takes long to import, and may be shared with other workers (`fork_server.py`). None
+        function: A top-level function of a module that the worker can import; returns JSON values.
+        arguments: JSON values.
+        progress: Called with the worker's progress.
+        limits: Limits of the worker; None for those of a small model.
+        modules: Slow imports of the worker, which it may share with other workers (`fork_server.py`). Empty
             for a new process, which shares nothing.
 
     Raises:
-        EdgekitError: The worker's own, by its class.
-        HostError: If it took more than its limits, or the operating system killed it.
-        ExportError: If it died, met a bug or returned an invalid message; the message holds the end of its output.
+        EdgekitError: The worker's error, by its class.
+        HostError: If it exceeded its limits, or the operating system killed it.
+        ExportError: If it died, has a bug or returned an invalid message; the message holds the end of its output.
     """
     limits = limits or limits_for(0)
     with tempfile.TemporaryFile("w+", errors="replace") as stderr_file:
         forked = fork_server.fork(MAIN, modules, stderr_file.fileno(), limits.memory) if modules else None
         worker = forked or _start_worker(stderr_file, limits.memory)
         alarm = threading.Timer(limits.seconds, _stop, [worker.pid])
-        alarm.daemon = True  # an interruption between here and the `try` must not make Python wait for it
+        # An interruption between here and the `try` must not make Python wait for the timer.
+        alarm.daemon = True
         try:
             alarm.start()
             name = f"{function.__module__}:{function.__qualname__}"
@@ -75,7 +77,8 @@ def call(
         finally:
             timed_out = not alarm.is_alive()
             alarm.cancel()
-            if worker.returncode is None:  # an error or an interruption: it still runs
+            # After an error or an interruption it still runs.
+            if worker.returncode is None:
                 _stop(worker.pid)
                 worker.wait()
             for pipe in (worker.stdin, worker.stdout):
@@ -100,9 +103,10 @@ def _start_worker(text_io: TextIO, memory: int) -> subprocess.Popen[str]:
 
 
 def main() -> NoReturn:
-    """The worker: one call, read from standard input."""
+    """Run the worker: one call, read from standard input."""
     answer = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever libraries print goes to standard error
+    # Output of libraries goes to standard error.
+    os.dup2(2, 1)
     request = json.loads(sys.stdin.readline())
     confine(request["memory"])
 
@@ -122,16 +126,16 @@ def main() -> NoReturn:
         report = "".join(traceback.format_exception(error))
         say(error=type(error).__name__, message=str(error), report=report)
     except ModuleNotFoundError as error:
-        say(error=DependencyError.__name__, message=f"{error}: install it", report="")
+        say(error=DependencyError.__name__, message=f"{error}. Install it", report="")
     except Exception:
         say(bug=traceback.format_exc())
-    # Some libraries crash while they are taken down; nothing is left to do that a crash could spoil.
+    # Some libraries crash in their teardown, so skip it.
     sys.stderr.flush()
     os._exit(0)
 
 
 def _converse(worker: Worker, request: Mapping[str, object], word: str, progress: Progress) -> dict[str, object]:
-    """Ask, and listen until there is a result or an error, or nobody speaks any more."""
+    """Send the request, and read until a result, an error or the end of the output."""
     if worker.stdin is None or worker.stdout is None:
         raise ExportError("the worker process has no pipes")
     with contextlib.suppress(BrokenPipeError):
@@ -166,7 +170,7 @@ def _outcome(answer: dict[str, object], code: int, stderr: str, limits: Limits, 
     if timed_out:
         raise HostError(limits.seconds_sentence)
     if code == -signal.SIGKILL:
-        why = "as it does where memory or processor time (`ulimit -t`) runs out"
+        why = "which happens when memory or processor time (`ulimit -t`) runs out"
         raise HostError(f"the operating system killed the worker, {why}")
     tail = "\n".join(stderr.strip().splitlines()[-5:])
     raise ExportError(
@@ -175,7 +179,7 @@ def _outcome(answer: dict[str, object], code: int, stderr: str, limits: Limits, 
 
 
 def _stop(process: int) -> None:
-    """Let a keeper end its worker."""
+    """Signal a keeper to end its worker."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""What the engine says of one artifact in one place, and the result of a pack: all is checked before it is judged."""
+"""Records of the engine for one artifact in one place, and results of packs, checked before they are judged."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class _Record(BaseModel):
 
 
 class Measurement(_Record):
-    """What the engine says of one artifact in one place, beside its answers (`edgekit.evaluate.engine.evaluate`).
+    """The engine's record of one artifact in one place, without its answers (`edgekit.evaluate.engine.evaluate`).
 
     Attributes:
-        device: What ran it, in that host's words.
-        failures: What the runtime said of each batch that it could not answer.
-        again: Rows that were answered differently the second time, by "<batch> again".
-        repeated: Rows that were asked twice.
+        device: The device, in that host's words.
+        failures: The runtime's error for each batch that it could not answer.
+        again: Rows with a different second answer, by "<batch> again".
+        repeated: Rows that ran twice.
         timed_answers: Answers of timed runs that were compared.
         milliseconds: Every timed run, by the kind of run, or by the baseline that ran in turn with it.
-        devices: What ran each of them, likewise.
+        devices: The device of each of them.
         load: Of the host when the timing began: processes that wanted to run, on average over a minute.
-        facts: Further words, by name.
-        notes: What a runtime that timed itself says.
-        start_up: What a fresh process needed; None where that was not measured.
+        facts: Further texts, by name.
+        notes: Notes of a runtime that timed itself.
+        start_up: Needs of a fresh process; None if not measured.
     """
 
     device: Text = ""
@@ -71,9 +71,9 @@ class Measurement(_Record):
 
 
 class Run(Measurement):
-    """One artifact of a pack in one of its places: what made it, and the name of the runtime.
+    """A run of one artifact of a pack in one of its places.
 
-    `missing` is what the host lacks, `error` what went wrong; `answers` names those in the archive, with their sha256.
+    `missing` is missing on the host, `error` is the failure; `answers` names the answers in the archive, with sha256.
     """
 
     place: str = Field(pattern=NAME)
@@ -85,7 +85,7 @@ class Run(Measurement):
 
 
 class _LooseRecord(BaseModel):
-    """A part of a pack's own record, of which no more is used."""
+    """A part of a pack's record, of which only these fields are used."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -110,7 +110,7 @@ class _Result(_Record):
 
 @dataclass(frozen=True)
 class PackResults:
-    """A run as the far side tells it, the artifact that was sent, and answers by `<batch>/<output>`, rows first."""
+    """A run reported by the other host, its artifact, and answers by `<batch>/<output>`, rows first."""
 
     run: Run
     artifact_sha256: str
@@ -119,7 +119,7 @@ class PackResults:
 
 @dataclass(frozen=True)
 class ReturnedResults:
-    """A whole result: of which pack and reference, how many images were asked (None: all), and all runs."""
+    """A complete result: its pack and reference, the number of images (None: all), and all runs."""
 
     pack_id: str
     reference_sha256: str
@@ -131,10 +131,10 @@ def read_returned_results(path: Path) -> ReturnedResults:
     """Read and check a result archive.
 
     Raises:
-        ArtifactError: If it is damaged, was changed after it was made, or holds an invalid answer.
+        ArtifactError: If it is damaged, has changed since it was made, or holds an invalid answer.
     """
     if path.exists() and not path.is_file():
-        raise ArtifactError(f"'{path}' is not a regular file: name the result.zip that a pack's runner wrote")
+        raise ArtifactError(f"'{path}' is not a regular file. Name the result.zip that a pack's runner wrote")
     try:
         with zipfile.ZipFile(path) as archive:
             record = _record(_read_bounded(archive, RESULT, LARGEST_RECORD))
@@ -145,13 +145,13 @@ def read_returned_results(path: Path) -> ReturnedResults:
             )
             return ReturnedResults(pack.id, pack.reference_sha256, pack.images, runs)
     except FileNotFoundError:
-        raise ArtifactError(f"no file '{path}': name the result.zip that a pack's runner wrote") from None
+        raise ArtifactError(f"no file '{path}'. Name the result.zip that a pack's runner wrote") from None
     except ValidationError as error:
         first = error.errors()[0]
         why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise ArtifactError(f"the result '{path}' cannot be used ({why}): run the pack again") from error
+        raise ArtifactError(f"the result '{path}' cannot be used ({why}). Run the pack again") from error
     except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError) as error:
-        raise ArtifactError(f"the result '{path}' cannot be used ({reason(error)}): run the pack again") from error
+        raise ArtifactError(f"the result '{path}' cannot be used ({reason(error)}). Run the pack again") from error
 
 
 def _record(data: bytes) -> _Result:
@@ -160,16 +160,16 @@ def _record(data: bytes) -> _Result:
         raise ValueError("it is not a result")
     record = _Result.model_validate_json(data)
     if seal_of(raw, "sha256") != record.sha256:
-        raise ValueError("it was changed after it was made")
+        raise ValueError("it has changed since it was made")
     if seal_of(raw["pack"], "id") != record.pack.id:
-        raise ValueError("its pack was changed after it was made")
+        raise ValueError("its pack has changed since it was made")
     return record
 
 
 def _answers(archive: zipfile.ZipFile, run: Run) -> dict[str, Array]:
     data = _read_bounded(archive, run.answers, LARGEST_ANSWERS)
     if hashlib.sha256(data).hexdigest() != run.answers_sha256:
-        raise ValueError(f"the answers of {run.target} in {run.place} were changed after they were made")
+        raise ValueError(f"the answers of {run.target} in {run.place} have changed since they were made")
     with zipfile.ZipFile(io.BytesIO(data)) as inner:
         if sum(entry.file_size for entry in inner.infolist()) > LARGEST_ANSWERS:
             raise ValueError(f"the answers of {run.target} in {run.place} are larger than {LARGEST_ANSWERS} bytes")
@@ -182,6 +182,7 @@ def _answers(archive: zipfile.ZipFile, run: Run) -> dict[str, Array]:
 
 
 def _read_bounded(archive: zipfile.ZipFile, name: str, largest: int) -> bytes:
-    if archive.getinfo(name).file_size > largest:  # no more is unpacked than it says there
+    # Unpacking stops at the declared size.
+    if archive.getinfo(name).file_size > largest:
         raise ValueError(f"'{name}' is larger than {largest} bytes")
     return archive.read(name)

@@ -1,8 +1,8 @@
-"""The process between a call and its worker: it ends the worker, and all that the worker started, wherever they went.
+"""The process between a call and its worker, which ends the worker and all processes that the worker started.
 
-On Linux it is the one that orphans of its worker come to (PR_SET_CHILD_SUBREAPER of prctl(2)), so that nothing leaves
-it by a session of its own, and it watches the memory that processes share, which no limit of the system counts. It ends
-them when the worker has ended, when it gets SIGTERM, and when who started it is gone; their temporary files go too.
+On Linux it adopts the worker's orphans (PR_SET_CHILD_SUBREAPER of prctl(2)), so that no process escapes by a new
+session, and it watches the shared memory, which no system limit counts. It ends them when the worker has ended, when it
+gets SIGTERM, and when its parent is gone, and removes their temporary files.
 """
 
 from __future__ import annotations
@@ -23,25 +23,27 @@ from typing import NoReturn
 from edgekit.storage.files import scratch
 
 SHARED_MEMORY = 97
-"""Exit code of a keeper whose worker shared more memory than it may have."""
-WATCHED = 0.5  # seconds between two looks at the memory and at the parent
+"""Exit code of a keeper whose worker exceeded its shared memory."""
+# Seconds between two checks of the memory and of the parent.
+WATCHED = 0.5
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of <linux/prctl.h>
 _SIGNALS = {signal.SIGCHLD, signal.SIGTERM}
 
 
 def keep(work: Callable[[], NoReturn], memory: int, started: Callable[[], None] = lambda: None) -> int:
-    """Run a function in a child process, with temporary files of its own, until it and all that it started have ended.
+    """Run a function in a child process with its own temporary files, until it and all that it started have ended.
 
     Args:
-        work: What the child does.
+        work: The child's work.
         memory: Bytes that its processes may share with each other.
-        started: Called in this process once there is a child.
+        started: Called in this process when the child exists.
 
     Returns:
-        The child's exit code, minus the signal's number where one ended it, or `SHARED_MEMORY`.
+        The child's exit code, minus the signal's number if one ended it, or `SHARED_MEMORY`.
     """
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # a full disk: the worker says so where it needs it
+        # On a full disk, the worker reports it when it needs space.
+        with contextlib.suppress(OSError):
             os.environ["TMPDIR"] = str(stack.enter_context(scratch()))
         return _memory_with_children(work, memory, started)
 
@@ -55,7 +57,8 @@ def _memory_with_children(work: Callable[[], NoReturn], memory: int, started: Ca
     if worker == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.setsid()
-        tempfile.tempdir = None  # what it was before is not this worker's
+        # The parent's temporary folder is not the worker's.
+        tempfile.tempdir = None
         work()
     started()
     code = _watch(worker, parent, memory)
@@ -64,9 +67,10 @@ def _memory_with_children(work: Callable[[], NoReturn], memory: int, started: Ca
 
 
 def exit_as(code: int) -> NoReturn:
-    """End this process as its worker ended."""
+    """End this process in the same way as its worker."""
     if code < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the worker's own is enough
+        # The worker's core dump is enough.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError, ValueError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -75,13 +79,13 @@ def exit_as(code: int) -> NoReturn:
 
 
 def fork_process() -> int:
-    """`os.fork`, of a process whose threads are those of a library that ends them before."""
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # OpenBLAS
+    """Call `os.fork`; the only threads of this process belong to a library that ends them first (OpenBLAS)."""
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         return os.fork()
 
 
 def _watch(worker: int, parent: int, memory: int) -> int:
-    """Wait for the worker to end; -SIGTERM where this process shall end it."""
+    """Wait for the worker's end and return its exit code; -SIGTERM if this process must end it."""
     while True:
         if (code := _reap(worker)) is not None:
             return code
@@ -92,7 +96,7 @@ def _watch(worker: int, parent: int, memory: int) -> int:
 
 
 def _wait_for_signal() -> bool:
-    """Wait a little; whether this process got SIGTERM."""
+    """Wait a little; return whether this process got SIGTERM."""
     if sys.platform != "linux":  # macOS has no sigtimedwait
         time.sleep(WATCHED / 10)
         return signal.SIGTERM in signal.sigpending()
@@ -101,7 +105,7 @@ def _wait_for_signal() -> bool:
 
 
 def _reap(worker: int) -> int | None:
-    """Reap what has ended; the worker's exit code, where it has."""
+    """Reap ended processes; return the worker's exit code if it has ended."""
     code = None
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -111,8 +115,9 @@ def _reap(worker: int) -> int | None:
 
 
 def _end_all(worker: int) -> None:
-    """Kill what is left of the worker's group and of all descendants, until there is none."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: none but zombies is left
+    """Kill the rest of the worker's group and all descendants, until none is left."""
+    # On macOS only zombies may be left.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(worker, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -124,16 +129,17 @@ def _end_all(worker: int) -> None:
 
 
 def _descendants(process: int) -> Iterator[int]:
-    """All processes below one, as Linux knows them."""
+    """Yield all descendants of a process, from Linux's /proc."""
     for thread in Path(f"/proc/{process}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        # It may have ended meanwhile.
+        with contextlib.suppress(OSError):
             for child in map(int, thread.read_text().split()):
                 yield child
                 yield from _descendants(child)
 
 
 def _shared_memory(process: int) -> int:
-    """Bytes of memory that a process shares with others and has touched."""
+    """Return the bytes of memory that a process shares with others and has touched."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith("RssShmem:"):

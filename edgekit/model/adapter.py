@@ -1,7 +1,7 @@
-"""A user's module -> the form that all else takes: float32, tensors in by position, a tuple of tensors out.
+"""Conversion of a user's module to the common form: float32, tensors in by position, a tuple of tensors out.
 
-Modules answer with dictionaries, dataclasses, transformers' ModelOutput and nested tuples; they take `*args` and
-keyword-only inputs, and hold their weights in bfloat16. A module that needs none of this is left as it is.
+Modules return dictionaries, dataclasses, transformers' ModelOutput and nested tuples; they take `*args` and
+keyword-only inputs, and store weights in bfloat16. A module that needs none of this stays as it is.
 
     forward(*, pixel_values) -> {"logits": bfloat16 [B, 5], "hidden": ([B, N, D], [B, N, D])}
     forward(pixel_values) -> (logits [B, 5], hidden_0 [B, N, D], hidden_1 [B, N, D])
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 PLAIN = "output"
-"""Name of an answer that is one tensor, and the first word of those of a tuple."""
+"""Name of a single output tensor, and the first word of the names of a tuple's tensors."""
 PART = "inner"
 """Name of the user's module within the adapter."""
 
 
 def adapt(spec: ModelSpec) -> ModelSpec:
-    """The same model with a module of the common form.
+    """Return the model with its module in the common form.
 
     Raises:
-        ModelError: If an answer is not made of tensors, or lacks a declared output.
+        ModelError: If the output is not made of tensors, or a declared output is missing.
     """
     import torch
 
@@ -50,29 +50,30 @@ def adapt(spec: ModelSpec) -> ModelSpec:
     if not _by_position(module, len(names)):
         return replace(spec, module=adapter(module, names, tuple(o.name for o in spec.outputs)))
     answer = _answer(spec)
-    if isinstance(answer, Exception):  # capturing tells of others with file and line
+    # Other errors are reported by capture, with file and line.
+    if isinstance(answer, Exception):
         if module is not original:
             raise ModelError(_in_its_own_dtype(spec.name, original, answer)) from answer
         return spec
     if _common(answer):
         return spec
     outputs = tuple(o.name for o in spec.outputs)
-    _select_outputs(dict(flatten(answer)), outputs, spec.name)  # says what is wrong before anything is exported
+    # Reports a missing output before any export starts.
+    _select_outputs(dict(flatten(answer)), outputs, spec.name)
     return replace(spec, module=adapter(module, names, outputs))
 
 
 def in_eval(module: torch.nn.Module) -> torch.nn.Module:
-    """The module itself, or of a graph that torch.export wrote a copy that takes `eval()`, which it refuses.
+    """Return the module, or for a torch.export graph a copy that accepts `eval()`, which such a graph refuses.
 
-    Such a graph holds its mode: that of the module when it was exported, or what torchao's
-    `move_exported_model_to_eval` made of it.
+    The graph keeps its mode: the mode at export, or the one set by torchao's `move_exported_model_to_eval`.
     """
     import torch
 
     if not isinstance(module, torch.fx.GraphModule) or "train" not in vars(module):
         return module
     with warnings.catch_warnings():
-        # Copies of a program's structures say so each time; nobody who exports can change it.
+        # Copying a program's structures warns each time; the user cannot change it.
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
         settled = copy.deepcopy(module)
     for part in settled.modules():
@@ -83,7 +84,7 @@ def in_eval(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def rounds(module: torch.nn.Module) -> bool:
-    """Whether a module rounds its own activations, as one that PT2E's quantization converted does."""
+    """Return whether a module quantizes its own activations, as a module converted by PT2E does."""
     import torch
 
     graphs = (part.graph for part in module.modules() if isinstance(part, torch.fx.GraphModule))
@@ -91,10 +92,9 @@ def rounds(module: torch.nn.Module) -> bool:
 
 
 def in_float32(module: torch.nn.Module) -> torch.nn.Module:
-    """The module itself where its weights are plain ones in float32 or integers; else a copy with such weights.
+    """Return the module if its weights are plain float32 or integer tensors, else a copy with such weights.
 
-    Every value of bfloat16 and of float16 is one of float32, so that no weight changes. A weight that a library keeps
-    as a tensor of its own class (torchao's integers with scales) becomes the plain tensors that it is made of.
+    A tensor subclass (torchao's integers with scales) becomes the plain tensors that it is made of.
     """
     import torch
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -106,11 +106,12 @@ def in_float32(module: torch.nn.Module) -> torch.nn.Module:
     tensors = (*module.parameters(), *module.buffers())
     if all(t.dtype is torch.float32 or not t.is_floating_point() for t in tensors):
         return module
+    # Exact: float32 holds every bfloat16 and float16 value.
     return copy.deepcopy(module).float()
 
 
 def adapter(module: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[str]) -> torch.nn.Module:
-    """A module that takes the named inputs by position and returns the named outputs as a tuple, in order."""
+    """Return a module with the named inputs by position and the named outputs as a tuple, in order."""
     import torch
 
     class Adapter(torch.nn.Module):
@@ -124,30 +125,30 @@ def adapter(module: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[st
             answer = run_module(self.inner, dict(zip(inputs, tensors, strict=True)))
             return _select_outputs(answer, outputs, type(module).__name__)
 
-        # torch.export takes the inputs' names and number from here
+        # torch.export reads the names and the number of inputs from here.
         forward.__signature__ = signature(inputs)  # type: ignore[attr-defined]
 
     return Adapter().eval()
 
 
 def run_module(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Run a module on inputs by name; its answer's tensors by name."""
+    """Run a module on inputs by name and return its output tensors by name."""
     positional, by_name = _arguments(module, tuple(inputs))
     return dict(flatten(module(*(inputs[n] for n in positional), **{n: inputs[n] for n in by_name})))
 
 
 def to_tensors(spec: ModelSpec, inputs: Mapping[str, Array]) -> tuple[torch.Tensor, ...]:
-    """Inputs by name as the tensors that the module's forward takes, in order."""
+    """Return inputs as the tensors that the module's forward takes, in order."""
     import torch
 
     return tuple(torch.from_numpy(np.asarray(inputs[i.name], order="C")) for i in spec.inputs)
 
 
 def named_outputs(spec: ModelSpec, answer: object) -> dict[str, Array]:
-    """What the module returned (a tensor or a tuple) as arrays by output name.
+    """Return the module's output (a tensor or a tuple) as arrays by output name.
 
     Raises:
-        ModelError: If the number of outputs is not what the model declares.
+        ModelError: If the number of outputs differs from the declared one.
     """
     import torch
 
@@ -161,10 +162,10 @@ def named_outputs(spec: ModelSpec, answer: object) -> dict[str, Array]:
 
 
 def flatten(answer: object) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of an answer by name: keys and fields joined by `_`, numbers for the places of a tuple.
+    """Yield output tensors by name: keys and fields joined by `_`, numbers for the places of a tuple.
 
     Raises:
-        ModelError: If there is something else than tensors, None and collections of them.
+        ModelError: If the output contains anything but tensors, None and collections of them.
     """
     import torch
 
@@ -174,18 +175,18 @@ def flatten(answer: object) -> Iterator[tuple[str, torch.Tensor]]:
         elif value is not None:
             where = f" in '{name}'" if value is not answer else ""
             raise ModelError(
-                f"the module returned {type(value).__name__}{where}: an answer is made of tensors, in tuples, "
-                "dictionaries or dataclasses"
+                f"the module returned {type(value).__name__}{where}. Return tensors, or tuples, dictionaries or "
+                "dataclasses of tensors"
             )
 
 
 def _real(tensor: torch.Tensor, name: str) -> torch.Tensor:
-    """A tensor of a dtype that every runtime has."""
+    """Return the tensor in a dtype that every runtime supports."""
     import torch
 
     if tensor.is_complex():
         raise ModelError(
-            f"the module returned {tensor.dtype} in '{name or PLAIN}', which no edge runtime has: return "
+            f"the module returned {tensor.dtype} in '{name or PLAIN}', which no edge runtime supports. Return "
             "torch.view_as_real(answer), or its real and imaginary parts"
         )
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
@@ -194,17 +195,17 @@ def _real(tensor: torch.Tensor, name: str) -> torch.Tensor:
 def _select_outputs(
     tensors: Mapping[str, torch.Tensor], outputs: Sequence[str], model: str
 ) -> tuple[torch.Tensor, ...]:
-    """The declared outputs: by name where the answer names them, else in order."""
+    """Return the declared outputs: by name if the output is named, else in order."""
     if set(outputs) <= set(tensors):
         return tuple(tensors[name] for name in outputs)
     if len(tensors) == len(outputs) and all(name.startswith(PLAIN) for name in tensors):
         return tuple(tensors.values())
     missing = next(name for name in outputs if name not in tensors)
-    raise ModelError(f"'{model}' returned no '{missing}': it returned {', '.join(tensors) or 'nothing'}")
+    raise ModelError(f"'{model}' did not return '{missing}'. It returned: {', '.join(tensors) or 'nothing'}")
 
 
 def _common(answer: object) -> bool:
-    """Whether an answer is a tensor or a tuple of tensors already, of dtypes that every runtime has."""
+    """Return whether an output is already a tensor or a tuple of tensors, in dtypes that every runtime supports."""
     import torch
 
     values = answer if isinstance(answer, tuple | list) else (answer,)
@@ -213,7 +214,7 @@ def _common(answer: object) -> bool:
 
 
 def _answer(spec: ModelSpec) -> object:
-    """What the module returns at its default sizes, or what it raises there."""
+    """Return the module's output at the default sizes, or the exception that it raises there."""
     import torch
 
     with torch.no_grad():
@@ -228,13 +229,13 @@ def _in_its_own_dtype(name: str, module: torch.nn.Module, error: Exception) -> s
 
     dtype = next(t.dtype for t in module.state_dict().values() if t.is_floating_point() and t.dtype != torch.float32)
     return (
-        f"'{name}' has weights of {dtype} and does not run in float32, as artifacts do{line_of(error)}: "
-        f"{sentence(error)}; leave out casts to {dtype} in its code"
+        f"'{name}' has {dtype} weights and fails in float32, which artifacts use{line_of(error)}: "
+        f"{sentence(error)}. Remove casts to {dtype} from its code"
     )
 
 
 def _by_position(module: torch.nn.Module, count: int) -> bool:
-    """Whether `forward` names as many parameters as there are inputs, all to be given by position."""
+    """Return whether `forward` takes at least `count` positional parameters and requires no keyword."""
     parameters = parameters_of(module)
     kinds = [p.kind for p in parameters]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
@@ -244,7 +245,7 @@ def _by_position(module: torch.nn.Module, count: int) -> bool:
 
 
 def _arguments(module: torch.nn.Module, inputs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The inputs that are given by position, and those that are given by name."""
+    """Return the inputs passed by position, and those passed by name."""
     parameters = parameters_of(module)
     keywords = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
     by_name = [name for name in inputs if name in keywords]
@@ -252,13 +253,13 @@ def _arguments(module: torch.nn.Module, inputs: Sequence[str]) -> tuple[list[str
     others = [name for name in inputs if name not in keywords]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters) or not set(others) <= set(places):
         return others, by_name
-    # named as in forward, perhaps with gaps between them: those after a gap are given by name
+    # Named as in forward, perhaps with gaps: inputs after a gap are passed by name.
     straight = next((n for n, (a, b) in enumerate(zip(others, places, strict=False)) if a != b), len(others))
     return others[:straight], [*others[straight:], *by_name]
 
 
 def parameters_of(module: torch.nn.Module) -> list[inspect.Parameter]:
-    """What a module's `forward` takes; TorchScript has no Python function, and a schema."""
+    """Return the parameters of a module's `forward`; for TorchScript they come from its schema."""
     import torch
 
     if isinstance(module, torch.jit.ScriptModule):
@@ -269,23 +270,23 @@ def parameters_of(module: torch.nn.Module) -> list[inspect.Parameter]:
 
 
 def signature(inputs: Sequence[str]) -> inspect.Signature:
-    """The signature of a method that takes the named inputs by position."""
+    """Return the signature of a method that takes the named inputs by position."""
     names = [name if name.isidentifier() else f"input_{number}" for number, name in enumerate(inputs)]
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Signature([inspect.Parameter(name, kind) for name in ("self", *names)])
 
 
 Children = tuple[list[str], list[Any], Callable[[list[Any]], Any]]
-"""Keys, what they hold, and what puts other things under the same keys."""
+"""Keys, values, and a function that puts other values under the same keys."""
 
 
 def leaves(value: Any, name: str = "", plain: str = "output") -> Iterator[tuple[str, Any]]:
-    """What a structure holds by name: keys and fields joined by `_`, numbers for the places of a tuple.
+    """Yield the leaves of a structure by name: keys and fields joined by `_`, numbers for the places of a tuple.
 
     Args:
         value: A tensor, or a structure.
-        name: Of the whole.
-        plain: The first word where the whole has no name and its parts have numbers only.
+        name: Name of the whole structure.
+        plain: First word if the whole has no name and its parts have only numbers.
     """
     children = _child_nodes(value)
     if children is None:
@@ -297,7 +298,7 @@ def leaves(value: Any, name: str = "", plain: str = "output") -> Iterator[tuple[
 
 
 def rebuilt(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
-    """The structure with other tensors in place of its own, in the order of `leaves`."""
+    """Return the structure with its tensors replaced, in the order of `leaves`."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -307,7 +308,7 @@ def rebuilt(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
 
 
 def _child_nodes(value: Any) -> Children | None:
-    """One level of a structure; None for a leaf."""
+    """Return one level of a structure; None for a leaf."""
     from torch.utils import _pytree as pytree
 
     def inside(other: Any) -> bool:
@@ -338,7 +339,7 @@ def _key(entry: Any) -> str:
 
 
 def _record(like: Any, fields: Mapping[str, Any]) -> Any:
-    """A dataclass of the same kind, without its `__init__`, which may take other arguments."""
+    """Return a dataclass of the same kind without calling its `__init__`, which may take other arguments."""
     record = object.__new__(type(like))
     for name, value in {**vars(like), **fields}.items():
         object.__setattr__(record, name, value)
@@ -346,7 +347,7 @@ def _record(like: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def unique(names: Sequence[str], reserved: Sequence[str] = ()) -> list[str]:
-    """Names that every target takes: letters, digits and underscores, each once, and none that is taken."""
+    """Return unique names that every target accepts: letters, digits and underscores, none of them reserved."""
     unique_names: list[str] = []
     for name in names:
         word = re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("_.")

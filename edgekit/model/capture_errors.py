@@ -1,9 +1,9 @@
-"""Why a capture or a converter failed, in one sentence: the user's own file and line, the operator, the way out.
+"""Reasons why a capture or a converter failed, in one sentence: the user's line, the operator, the way out.
 
-torch.export names the user's line in the traceback where `forward` itself raises, and only in a log record where a
-guard fixed or narrowed a size afterwards; both are read here. PyTorch's ONNX exporter, ExecuTorch and coremltools wrap
-the cause in advice, colour codes and links; each names the operator in words of its own. The captured program knows
-which line of the user's code an operator came from.
+torch.export names the user's line in the traceback if `forward` itself raises. If a guard fixes or narrows a size
+later, the line is only in a log record. PyTorch's ONNX exporter, ExecuTorch and coremltools wrap the cause in advice,
+colour codes and links, and each names the operator differently. The captured program knows the user's line of each
+operator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _GUARD = re.compile(r"eval (?P<fixes>Eq\()?.*\[guard added\] \([^()]+:(?P<line>\d+) in (?P<function>\S+)\)", re.DOTALL)
 _BELOW = (*sys.stdlib_module_names, "sympy", "mpmath")
-"""Packages that PyTorch calls while it computes with sizes."""
+"""Packages that PyTorch calls while it computes sizes."""
 _FIXED = re.compile(r"as dynamic but your code specialized it to be a constant \((\d+)\)")
 _OPERATOR = (
     re.compile(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'"),
@@ -38,35 +38,36 @@ _OPERATOR = (
     re.compile(r"Unsupported fx node \S+, kind ([\w.:]+)"),
     re.compile(r"contains unsupported ATen ops: ([\w:]+\.\w+)"),
 )
-_EDGE = re.compile(r"^<EdgeOpOverload: ([\w.]+)>.*", re.DOTALL)  # as ExecuTorch prints its operators
+# As ExecuTorch prints its operators.
+_EDGE = re.compile(r"^<EdgeOpOverload: ([\w.]+)>.*", re.DOTALL)
 _NODE = re.compile(r"Error when translating node %(\w+)")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 WAY_OUT = (
-    "write that line with other operators, name what stands for it in `ModelSpec.translations` or `decompositions`, or "
-    "export to torchscript, which keeps PyTorch's own"
+    "write that line with other operators, add a replacement in `ModelSpec.translations` or `decompositions`, or "
+    "export to torchscript, which keeps PyTorch's own operators"
 )
 ROUNDS = "quantized_decomposed"
-"""Library of the operators by which a model rounds to INT8 itself."""
+"""Library of the operators by which a model quantizes itself to INT8."""
 ROUNDED = (
-    "a model that rounds to INT8 itself is for onnx, openvino, executorch and coreml: export to these, or export the "
-    "float model that it was made of"
+    "only onnx, openvino, executorch and coreml take a model that quantizes itself to INT8. Export to these, or export "
+    "the original float model"
 )
 
 FIXED_LENGTH = (
-    "let forward() return a fixed length with a count: edgekit.Detector does so in place of non-maximum suppression; "
-    "in place of nonzero or a mask as an index take the best K by torch.topk, with the number of those that hold"
+    "let forward() return a fixed length with a count. In place of non-maximum suppression, use edgekit.Detector; "
+    "in place of nonzero or a mask as an index, take the best K by torch.topk and the number of valid ones"
 )
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition on sizes that torch.export added.
+    """A condition on sizes, added by torch.export.
 
     Attributes:
-        where: The user's line that ran, `file:line (source)`.
-        own: Whether that line itself asked for it; else a function of PyTorch that it called did.
-        fixes: Whether it fixes a size.
+        where: The user's line, `file:line (source)`.
+        own: True if that line itself caused it, else a function of PyTorch that it called.
+        fixes: True if it fixes a size.
     """
 
     where: str
@@ -75,54 +76,55 @@ class Guard:
 
 
 def capture_error(name: str, error: Exception, guards: list[Guard]) -> str:
-    """One sentence for an exception that running or capturing the module `name` raised; `guards` as they were added."""
+    """Return a sentence for an exception from running or capturing the module `name`."""
     where = line_of(error) or at(guards)
     kind = type(error).__name__
     if "DataDependent" in kind:
         return (
-            f"'{name}' branches or computes on values of its tensors{where}: a graph would bake one case in; "
+            f"'{name}' branches or computes on tensor values{where}. A graph keeps one case only: "
             "use torch.where or torch.cond"
         )
     if "specialized it to be a constant" in str(error):
         fixed = _FIXED.findall(str(error))
         return f"'{name}' fixes a dynamic axis at size {', '.join(dict.fromkeys(fixed))}{at(guards)}"
-    # Whether a function of PyTorch was at sequences that are packed by their lengths.
+    # True if a function of PyTorch failed on packed sequences.
     from torch.nn.utils.rnn import PackedSequence
 
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _is_users(frame.f_code.co_filename))
     packs = any(isinstance(value, PackedSequence) for frame in frames for value in frame.f_locals.values())
     if packs:
         return (
-            f"'{name}' packs sequences by their lengths{where}, which no graph can: give the LSTM, GRU or RNN the "
-            "padded sequences, and mask its answers by the lengths"
+            f"'{name}' packs sequences by their lengths{where}, which no graph supports. Pass padded sequences to "
+            "the LSTM, GRU or RNN, and mask the outputs by the lengths"
         )
     if isinstance(error, IndexError) and "out of range in self" in str(error):
         return (
-            f"'{name}' looks up a row beyond its table{where}: an input of integers has a larger range than the "
-            "vocabulary; set Input(low=0, high=size of the table - 1)"
+            f"'{name}' looks up a row beyond its table{where}: an integer input has a larger range than the "
+            "vocabulary. Set Input(low=0, high=size of the table - 1)"
         )
     return f"'{name}' cannot be captured{where}: {sentence(error)}"
 
 
 def line_of(error: BaseException) -> str:
-    """` at file:line (source)` of the innermost frame that is neither PyTorch's nor edgekit's, or nothing."""
+    """Return ` at file:line (source)` of the innermost frame outside PyTorch and edgekit, or an empty string."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
     return f" at {frames[-1].filename}:{frames[-1].lineno} ({frames[-1].line})" if frames else ""
 
 
 def _is_users(filename: str) -> bool:
-    parent = Path(__file__).parent  # capturing starts here: no other room of edgekit is on the way
+    # Capturing starts here, so no other package of edgekit is in the traceback.
+    parent = Path(__file__).parent
     return "/torch/" not in filename and not filename.startswith("<") and parent not in Path(filename).parents
 
 
 def at(guards: list[Guard]) -> str:
-    """` at file:line (source)` of the first guard of the user's own code, else of one that fixes a size; or nothing."""
+    """Return ` at file:line (source)` of the user's first guard, else of the first that fixes a size; or ''."""
     locations = [g.where for g in guards if g.own] or [g.where for g in guards if g.fixes]
     return f" at {locations[0]}" if locations else ""
 
 
 def sentence(error: BaseException) -> str:
-    """An exception as its type and the first line of its message, with the next where the first only announces it."""
+    """Return an exception as its type and the first line of its message; two lines if the first ends with a colon."""
     lines = [line.strip() for line in plain(str(error)).splitlines() if line.strip()]
     text = " ".join(lines[:2]) if lines and lines[0].endswith(":") else (lines[0] if lines else "no message")
     return f"{type(error).__name__}: {text}"
@@ -130,12 +132,13 @@ def sentence(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def collect_guards() -> Iterator[list[Guard]]:
-    """Collect where torch.export added guards: it logs them as it does, with the file's path cut short."""
+    """Yield the list to which guards are added while torch.export logs them."""
     guards: list[Guard] = []
 
     class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             match = _GUARD.search(record.getMessage())
+            # The log record cuts the file's path short, so the path comes from the running frame.
             if match and (running := _running()):
                 file, number, function = running
                 own = (str(number), function) == (match["line"], match["function"]) and "site-packages" not in file
@@ -155,10 +158,11 @@ def collect_guards() -> Iterator[list[Guard]]:
 
 
 def _running() -> tuple[str, int, str] | None:
-    """File, line and function of the innermost code within this capture that is neither PyTorch's nor Python's."""
+    """Return file, line and function of the innermost running code outside PyTorch and Python, within this capture."""
     for frame, number in traceback.walk_stack(None):
         file = frame.f_code.co_filename
-        if file == __file__:  # who asks
+        # The frames of this module itself.
+        if file == __file__:
             continue
         if Path(__file__).parent in Path(file).parents:
             return None
@@ -168,11 +172,11 @@ def _running() -> tuple[str, int, str] | None:
 
 
 def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
-    """The cause of a converter's error as the end of a sentence that begins with what could not be done.
+    """Return the cause of a converter's error, as the end of a sentence that begins with the failed step.
 
     Args:
-        error: What the converter raised, with the errors that it was raised from.
-        exported: The program that it was given.
+        error: Raised by the converter, with its chain of causes.
+        exported: The converted program.
     """
     errors = list(_chain(error))
     texts = [plain(str(error)) for error in errors]
@@ -186,17 +190,17 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
         used = _line(open_transform)
         return (
             f"'{_operator_name(open_transform)}'{f' at {used}' if used else ''} goes along an axis of open length "
-            f"({_first(errors[-1], texts[-1])}): leave that axis out of `axes`, since a transform of fixed length "
-            "becomes products, which every target has, or export to torchscript, which keeps PyTorch's own"
+            f"({_first(errors[-1], texts[-1])}). Leave that axis out of `axes`: a transform of fixed length becomes "
+            "products, which every target supports. Or export to torchscript, which keeps PyTorch's own operators"
         )
     if lacks:
         used = line_using(exported, lacks)
         of = (
-            f" (the program has complex numbers, from '{_operator_name(imaginary)}' on)"
+            f" (the program has complex numbers, starting at '{_operator_name(imaginary)}')"
             if imaginary is not None
             else ""
         )
-        return f"it has no operator '{lacks}'{f', used at {used}' if used else ''}{of}; {_way_out(lacks)}"
+        return f"it does not have the operator '{lacks}'{f', used at {used}' if used else ''}{of}; {_way_out(lacks)}"
     if node and (used := _line(node)):
         return f"{_first(errors[-1], texts[-1])}, at {used}"
     if met:
@@ -207,19 +211,19 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     if imaginary is not None:
         used = _line(imaginary)
         sentence = (
-            f"the program has complex numbers, from '{_operator_name(imaginary)}'{f' at {used}' if used else ''} on"
+            f"the program has complex numbers, starting at '{_operator_name(imaginary)}'{f' at {used}' if used else ''}"
         )
         return f"{sentence} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
     return _first(errors[-1], texts[-1])
 
 
 def _in_complex_part(lacks: str, met: torch.fx.Node | None, exported: torch.export.ExportedProgram) -> bool:
-    """Whether an error may come from a Fourier transform: it names none of the operators that take real numbers alone.
+    """Return whether an error may come from a Fourier transform: it names no operator that takes only real numbers.
 
     Args:
-        lacks: The operator that a converter does not have, or nothing.
-        met: The operator that it was at, if that is known.
-        exported: The program that it was given.
+        lacks: The operator that the converter does not support, or an empty string.
+        met: The operator at which it failed, if known.
+        exported: The converted program.
     """
     if "fft" in lacks or "stft" in lacks or not (lacks or met):
         return True
@@ -233,17 +237,17 @@ def _way_out(operator: str) -> str:
 
 
 def _first_complex(exported: torch.export.ExportedProgram) -> torch.fx.Node | None:
-    """The first operator that gives complex numbers, which few converters have."""
+    """Return the first operator with complex outputs, which few converters support."""
     return next((n for n in exported.graph.nodes if n.op == "call_function" and is_complex(n)), None)
 
 
 def _operator_name(node: torch.fx.Node) -> str:
-    """An operator's name as PyTorch has it."""
+    """Return an operator's name in PyTorch's spelling."""
     return _EDGE.sub(r"\1", str(node.target)).removesuffix(".default")
 
 
 def plain(text: str) -> str:
-    """A text without colour codes."""
+    """Return the text without colour codes."""
     return _COLOUR.sub("", text)
 
 
@@ -254,7 +258,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _met(error: BaseException) -> torch.fx.Node | None:
-    """The operator that a converter's innermost function was at: its local variables hold it."""
+    """Return the operator in the local variables of a converter's innermost function."""
     import torch
 
     node = None
@@ -274,7 +278,7 @@ def _first(error: BaseException, text: str) -> str:
 
 
 def open_length(exported: torch.export.ExportedProgram) -> str:
-    """The operator, with the user's line, that gives an output a length that depends on values; or nothing."""
+    """Return the operator, with the user's line, whose output length depends on values; or an empty string."""
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     (answer,) = (n for n in exported.graph.nodes if n.op == "output")
@@ -287,7 +291,7 @@ def open_length(exported: torch.export.ExportedProgram) -> str:
 
 
 def line_using(exported: torch.export.ExportedProgram, named_so: str) -> str:
-    """The user's line of the first node with an operator, or with the one that was taken apart into it."""
+    """Return the user's line of the first node with an operator, or with an operator that decomposes into it."""
     bare = _bare(named_so)
     calls = [(_bare(str(n.target)), n) for n in exported.graph.nodes if n.op == "call_function"]
     exact = [n for name, n in calls if name == bare]
@@ -297,12 +301,12 @@ def line_using(exported: torch.export.ExportedProgram, named_so: str) -> str:
 
 
 def _bare(name: str) -> str:
-    """An operator's name without its library and its overload: `aten.median.dim` is median."""
+    """Return an operator's name without its library and its overload: `aten.median.dim` is median."""
     parts = re.split(r"[.:]+", name)
     return parts[min(1, len(parts) - 1)].strip("_")
 
 
 def _line(node: torch.fx.Node) -> str:
-    """`file:line (source)` of the innermost frame of a node that is not PyTorch's, or nothing."""
+    """Return `file:line (source)` of a node's innermost frame outside PyTorch, or an empty string."""
     frames = [f for f in _FRAME.findall(node.meta.get("stack_trace") or "") if "/torch/" not in f[0]]
     return f"{frames[-1][0]}:{frames[-1][1]} ({frames[-1][2].strip()})" if frames else ""

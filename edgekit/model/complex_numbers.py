@@ -1,7 +1,7 @@
-"""Complex numbers of a captured graph -> pairs of real ones, [..., 2]: few converters have operators of complex ones.
+"""Rewriting of a captured graph's complex numbers as pairs of real ones, [..., 2], since few converters have them.
 
-A graph is rewritten where all that it does with them is here: rotary positions as products, say, and Fourier transforms
-along axes of fixed length (`edgekit.model.complex_numbers`). Any other is left as it is, for converters that have it.
+A graph is rewritten if this module supports all of its complex operators, for example rotary positions as products, and
+Fourier transforms along axes of fixed length. Any other graph stays unchanged, for converters that support it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def export(module: torch.nn.Module, arguments: tuple[Any, ...], shapes: Any) -> torch.export.ExportedProgram:
-    """`torch.export` of a module, without complex numbers where that can be."""
+    """Run `torch.export` on a module, without complex numbers if possible."""
     import torch
 
     exported = torch.export.export(module, arguments, dynamic_shapes=shapes, strict=False)
@@ -31,13 +31,14 @@ def export(module: torch.nn.Module, arguments: tuple[Any, ...], shapes: Any) -> 
 
 
 def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphModule | None:
-    """The program as a module without complex numbers; None where it has none, or does more with them than is known."""
+    """Return the program as a module without complex numbers; None if it has none, or an unsupported operator."""
     import torch
 
     if not any(map(is_complex, exported.graph.nodes)):
         return None
     if any(_changes(node) for node in exported.graph.nodes):
-        exported = exported.run_decompositions({})  # which writes a new tensor where an operator changes one
+        # Writes a new tensor where an operator changes one in place.
+        exported = exported.run_decompositions({})
     transforms = Transforms()
     operators = _operators(transforms)
     if not all(_is_known(node, operators) for node in exported.graph.nodes):
@@ -61,7 +62,8 @@ def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphM
     arguments, keywords = exported.example_inputs or ((), {})
     try:
         with torch.no_grad():
-            module(*arguments, **keywords)  # makes the tables
+            # This run makes the tables.
+            module(*arguments, **keywords)
     except TooLargeError:
         return None
     transforms.keep_in(module)
@@ -69,7 +71,7 @@ def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphM
 
 
 def is_complex(node: torch.fx.Node) -> bool:
-    """Whether a captured graph's node gives complex numbers."""
+    """Return whether a captured graph's node has a complex output."""
     import torch
 
     value = node.meta.get("val")
@@ -77,12 +79,12 @@ def is_complex(node: torch.fx.Node) -> bool:
 
 
 def _changes(node: torch.fx.Node) -> bool:
-    """Whether an operator changes a tensor in place."""
+    """Return whether an operator changes a tensor in place."""
     return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
 def _is_known(node: torch.fx.Node, operators: Mapping[Any, Operator]) -> bool:
-    """Whether a node is without complex numbers, or does with them what can be done with pairs."""
+    """Return whether a node has no complex numbers, or can be computed on pairs."""
     if node.op == "output":
         return not any(map(is_complex, node.all_input_nodes))
     if node.op != "call_function" or not any(map(is_complex, (node, *node.all_input_nodes))):
@@ -91,7 +93,7 @@ def _is_known(node: torch.fx.Node, operators: Mapping[Any, Operator]) -> bool:
 
 
 def _is_lossy(node: torch.fx.Node) -> bool:
-    """Whether an operator pads with anything but zeros, drops imaginary parts, or frames complex numbers."""
+    """Return whether an operator pads with anything but zeros, drops imaginary parts, or frames complex numbers."""
     import torch
 
     aten = torch.ops.aten
@@ -103,7 +105,7 @@ def _is_lossy(node: torch.fx.Node) -> bool:
 
 
 def _operands(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The nodes among an operator's arguments, in order; one that is given twice, twice."""
+    """Return the nodes among an operator's arguments, in order and with repetitions."""
     import torch
 
     operands: list[torch.fx.Node] = []
@@ -120,13 +122,14 @@ def _complex_attribute(module: torch.nn.Module, name: str) -> bool:
 
 
 def _as_pair(module: torch.nn.Module, name: str) -> None:
-    """Write a complex weight as a real one of its name."""
+    """Replace a complex weight by a real one of the same name."""
     import torch
 
     home, _, last = name.rpartition(".")
     part = module.get_submodule(home)
     value = getattr(part, last)
-    if not value.is_complex():  # two nodes may read it
+    # Two nodes may read the same weight.
+    if not value.is_complex():
         return
     real = torch.view_as_real(value.detach()).contiguous()
     if isinstance(value, torch.nn.Parameter):
@@ -136,7 +139,7 @@ def _as_pair(module: torch.nn.Module, name: str) -> None:
 
 
 def _operators(transforms: Transforms) -> dict[Any, Operator]:
-    """PyTorch's operators -> what computes them on pairs; it is told which of its operands are pairs."""
+    """Return functions on pairs for PyTorch's operators; `paired` tells which of their operands are pairs."""
     import torch
 
     aten = torch.ops.aten
@@ -200,7 +203,7 @@ def _operators(transforms: Transforms) -> dict[Any, Operator]:
 
 
 def _of_pairs(operator: Operator) -> Operator:
-    """An operator that needs its operands whole."""
+    """Return an operator on pairs that joins its operands' blocks first."""
     return lambda *args, **kwargs: operator(*map(as_pairs, args), **kwargs)
 
 
@@ -215,7 +218,7 @@ def _polar(size: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
 
 
 def _pair(x: Any, is_pair: bool) -> Any:
-    """An operand as a pair, where it is a real tensor or a number."""
+    """Return an operand as a pair if it is a real tensor or a number."""
     import torch
 
     if is_pair:
@@ -226,7 +229,7 @@ def _pair(x: Any, is_pair: bool) -> Any:
 
 
 def _along(operator: Operator, added: int = 0) -> Operator:
-    """An operator whose second argument is an axis."""
+    """Return, on pairs, an operator whose second argument is an axis."""
 
     def on_pairs(x: torch.Tensor, axis: int = 0, *rest: Any, paired: Sequence[bool]) -> torch.Tensor:
         return operator(x, axis % (x.dim() - 1 + added), *rest)  # type: ignore[no-any-return]
@@ -235,7 +238,7 @@ def _along(operator: Operator, added: int = 0) -> Operator:
 
 
 def _reduce(operator: Operator) -> Operator:
-    """An operator whose second argument is a list of axes; all where there is none."""
+    """Return, on pairs, an operator whose second argument is a list of axes; None means all."""
 
     def on_pairs(x: torch.Tensor, axes: Any, *rest: Any, paired: Sequence[bool], **_: Any) -> torch.Tensor:
         rank = x.dim() - 1
@@ -253,7 +256,7 @@ def _write(x: Any, source: Any, *where: Any, paired: Sequence[bool]) -> Any:
 
 
 def _copy(x: Any, source: Any, *, paired: Sequence[bool]) -> Any:
-    """A tensor of the first one's shape with the second one's values, which may have fewer axes."""
+    """Return a tensor with the first one's shape and the second one's values, which may have fewer axes."""
     source, shape = _pair(source, paired[1]), as_blocks(x).shape
     fits = tuple(as_blocks(source).shape) == tuple(shape)
     return source if fits else as_pairs(source).expand([*shape, 2])
@@ -300,7 +303,7 @@ def _einsum(equation: str, operands: Sequence[Any], *, paired: Sequence[bool]) -
 
 
 def _product(operator: Operator) -> Operator:
-    """An operator that is linear in each of its tensors: the sum over all choices of their parts."""
+    """Return, on pairs, an operator that is linear in each tensor: the sum over all combinations of their parts."""
 
     def on_pairs(*args: Any, paired: Sequence[bool]) -> torch.Tensor:
         import torch
@@ -342,7 +345,7 @@ def _quotient(a: Any, b: Any, *, paired: Sequence[bool]) -> torch.Tensor:
 
 
 def _total(sign: int) -> Operator:
-    """A sum or a difference."""
+    """Return, on pairs, a sum or a difference."""
 
     def on_pairs(a: Any, b: Any, *, paired: Sequence[bool], alpha: float = 1) -> torch.Tensor:
         import torch
@@ -355,7 +358,7 @@ def _total(sign: int) -> Operator:
 
 
 Run = tuple[int, int]
-"""Neighbouring indices along an axis: the first, and the one after the last."""
+"""Adjacent indices along an axis: the first, and the one after the last."""
 
 
 @dataclass(frozen=True)
@@ -364,7 +367,7 @@ class Block:
 
     Attributes:
         pairs: Its real and imaginary parts, [..., 2].
-        runs: Where it lies along an axis, by axis; along any other it is as long as the tensor.
+        runs: Its position along an axis, by axis; it covers the whole tensor along any other.
     """
 
     pairs: torch.Tensor
@@ -373,19 +376,19 @@ class Block:
 
 @dataclass(frozen=True)
 class Blocks:
-    """A complex tensor of a shape that is zero outside of its blocks; none of them overlap."""
+    """A complex tensor that is zero outside of its blocks, which do not overlap."""
 
     shape: tuple[Any, ...]
     blocks: tuple[Block, ...] = ()
 
     def whole(self) -> torch.Tensor:
-        """All of it as pairs, [*shape, 2]."""
+        """Return the tensor as pairs, [*shape, 2]."""
         import torch
 
         return self._total(self.blocks) if self.blocks else torch.zeros(*self.shape, 2)
 
     def along(self, axis: int) -> tuple[Block, ...]:
-        """Blocks that are as long as the tensor along all other axes."""
+        """Return blocks that cover the tensor along all other axes."""
         by_run: dict[Run, list[Block]] = {}
         for block in self.blocks:
             by_run.setdefault(block.runs.get(axis, (0, self.shape[axis])), []).append(block)
@@ -407,19 +410,19 @@ class Blocks:
 
 
 def as_blocks(x: Any) -> Blocks:
-    """Pairs as one block."""
+    """Return pairs as a single block."""
     return x if isinstance(x, Blocks) else Blocks(tuple(x.shape[:-1]), (Block(x),))
 
 
 def as_pairs(x: Any) -> Any:
-    """Blocks as pairs, also those in a list; anything else as it is."""
+    """Return blocks as pairs, including those in a list; anything else unchanged."""
     if isinstance(x, list | tuple):
         return [as_pairs(each) for each in x]
     return x.whole() if isinstance(x, Blocks) else x
 
 
 def part(x: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    """Neighbours along an axis, as `aten.slice` takes them."""
+    """Return adjacent indices along an axis, as `aten.slice` does."""
     import torch
 
     shape = as_blocks(x).shape
@@ -440,7 +443,7 @@ def part(x: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 
 
 
 def with_part(x: Any, source: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    """A tensor with other neighbours along an axis, as `aten.slice_scatter` puts them there."""
+    """Return a tensor with some indices along an axis replaced, as `aten.slice_scatter` does."""
     import torch
 
     x = as_blocks(x)
@@ -454,7 +457,7 @@ def with_part(x: Any, source: Any, axis: int = 0, start: Any = None, end: Any = 
 
 
 def concatenate(all_of: Sequence[Any], axis: int = 0) -> Any:
-    """Tensors one after the other, as `aten.cat` puts them."""
+    """Join tensors along an axis, as `aten.cat` does."""
     import torch
 
     parts = [as_blocks(x) for x in all_of]
@@ -474,7 +477,7 @@ def concatenate(all_of: Sequence[Any], axis: int = 0) -> Any:
 
 
 def pad(x: Any, sizes: Sequence[int]) -> Any:
-    """Zeros before and after, or cut there, as `aten.constant_pad_nd` does from the last axis on."""
+    """Add or remove values before and after each axis, as `aten.constant_pad_nd` does from the last axis on."""
     x = as_blocks(x)
     for axis, before, after in zip(range(len(x.shape))[::-1], sizes[::2], sizes[1::2], strict=False):
         if before or after:
@@ -485,7 +488,7 @@ def pad(x: Any, sizes: Sequence[int]) -> Any:
 
 
 def fftshift(inverse: bool) -> Callable[..., Any]:
-    """`fft_fftshift` or its inverse: the halves of axes change places."""
+    """Return `fft_fftshift` or its inverse: the halves of axes change places."""
 
     def shift(x: Any, axes: Any = None) -> Any:
         shape = as_blocks(x).shape
@@ -498,7 +501,7 @@ def fftshift(inverse: bool) -> Callable[..., Any]:
 
 
 def spread(block: Block, shape: Sequence[Any], axis: int, length: int, runs: Iterable[Run]) -> Blocks:
-    """What lies one after the other in a block -> where it belongs along an axis of this length."""
+    """Place the consecutive parts of a block at their positions along an axis of this length."""
     blocks, position = [], 0
     for start, stop in runs:
         pairs = narrow(block.pairs, axis, position, stop - start)
@@ -508,12 +511,12 @@ def spread(block: Block, shape: Sequence[Any], axis: int, length: int, runs: Ite
 
 
 def narrow(x: torch.Tensor, axis: int, start: int, length: int) -> torch.Tensor:
-    """Neighbours along an axis; the tensor itself where these are all."""
+    """Return adjacent indices along an axis; the tensor itself if these are all."""
     return x if length == x.shape[axis] else x.narrow(axis, start, length)
 
 
 def _place_block(block: Block, pairs: torch.Tensor, axis: int, start: int, length: int) -> Block:
-    """A block that begins at an index of an axis of this length."""
+    """Return a block that begins at an index of an axis of this length."""
     runs = {along: run for along, run in block.runs.items() if along != axis}
     whole = start == 0 and pairs.shape[axis] == length
     return Block(pairs, runs if whole else runs | {axis: (start, start + pairs.shape[axis])})
@@ -524,12 +527,12 @@ def _resize(shape: Sequence[Any], axis: int, length: Any) -> tuple[Any, ...]:
 
 
 def _is_all(start: Any, end: Any, step: int) -> bool:
-    """Whether limits leave nothing out, of whatever length."""
+    """Return whether limits select everything, at any length."""
     return step == 1 and start in (None, 0) and (end is None or (isinstance(end, int) and end == sys.maxsize))
 
 
 def _run(length: Any, start: Any, end: Any, step: int) -> Run | None:
-    """What a slice takes of an axis of this length; None where it has steps or a length is open."""
+    """Return the run that a slice takes of an axis of this length; None if it has steps or a length is open."""
     if step != 1 or not all(isinstance(number, int | None) for number in (length, start, end)):
         return None
     first, last, _ = slice(start, end).indices(length)
@@ -537,17 +540,18 @@ def _run(length: Any, start: Any, end: Any, step: int) -> Run | None:
 
 
 LARGEST = 1 << 23
-"""Numbers in a table, 34 MB: of 1,448 complex values or 2,895 real ones, or of longer ones with few coefficients."""
+"""Largest number of values in a table, 34 MB: a transform of 1,448 complex or 2,895 real values, or of more values
+with few coefficients."""
 
 RUNS = 2
-"""The lowest and the highest frequencies; coefficients that lie in more runs are all computed."""
+"""The lowest and the highest frequencies; if the coefficients form more runs, all are computed."""
 
 NAMES = tuple(f"fft_{name}{axes}" for name in ("fft", "ifft", "rfft", "irfft") for axes in ("", "2", "n"))
-"""The transforms, as PyTorch's operators are called."""
+"""The transforms, by the names of PyTorch's operators."""
 
 
 PARTS = ("_fft_r2c", "_fft_c2r", "_fft_c2c")
-"""What they consist of where a target takes them apart."""
+"""Operators into which some targets decompose the transforms."""
 
 
 class TooLargeError(Exception):
@@ -556,7 +560,7 @@ class TooLargeError(Exception):
 
 @dataclass(frozen=True)
 class Wave:
-    """A transform along one axis: its length, its direction, its factor, and whether one side of it is real."""
+    """A transform along one axis: its length, its direction, its factor, and `half` if one side of it is real."""
 
     length: int
     inverse: bool
@@ -565,16 +569,16 @@ class Wave:
 
     @property
     def ins(self) -> int:
-        """How many values it takes; others count as zeros."""
+        """Number of input values; further ones count as zeros."""
         return self.length // 2 + 1 if self.half and self.inverse else self.length
 
     @property
     def outs(self) -> int:
-        """How many values it gives."""
+        """Number of output values."""
         return self.length // 2 + 1 if self.half and not self.inverse else self.length
 
     def table(self, rows: Run, columns: Sequence[Run], dtype: torch.dtype, pairs: bool) -> torch.Tensor:
-        """Cosines and sines for these values in and out, by whether values in are pairs: [values out, values in].
+        """Return cosines and sines for these input and output values, [values out, values in]; `pairs`: complex input.
 
         Computed in double precision, from angles within one turn.
 
@@ -589,28 +593,30 @@ class Wave:
             raise TooLargeError
         angles = 2 * np.pi / self.length * (np.outer(ins, outs) % self.length) * (1 if self.inverse else -1)
         cosines, sines = self.scale * np.cos(angles), self.scale * np.sin(angles)
-        if to_real:  # each coefficient but the first, and the middle one, stands for its mirror image as well
+        # Each coefficient but the first and the middle one also stands for its mirror image.
+        if to_real:
             twice = np.where((ins == 0) | (2 * ins == self.length), 1, 2)[:, None]
             parts = [[twice * cosines], [-twice * sines]]
         else:
             parts = [[cosines, sines], [-sines, cosines]] if pairs else [[cosines, sines]]
-        table = np.transpose(parts, (3, 1, 2, 0))  # value out, its part, value in, its part
+        # Value out, its part, value in, its part.
+        table = np.transpose(parts, (3, 1, 2, 0))
         return torch.from_numpy(table.reshape(-1, len(ins) * len(parts))).to(dtype)
 
 
 class Transforms:
-    """`torch.fft`'s operators on pairs, and their tables: each is made once, when a module first runs."""
+    """`torch.fft`'s operators on pairs, and their tables: each is made once, in a module's first run."""
 
     def __init__(self) -> None:
         self._tables: dict[Any, torch.Tensor] = {}
 
     def keep_in(self, module: torch.nn.Module) -> None:
-        """Make the tables constants of a module, by which they have names where it is captured."""
+        """Store the tables as constants of a module, which gives them names in a capture."""
         for number, table in enumerate(self._tables.values()):
             setattr(module, f"fourier_table_{number}", table)
 
     def operator(self, name: str) -> Callable[..., Any]:
-        """What computes `fft_rfft2`, say; as `read` it takes the coefficients that are read, as runs by axis."""
+        """Return the function of, say, `fft_rfft2`; its `read` limits the coefficients, as runs by axis."""
         inverse, half = name.startswith("fft_i"), "rfft" in name
 
         def transform(
@@ -618,7 +624,7 @@ class Transforms:
         ) -> Any:
             x = as_blocks(x) if paired[0] else x if x.is_floating_point() else x.float()
             plan = axes_of(name, len(x.shape), size, axes)
-            # the axis with half of the coefficients is the first one of real numbers, and the last one to them
+            # The axis with half of the coefficients comes first from real numbers, and last to real numbers.
             for axis, length in plan if inverse else plan[::-1]:
                 real = half and axis == plan[-1][0]
                 length = length or (2 * (x.shape[axis] - 1) if real and inverse else x.shape[axis])
@@ -640,7 +646,7 @@ class Transforms:
         *_: Any,
         paired: Any,
     ) -> torch.Tensor:
-        """What computes `aten.stft`: values [..., length] -> pairs [..., coefficients, frames, 2]."""
+        """Compute `aten.stft`: values [..., length] -> pairs [..., coefficients, frames, 2]."""
         import torch
 
         hop, width = hop or size // 4, width or size
@@ -658,7 +664,7 @@ class Transforms:
         return coefficients.whole().transpose(-3, -2)
 
     def _along(self, x: Any, axis: int, wave: Wave, read: tuple[Run, ...]) -> Any:
-        """One axis: from real numbers to blocks, from blocks to blocks, or from blocks to real numbers."""
+        """Transform one axis: real numbers to blocks, blocks to blocks, or blocks to real numbers."""
         if not isinstance(x, Blocks):
             x = narrow(x, axis, 0, min(x.shape[axis], wave.ins))
             values = self._product(x, axis, wave, (0, x.shape[axis]), read, pairs=False)
@@ -693,7 +699,7 @@ class Transforms:
 
 
 def axes_of(name: str, rank: int, size: Any, axes: Any) -> list[tuple[int, Any]]:
-    """The axes that a transform by this name goes along, each with its length; None where its input says that."""
+    """Return the axes of a transform, each with its length; None if the input determines the length."""
     if name[-1] not in "2n":
         return [((-1 if axes is None else axes) % rank, size)]
     if axes is None:
@@ -702,7 +708,7 @@ def axes_of(name: str, rank: int, size: Any, axes: Any) -> list[tuple[int, Any]]
 
 
 def axes_of_node(node: torch.fx.Node) -> list[tuple[int, Any]]:
-    """The same of a captured graph's node; none where it is no transform."""
+    """Return the axes of a captured graph's node, as `axes_of`; none if it is not a transform."""
     name = getattr(getattr(node.target, "_schema", None), "name", "").removeprefix("aten::")
     if name in PARTS:
         along: Any = node.args[1]
@@ -714,7 +720,7 @@ def axes_of_node(node: torch.fx.Node) -> list[tuple[int, Any]]:
 
 
 def is_open(node: torch.fx.Node) -> bool:
-    """Whether a node transforms along an axis whose length is open."""
+    """Return whether a node transforms along an axis of open length."""
     import torch
 
     if node.target is torch.ops.aten.stft.default:
@@ -724,7 +730,7 @@ def is_open(node: torch.fx.Node) -> bool:
 
 
 def read_of(node: torch.fx.Node, axes: Iterable[int]) -> tuple[tuple[int, tuple[Run, ...]], ...]:
-    """The coefficients of a transform that anything reads, as runs by axis; an axis with many runs is left out."""
+    """Return the coefficients of a transform that are read, as runs by axis; an axis with many runs is left out."""
     readers = []
     for axis in axes:
         steps = np.diff(_mask(node, axis).astype(np.int8), prepend=0, append=0)
@@ -734,7 +740,7 @@ def read_of(node: torch.fx.Node, axes: Iterable[int]) -> tuple[tuple[int, tuple[
 
 
 def _mask(node: torch.fx.Node, axis: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether anything reads an index along an axis of a node's answer."""
+    """Return which indices along an axis of a node's output are read."""
     import torch
 
     aten, shape = torch.ops.aten, node.meta["val"].shape

@@ -1,4 +1,4 @@
-"""What a ModelSpec must hold before anything is made of it; what it says in another way is brought into one form."""
+"""Checks of a ModelSpec before export, and its normalization to one form."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     import torch
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""Of a model: it is the name of a folder and of files."""
+"""Pattern of a model's name, which becomes the name of a folder and of files."""
 TENSOR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-"""Of an input, an output or an axis: what ONNX, Core ML and TypeScript all take."""
+"""Pattern of the name of an input, output or axis: the common subset of ONNX, Core ML and TypeScript."""
 
 QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
-"""Where the modules with PyTorch's own INT8 kernels are."""
+"""Packages of the modules with PyTorch's own INT8 kernels."""
 MOST_INPUTS, MOST_AXES = 512, 32
 MOST_VALUES = 1 << 30
-"""Of one input at default sizes: 4 GiB of float32."""
+"""Largest number of values of an input at default sizes: 4 GiB of float32."""
 
 
 def check_spec(spec: ModelSpec) -> ModelSpec:
-    """The model in the form that all else takes: names and axes that hold together, a module in eval mode.
+    """Return the model in the common form: consistent names and axes, a module in eval mode.
 
-    An axis of one size is no axis: its size stands in the inputs' shapes. What a picture is normalised by is a part of
-    the module.
+    An axis with one possible size becomes a number in the inputs' shapes. Image normalization becomes a part of the
+    module.
 
     Raises:
-        ModelError: Naming what does not hold, and what is possible.
+        ModelError: Naming the inconsistency, and the possible values.
     """
     check_name(spec.name)
     _check_tensors(spec)
@@ -54,28 +54,28 @@ def check_spec(spec: ModelSpec) -> ModelSpec:
 
 
 def refuse_quantized(name: str, module: torch.nn.Module) -> None:
-    """Refuse a module that `torch.ao.quantization` has changed into one with kernels of its own.
+    """Refuse a module that `torch.ao.quantization` has changed into one with its own kernels.
 
     Raises:
-        ModelError: Naming its first such part, and the way out.
+        ModelError: Naming the first such submodule, and the way out.
     """
     for path, part in module.named_modules():
         kind = type(part)
         if "torchao.quantization.pt2e" in kind.__module__:
             raise ModelError(
-                f"'{name}' was prepared for PT2E's quantization ('{path or name}' is {kind.__name__}), not converted: "
-                "export what torchao's convert_pt2e makes of it"
+                f"'{name}' is prepared for PT2E quantization but not converted ('{path or name}' is {kind.__name__}). "
+                "Export the result of torchao's convert_pt2e"
             )
         if kind.__module__.startswith(QUANTIZED) or kind.__name__ == "FusedMovingAvgObsFakeQuantize":
             raise ModelError(
                 f"'{name}' was changed by torch.ao.quantization ('{path or name}' is {kind.__name__}), whose operators "
-                "no converter takes: export the float module to the INT8 targets, or one that torchao's QATConfig "
-                "prepared or converted"
+                "no converter supports. Export the float module to the INT8 targets, or a module that torchao's "
+                "QATConfig prepared or converted"
             )
 
 
 def refuse_weightless(name: str, module: torch.nn.Module) -> None:
-    """Refuse a module with weights that hold no values, or that are not stored as an array.
+    """Refuse a module whose weights hold no values, or are not stored as an array.
 
     Raises:
         ModelError: Naming the first such weight, and the way out.
@@ -84,41 +84,39 @@ def refuse_weightless(name: str, module: torch.nn.Module) -> None:
 
     for weight, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.device.type == "meta":
-            raise ModelError(f"'{name}' has no values in '{weight}', which is on the device 'meta': load its weights")
+            raise ModelError(f"'{name}' has no values in '{weight}', which is on the device 'meta'. Load its weights")
         if not torch.nn.parameter.is_lazy(tensor) and tensor.layout is not torch.strided:
-            raise ModelError(f"'{name}' keeps '{weight}' as {tensor.layout}, which no edge runtime has: make it dense")
+            raise ModelError(f"'{name}' stores '{weight}' as {tensor.layout}. Edge runtimes need it dense")
 
 
 def check_name(name: str) -> None:
-    """Refuse a model's name that is no file's name.
+    """Refuse a model's name that is not a valid file name.
 
     Raises:
         ModelError: Naming it.
     """
     if not NAME.fullmatch(name):
-        raise ModelError(
-            f"'{name}' is not a name for a model: letters, digits, dots, dashes and underscores are possible"
-        )
+        raise ModelError(f"'{name}' is not a valid model name. Use letters, digits, dots, dashes and underscores")
 
 
 def _check_tensors(spec: ModelSpec) -> None:
     if not spec.inputs:
-        raise ModelError(f"'{spec.name}' has no inputs, so that its answer is always the same: declare one")
+        raise ModelError(f"'{spec.name}' has no inputs, so its outputs never change. Declare an input")
     if len(spec.inputs) > MOST_INPUTS:
-        raise ModelError(f"'{spec.name}' has {len(spec.inputs)} inputs, more than {MOST_INPUTS}: join some")
+        raise ModelError(f"'{spec.name}' has {len(spec.inputs)} inputs, more than {MOST_INPUTS}. Join some")
     names = [i.name for i in spec.inputs] + [o.name for o in spec.outputs]
     for name in names:
         _check_word(spec.name, "an input or output", name)
     if twice := next((name for name, count in Counter(names).items() if count > 1), None):
-        raise ModelError(f"'{spec.name}' has more than one input or output '{twice}': give each a name of its own")
+        raise ModelError(f"'{spec.name}' has more than one input or output '{twice}'. Give each a unique name")
     if odd := next((o for o in spec.outputs if o.threshold is not None and not _decides(o)), None):
         raise ModelError(
-            f"the output '{odd.name}' of '{spec.name}' is {odd.role!r} with the threshold {odd.threshold}: only scores "
-            "and detections have one, within their range"
+            f"the output '{odd.name}' of '{spec.name}' is {odd.role!r} with the threshold {odd.threshold}. Only scores "
+            "and detections can have a threshold, within their range"
         )
     named_axes = {axis for i in spec.inputs for d in i.shape for axis in axes_in(d)}
     if unknown := sorted(named_axes - set(spec.axes)):
-        raise ModelError(f"the inputs of '{spec.name}' name the axis '{unknown[0]}', which its axes do not declare")
+        raise ModelError(f"the inputs of '{spec.name}' use the axis '{unknown[0]}'. Declare it in axes")
 
 
 def _decides(output: Output) -> bool:
@@ -128,32 +126,30 @@ def _decides(output: Output) -> bool:
 
 def _check_word(model: str, what: str, name: str) -> None:
     if not TENSOR.fullmatch(name):
-        raise ModelError(
-            f"'{name}' is not a name for {what} of '{model}': letters, digits and underscores are possible"
-        )
+        raise ModelError(f"'{name}' is not a valid name for {what} of '{model}'. Use letters, digits and underscores")
 
 
 def check_size(spec: ModelSpec, declared: Input) -> None:
-    """Refuse an input that is too large to be drawn.
+    """Refuse an input that is too large to generate.
 
     Raises:
-        ModelError: Naming it, and how much it may hold.
+        ModelError: Naming it, and the largest possible size.
     """
     if len(declared.shape) > MOST_AXES:
         raise ModelError(f"'{declared.name}' of '{spec.name}' has {len(declared.shape)} axes, more than {MOST_AXES}")
     shape = spec.shape(declared.name)
     if min(shape, default=1) < 0 or math.prod(shape) > MOST_VALUES:
         raise ModelError(
-            f"the input '{declared.name}' of '{spec.name}' is {list(shape)} at its default sizes: sizes of 0 and "
-            f"more are possible, and it may hold {MOST_VALUES} values at most"
+            f"the input '{declared.name}' of '{spec.name}' is {list(shape)} at its default sizes. Sizes must be at "
+            f"least 0, and it can hold at most {MOST_VALUES} values"
         )
 
 
 def _check_axis(model: str, name: str, axis: Axis) -> None:
     if min(axis.default, axis.minimum + 1, axis.multiple_of) < 1 or axis.maximum < axis.minimum:
         raise ModelError(
-            f"axis '{name}' of '{model}' goes from {axis.minimum} to {axis.maximum} in steps of {axis.multiple_of}: "
-            "the default and steps are at least 1, the minimum is at least 0, and the maximum at least the minimum"
+            f"axis '{name}' of '{model}' goes from {axis.minimum} to {axis.maximum} in steps of {axis.multiple_of}. "
+            "The default and steps must be at least 1, the minimum at least 0, and the maximum at least the minimum"
         )
     if axis.default % axis.multiple_of or not axis.minimum <= axis.default <= axis.maximum:
         raise ModelError(
@@ -163,8 +159,8 @@ def _check_axis(model: str, name: str, axis: Axis) -> None:
     if axis.minimum % axis.multiple_of:
         above = -(-axis.minimum // axis.multiple_of) * axis.multiple_of
         raise ModelError(
-            f"axis '{name}' of '{model}': the minimum {axis.minimum} is not a multiple of {axis.multiple_of}: "
-            f"the next is {above}"
+            f"axis '{name}' of '{model}': the minimum {axis.minimum} is not a multiple of {axis.multiple_of}. "
+            f"The next multiple is {above}"
         )
 
 
@@ -175,7 +171,7 @@ def _without_fixed_axes(spec: ModelSpec) -> ModelSpec:
 
 
 def _with_sizes(dimension: int | str, fixed: Mapping[str, int]) -> int | str:
-    """A dimension with the sizes of the axes that are fixed in their place."""
+    """Return a dimension with fixed axes replaced by their sizes."""
     if not set(axes_in(dimension)) <= set(fixed):
         return SUM.join(str(fixed.get(term, term)) for term in str(dimension).split(SUM))
     return size_of(dimension, fixed)

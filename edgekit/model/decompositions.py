@@ -1,4 +1,4 @@
-"""Operators that a converter lacks or gets wrong, said by others that it has."""
+"""Replacements for operators that a converter does not have or converts wrongly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def table() -> dict[Any, Callable[..., Any]]:
-    """Operator -> the function that stands for it: PyTorch's own where it has one."""
+    """Return the replacement of each operator; PyTorch's own decomposition if it has one."""
     import torch
     from torch._decomp import get_decompositions
 
@@ -30,7 +30,7 @@ def table() -> dict[Any, Callable[..., Any]]:
 
 
 def drop_detach(module: torch.fx.GraphModule) -> None:
-    """`torch.tensor` in a forward leaves `detach_` in the graph, which a second capture refuses on views."""
+    """Remove `detach` nodes: `torch.tensor` in a forward leaves `detach_`, which a second capture refuses on views."""
     import torch
 
     for node in module.graph.nodes:
@@ -40,25 +40,25 @@ def drop_detach(module: torch.fx.GraphModule) -> None:
 
 
 def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Core ML's own takes a slope for each channel of pictures only."""
+    """Return PReLU; Core ML's own takes a slope for each channel only for images."""
     slopes = weight.reshape(along_channels(x.dim())) if weight.numel() > 1 else weight
     return prelu_of_any_rank(x, slopes)
 
 
 def along_channels(axes: int) -> list[int]:
-    """The shape of numbers for each channel beside something with so many axes."""
+    """Return the shape that broadcasts a number per channel to a tensor with so many axes."""
     return [-1 if axis == 1 else 1 for axis in range(axes)]
 
 
 def prelu_of_any_rank(x: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
-    """PReLU whose slopes have as many axes as what it reads, or are one."""
+    """Return PReLU with slopes that have the input's rank, or are a single number."""
     import torch
 
     return torch.relu(x) - slopes * torch.relu(-x)
 
 
 def _both(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """`one & other`, as Core ML says it of booleans."""
+    """Return `one & other`; Core ML needs the logical operator for booleans."""
     import torch
 
     booleans = tensor.dtype == other.dtype == torch.bool
@@ -66,7 +66,7 @@ def _both(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def _either(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """`one | other`, likewise."""
+    """Return `one | other`; Core ML needs the logical operator for booleans."""
     import torch
 
     booleans = tensor.dtype == other.dtype == torch.bool
@@ -104,9 +104,10 @@ def _max_pool(
     dilation: Sequence[int] = (1, 1),
     ceil_mode: bool = False,
 ) -> torch.Tensor:
-    """Coremltools asks for the stride that PyTorch leaves out where it is the kernel's size."""
+    """Return the max pooling with its stride given."""
     import torch
 
+    # PyTorch omits a stride that equals the kernel size; coremltools requires it.
     pooled: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten.max_pool2d_with_indices(
         x, kernel_size, stride or kernel_size, padding, dilation, ceil_mode
     )
@@ -114,7 +115,8 @@ def _max_pool(
 
 
 def _zeros(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: object) -> torch.Tensor:
-    """Coremltools makes floats of zeros of any type; of a full tensor it reads the type."""
+    """Return zeros of the given type."""
     import torch
 
+    # Coremltools makes zeros float whatever their type; it reads the type of `full`.
     return torch.full(size, 0, dtype=dtype or torch.get_default_dtype())

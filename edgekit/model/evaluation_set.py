@@ -1,4 +1,4 @@
-"""A model's evaluation set: made by its function, checked against what the model declares, and its metric computed."""
+"""A model's evaluation set: its creation, the checks against the model's declaration, and its metric."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Made = TypeVar("Made")
 
 
 def join_evaluation_sets(**sets: EvaluationSet) -> EvaluationSet:
-    """Several evaluation sets as one: `joined(day=..., night=...)`; each input's name begins with its set's.
+    """Join evaluation sets: `joined(day=..., night=...)`; each input's name begins with its set's name.
 
-    Every limit holds for each input, so that a set in which an artifact is wrong cannot hide behind another one; the
-    worst input is named with its set. The metric's mean is over all of them.
+    Every limit applies to each input, so an artifact that fails on one set cannot hide behind another. The worst input
+    is named with its set. The metric's mean covers all sets.
 
     Raises:
-        ModelError: If there is none, or they differ in their inputs, metric, or in having truth or captions.
+        ModelError: If there are no sets, or they differ in inputs, metric, or the presence of truth or captions.
     """
     if not sets:
-        raise ModelError("there is no evaluation set to join: name each, joined(day=..., night=...)")
+        raise ModelError("no evaluation set to join. Name each one: joined(day=..., night=...)")
     first, others = next(iter(sets.values())), list(sets.values())
 
     def kind(dataset: EvaluationSet) -> tuple[object, ...]:
@@ -48,10 +48,10 @@ def join_evaluation_sets(**sets: EvaluationSet) -> EvaluationSet:
 
 
 def evaluation_of(spec: ModelSpec) -> EvaluationSet | None:
-    """The evaluation set; None where the model declares none.
+    """Return the evaluation set; None if the model declares none.
 
     Raises:
-        ModelError: If its function raises, or what it returns is not what the model takes.
+        ModelError: If its function raises, or returns something that the model does not take.
     """
     if spec.evaluation is None:
         return None
@@ -66,12 +66,12 @@ def evaluation_of(spec: ModelSpec) -> EvaluationSet | None:
 
 
 def calibration_of(spec: ModelSpec, count: int) -> EvaluationSet | None:
-    """Up to `count` calibration samples; None where the model declares none.
+    """Return up to `count` calibration samples; None if the model declares none.
 
-    A function without a parameter makes all that there are: as many are taken, in its order. So it is with a set.
+    Of a set, or of a function without parameters, the first `count` samples are taken.
 
     Raises:
-        ModelError: If it is no function and no set, or raises, or returns something else.
+        ModelError: If it is neither a function nor a set, raises, or returns something else.
     """
     calibration: object = spec.calibration
     if calibration is None:
@@ -95,13 +95,14 @@ def _takes_a_number(function: Callable[..., object]) -> bool:
         inspect.signature(function).bind(0)
     except TypeError:
         return False
-    except ValueError:  # a built-in function may have no signature
+    # A built-in function may have no signature.
+    except ValueError:
         return True
     return True
 
 
 def rows_of(every: EvaluationSet, rows: Sequence[int]) -> EvaluationSet:
-    """Some rows of a set."""
+    """Return some rows of a set."""
     runs = len(every.names)
     return replace(
         every,
@@ -113,14 +114,14 @@ def rows_of(every: EvaluationSet, rows: Sequence[int]) -> EvaluationSet:
 
 
 def metric_values(evaluation: EvaluationSet, outputs: Mapping[str, Array]) -> Array | None:
-    """The task metric of each image, float64 [n]; None where the set has no metric or no truth.
+    """Return the task metric of each image, float64 [n]; None if the set has no metric or no truth.
 
     Args:
         evaluation: The set.
-        outputs: Answers by output name, [n, ...].
+        outputs: Outputs by name, [n, ...].
 
     Raises:
-        ModelError: If the metric raises, or does not return one finite number an image.
+        ModelError: If the metric raises, or does not return one finite number per image.
     """
     metric, truth = evaluation.metric, evaluation.truth
     if metric is None or truth is None:
@@ -128,8 +129,8 @@ def metric_values(evaluation: EvaluationSet, outputs: Mapping[str, Array]) -> Ar
     values = np.asarray(_call(f"the metric '{evaluation.metric_name}'", lambda: metric(outputs, truth)))
     if values.shape != (len(evaluation.names),) or values.dtype.kind not in "fiub":
         raise ModelError(
-            f"the metric '{evaluation.metric_name}' returned {values.dtype} {list(values.shape)}: "
-            f"it must return one number an image, [{len(evaluation.names)}]"
+            f"the metric '{evaluation.metric_name}' returned {values.dtype} {list(values.shape)}. "
+            f"It must return one number per image, [{len(evaluation.names)}]"
         )
     return values.astype(np.float64)
 
@@ -139,7 +140,7 @@ def _check_inputs(spec: ModelSpec, evaluation: EvaluationSet) -> None:
     if wrong := sorted({*declared} ^ {*evaluation.inputs}):
         word = "lacks the" if wrong[0] in declared else "has an"
         raise ModelError(
-            f"the evaluation set of '{spec.name}' {word} input '{wrong[0]}': the model takes {', '.join(declared)}"
+            f"the evaluation set of '{spec.name}' {word} input '{wrong[0]}'. The model takes: {', '.join(declared)}"
         )
     for name, i in declared.items():
         array = np.asarray(evaluation.inputs[name])
@@ -148,26 +149,26 @@ def _check_inputs(spec: ModelSpec, evaluation: EvaluationSet) -> None:
         expected = (rows, *row[1:]) if row else (rows,)
         if array.dtype != i.dtype or array.shape != expected:
             raise ModelError(
-                f"the evaluation set of '{spec.name}' has {array.dtype} {list(array.shape)} for '{name}': "
+                f"the evaluation set of '{spec.name}' has {array.dtype} {list(array.shape)} for '{name}'. "
                 f"{len(evaluation.names)} named images need {i.dtype} {list(expected)}"
             )
         if array.dtype.kind == "f" and np.isnan(array).any():
-            raise ModelError(f"the evaluation set of '{spec.name}' has a NaN in '{name}': remove or correct that row")
+            raise ModelError(f"the evaluation set of '{spec.name}' has a NaN in '{name}'. Remove or correct that row")
 
 
 def _check_lengths(spec: ModelSpec, evaluation: EvaluationSet) -> None:
     count = len(evaluation.names)
     if not count:
-        raise ModelError(f"the evaluation set of '{spec.name}' is empty: give one name and one row an image")
+        raise ModelError(f"the evaluation set of '{spec.name}' is empty. Add one name and one row per image")
     if evaluation.captions and len(evaluation.captions) != count:
         raise ModelError(
-            f"the evaluation set of '{spec.name}' has {len(evaluation.captions)} captions for {count} images: "
-            "give one an image, or none"
+            f"the evaluation set of '{spec.name}' has {len(evaluation.captions)} captions for {count} images. "
+            "Use one per image, or none"
         )
     if evaluation.truth is not None and len(evaluation.truth) != count:
         raise ModelError(
-            f"the evaluation set of '{spec.name}' has {len(evaluation.truth)} rows of truth for {count} images: "
-            "give one an image"
+            f"the evaluation set of '{spec.name}' has {len(evaluation.truth)} rows of truth for {count} images. "
+            "Use one per image"
         )
 
 
@@ -183,23 +184,23 @@ def _call(what: str, function: Callable[[], Made]) -> Made:
 
 BATCH = "batch"
 Shape = tuple[int | str, ...]
-"""As an input declares it; a string names an axis."""
+"""Shape in an input's declaration; a string names an axis."""
 FIRST: Shape = (BATCH,)
-"""What is said of an input whose first axis is the batch."""
+"""Beginning of the shape of an input whose first axis is the batch."""
 
 
 def unusual_shapes(inputs: Iterable[Input]) -> dict[str, Shape]:
-    """The shapes of the inputs whose first axis is neither the batch nor of size 1, by name."""
+    """Return the shapes of the inputs whose first axis is neither the batch nor of size 1, by name."""
     return {i.name: i.shape for i in inputs if i.shape[:1] not in (FIRST, (1,)) or BATCH in i.shape[1:]}
 
 
 def stack_runs(runs: Iterable[Array]) -> Array:
-    """An input of several runs in one array."""
+    """Return the runs of an input in one array."""
     return np.concatenate([np.atleast_1d(array) for array in runs])
 
 
 def run_of(array: Array, number: int, runs: int, shape: Shape) -> Array:
-    """One run's input out of a stacked array of so many runs."""
+    """Return one run's input from an array of stacked runs."""
     if not shape:
         return np.asarray(array[number])
     step = len(array) // max(runs, 1)
@@ -207,28 +208,28 @@ def run_of(array: Array, number: int, runs: int, shape: Shape) -> Array:
 
 
 def runs_of(array: Array, numbers: Sequence[int], runs: int) -> Array:
-    """Some of the runs of a stacked array, stacked."""
+    """Return some of the runs of a stacked array, stacked."""
     step = len(array) // max(runs, 1)
     return array[[number * step + k for number in numbers for k in range(step)]]
 
 
 def rows_in(array: Array, rows: Sequence[int], shape: Shape) -> Array:
-    """Some rows of an input as one run takes it."""
+    """Return some rows of an input, as one run takes it."""
     return np.take(array, list(rows), shape.index(BATCH)) if BATCH in shape else array
 
 
 def one_run(arrays: Sequence[Array], shape: Shape) -> Array:
-    """An input of several runs of a row each as one run takes it: without a batch it is the first one's."""
+    """Join an input of several one-row runs for one run; an input without a batch axis keeps the first."""
     return np.concatenate(arrays, shape.index(BATCH)) if BATCH in shape else arrays[0]
 
 
 def usual_sizes(inputs: Mapping[str, Array], shapes: Mapping[str, Shape], runs: int) -> dict[str, int]:
-    """Sizes of the named axes beside the batch in stacked inputs.
+    """Return the sizes of the named axes other than the batch in stacked inputs.
 
     Args:
         inputs: By name, stacked.
         shapes: Declared shapes by name.
-        runs: How many runs there are.
+        runs: Number of runs.
     """
     return {
         axis: size
@@ -241,11 +242,11 @@ def usual_sizes(inputs: Mapping[str, Array], shapes: Mapping[str, Shape], runs: 
 
 SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safetensors"}
 COUNT = 300
-"""Calibration samples that are taken where there are more, and that travel: a full search asks for as many."""
+"""Largest number of calibration samples that are used and stored: as many as a full search needs."""
 
 
 def write_sets(spec: ModelSpec, folder: Path, which: Collection[str] = tuple(SETS)) -> dict[str, Any]:
-    """Write the sets that a model has of these; returns what config.json says of them."""
+    """Write a model's sets and return their entries in config.json."""
     sets = {
         "evaluation": evaluation_of(spec) if "evaluation" in which else None,
         "calibration": calibration_of(spec, COUNT) if "calibration" in which else None,
@@ -257,7 +258,7 @@ def write_sets(spec: ModelSpec, folder: Path, which: Collection[str] = tuple(SET
 
 
 def with_sets(spec: ModelSpec, folder: Path, described: Mapping[str, Any]) -> ModelSpec:
-    """A model with the sets that travelled with it."""
+    """Return the model with the sets stored in its folder."""
     sets: dict[str, Any] = {name: _reader(folder / SETS[name], each) for name, each in described.items()}
     return replace(spec, **sets, brought=frozenset(sets))
 

@@ -1,6 +1,6 @@
-"""A model folder: config.json (which factory, which files with which hashes), model.safetensors, the model's files.
+"""A model folder: config.json (the factory, the files and their hashes), model.safetensors, the model's files.
 
-Whatever exports or judges reads the model from there, in this process or in another one; everything is checked first.
+Export and judging read the model from there, in this process or another one; everything is checked first.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ if TYPE_CHECKING:
 
 
 CHANGED = (
-    "the code behind '{factory}', or a library's version, is not that of this build's export: {what}; export again"
+    "the code behind '{factory}', or a library's version, has changed since this build's export: {what}. Export again"
 )
 
 
 def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -> None:
-    """Write a model folder: model.safetensors, the model's files, config.json; nothing if it is there already.
+    """Write a model folder: model.safetensors, the model's files, config.json; keep a folder that is already complete.
 
     Args:
         spec: The model.
-        folder: Where to write.
-        captured: Its capture, where the program is needed elsewhere too.
+        folder: Destination.
+        captured: Its capture, if the caller also needs the program.
 
     Raises:
         CaptureError: If the model has no factory and its module cannot be captured.
     """
     with scratch() as place:
         model, config = place / "model", _config(spec)
-        model.mkdir()  # the temporary folder itself is its owner's alone
+        # Not the temporary folder itself, whose permissions allow only its owner.
+        model.mkdir()
         try:
             checkpoint.write_checkpoint(
                 model / WEIGHTS,
@@ -74,14 +75,14 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
 
 
 def load_builds_model(folder: Path, trusted: bool) -> ModelSpec:
-    """The model of a build that somebody else may have made: it runs no code of theirs without the user's word.
+    """Return the model of a build that somebody else may have made; run its code only if the user trusts it.
 
     Args:
         folder: The build's model folder.
-        trusted: Whether the user trusts the build.
+        trusted: True if the user trusts the build.
 
     Raises:
-        ModelError: As for `load_model`; and where the build is not trusted, if the model is a captured program or of a
+        ModelError: As for `load_model`; and in an untrusted build, if the model is a captured program or of a
             factory that edgekit does not ship.
         CheckpointError: As for `load_model`.
     """
@@ -92,40 +93,40 @@ def load_builds_model(folder: Path, trusted: bool) -> ModelSpec:
     name = config["factory"]
     if holds_program(config):
         raise ModelError(
-            f"the model in '{folder}' was given in memory and lies there as a program, which can run code of whoever "
-            "made the build: run with --trust-build if you made it or trust them"
+            f"the model in '{folder}' is a captured program, which can run code of the build's author. "
+            "If you trust the author, run with --trust-build"
         )
     if name and not runs_no_code(name):
         raise ModelError(
-            f"the model in '{folder}' is made by '{name}', which edgekit does not ship: "
-            "run with --trust-build if you made the build or trust whoever did"
+            f"the model in '{folder}' comes from '{name}', which edgekit does not ship. "
+            "If you trust the build's author, run with --trust-build"
         )
     return load_model(folder)
 
 
 def other_code(folder: Path, spec: ModelSpec) -> str:
-    """That a factory's code here is not what the model was exported with, in a sentence; or nothing.
+    """Return a sentence if a factory's code here differs from the code at export, else an empty string.
 
     Args:
         folder: The model folder.
-        spec: What `load_model` made of it.
+        spec: Loaded from the folder by `load_model`.
     """
     config = read_config(folder)
     if not config["factory"] or config["code_sha256"] == code_digest(code_of(spec)):
         return ""
     return CHANGED.format(
         factory=config["factory"],
-        what="recorded answers are of the code of then, fresh ones (--minutes) of that of today",
+        what="recorded outputs come from the code at export, fresh ones (--minutes) from today's code",
     )
 
 
 def load_model(folder: Path) -> ModelSpec:
-    """Make the model of a model folder again: its factory's module, or its captured program, with the folder's weights.
+    """Load the model of a model folder: its factory's module or its captured program, with the folder's weights.
 
-    It runs the code that the folder names: `load_builds_model` asks whether it may.
+    This runs code that the folder names: use `load_builds_model` for a build of somebody else.
 
     Raises:
-        ModelError: If the folder is not a model folder, was changed, or its factory cannot be imported.
+        ModelError: If the folder is not a model folder, has changed, or its factory cannot be imported.
         CheckpointError: If its weights do not fit.
     """
     from safetensors.torch import load_file
@@ -157,7 +158,7 @@ def _config(spec: ModelSpec) -> dict[str, object]:
 
 
 def _holds(folder: Path, config: Mapping[str, object]) -> bool:
-    """Whether a model folder has this config.json and files as it says; of a captured program the text is compared."""
+    """Return whether a model folder holds this config.json and its files."""
     try:
         stored = read_config(folder)
     except ModelError:
@@ -166,20 +167,20 @@ def _holds(folder: Path, config: Mapping[str, object]) -> bool:
 
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without its seal and the hashes of the captured program's files, which differ between two captures."""
+    """Return a config without the fields that differ between two captures of a model: its seal and graph hashes."""
     config = {name: value for name, value in config.items() if name != SEAL}
     files = {name: sha256 for name, sha256 in config["files"].items() if not name.startswith(f"{GRAPH}/")}
     return {**config, "files": files}
 
 
 def code_of(spec: ModelSpec) -> set[str]:
-    """Names of the Python modules that define a model."""
+    """Return names of the Python modules that define a model."""
     names = {type(module).__module__ for module in spec.module.modules()} | {spec.factory.partition(":")[0]}
     return names | {function.__module__ for function in own_operators.replacements(spec)}
 
 
 def code_digest(names: Collection[str]) -> str:
-    """Hash of the files of Python modules and of their libraries' versions: with another a model is exported again."""
+    """Return the hash of Python modules' files and their libraries' versions; if it changes, export again."""
     texts = []
     for name in sorted(names):
         path = getattr(sys.modules.get(name), "__file__", None)

@@ -1,8 +1,8 @@
-"""Program: a module captured once as a graph, by torch.export, and proved on a grid of shapes.
+"""Program: a module captured once as a graph by torch.export, and proved on a grid of shapes.
 
 A Python `if` on a shape specialises silently and a Python `if` on a value bakes one branch in: capture can succeed and
-be wrong. So a program is only handed out after it answered like the module itself at every shape of the grid, and where
-the module's answer depends on its inputs and weights alone.
+be wrong. So the graph must match the module at every shape of the grid, and the module's outputs must depend only on
+its inputs and weights.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 Ask = Callable[[Sequence["torch.Tensor"]], Mapping[str, Array]]
 """Runs the module on inputs and returns its outputs by name."""
-CAPTURE_TOLERANCE = 1e-5  # the graph holds the module's own operators: only their order of summation may differ
-LENGTHS = 8  # random inputs that are asked for the lengths of their answers
+# The graph has the module's own operators: only their order of summation may differ.
+CAPTURE_TOLERANCE = 1e-5
+# Random inputs on which the lengths of the outputs are compared.
+LENGTHS = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Program:
     Attributes:
         exported: The graph.
         dynamic: Names of the axes that stay dynamic.
-        proof: Shapes at which the graph answered like the module, one dictionary of axis sizes each.
+        proof: Shapes at which the graph matched the module, as dictionaries of axis sizes.
     """
 
     exported: torch.export.ExportedProgram
@@ -54,10 +56,10 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
 
     Args:
         spec: The model.
-        dynamic: Whether its axes stay dynamic; otherwise all are fixed at their defaults.
+        dynamic: True to keep its axes dynamic; otherwise all are fixed at their defaults.
 
     Raises:
-        CaptureError: Naming the module's file and line where capture fails, or would fix a size or a branch.
+        CaptureError: Naming the module's file and line if capture fails, or would fix a size or a branch.
     """
     import torch
 
@@ -74,7 +76,8 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     )
     _check_deterministic(spec, arguments, sizes)
     module = script.convert(spec.name, spec.module, arguments)
-    keep_operators = dynamic and bool(spec.factory)  # a worker without the model's file knows no operator of its own
+    # A worker that did not import the model's file does not know its operators.
+    keep_operators = dynamic and bool(spec.factory)
     with collect_guards() as guards, quiet(), torch.no_grad(), use_decompositions(spec, translated=keep_operators):
         try:
             exported = complex_numbers.export(module, arguments, shapes)
@@ -91,7 +94,7 @@ def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...], s
     import torch
 
     if any(getattr(module, "training", False) for module in spec.module.modules()):
-        raise CaptureError(f"'{spec.name}' has modules in training mode: call .eval() before returning it")
+        raise CaptureError(f"'{spec.name}' has modules in training mode. Call .eval() before returning it")
 
     def ask(inputs: Sequence[torch.Tensor]) -> Mapping[str, Array]:
         with torch.no_grad():
@@ -105,12 +108,12 @@ def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...], s
     except Exception as error:
         failed = capture_error(spec.name, error, [])
         where = ", ".join(f"{axis} {size}" for axis, size in sizes.items() if size != spec.axes[axis].default)
-        hint = f" (asked at {where}: say with axes which dimensions vary, {{}} for none)" if where else ""
+        hint = f" (run at {where}: set axes to the dimensions that vary, {{}} for none)" if where else ""
         raise CaptureError(f"{failed}{hint}") from error
 
 
 def _refuse_open_length(spec: ModelSpec, exported: torch.export.ExportedProgram) -> None:
-    """An output may have a length that follows from values, as long as it is the same for all of them."""
+    """Refuse an output whose length depends on values, unless the length is the same for all of them."""
     import torch
 
     if not (operator := open_length(exported)):
@@ -119,18 +122,19 @@ def _refuse_open_length(spec: ModelSpec, exported: torch.export.ExportedProgram)
     with torch.no_grad():
         constants = (spec.constant_inputs(0.0), spec.constant_inputs(1.0))
         for inputs in (*(spec.random(seed) for seed in range(LENGTHS)), *constants):
-            with contextlib.suppress(Exception):  # whatever a module raises: recording the reference says what
+            # Any error of the module is reported when its reference outputs are recorded.
+            with contextlib.suppress(Exception):
                 answers = named_outputs(spec, spec.module(*to_tensors(spec, inputs)))
                 shapes.append({name: array.shape for name, array in answers.items()})
     if differing := next((o.name for o in spec.outputs if len({each[o.name] for each in shapes}) > 1), ""):
         raise CaptureError(
-            f"the output '{differing}' of '{spec.name}' has a length that depends on values, from {operator}: "
-            f"{FIXED_LENGTH}"
+            f"the output '{differing}' of '{spec.name}' has a length that depends on values, from {operator}. "
+            f"Instead, {FIXED_LENGTH}"
         )
 
 
 def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guards: list[Guard]) -> None:
-    """A shape test can leave an axis dynamic but narrower than declared; no one would notice before a user does."""
+    """Refuse a graph with a narrower axis than declared: a test of a shape can narrow an axis silently."""
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"][-len(spec.inputs) :]
     for declared, node in zip(spec.inputs, placeholders, strict=True):
         for name, size in zip(declared.shape, node.meta["val"].shape, strict=True):
@@ -143,18 +147,19 @@ def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guar
                 continue
             axis = spec.axes[name]
             bounds = exported.range_constraints.get(size.node.expr)
-            # torch.export takes sizes of 0 and 1 apart, so a lower bound of 2 says nothing; the grid proves batch 1.
+            # torch.export treats sizes 0 and 1 apart, so a lower bound of 2 means nothing; the grid proves batch 1.
             if bounds is not None and (bounds.upper < axis.maximum or bounds.lower > max(axis.minimum, 2)):
-                largest = bounds.upper if bounds.upper < axis.maximum else axis.maximum  # it may be infinite
+                # The upper bound may be infinite.
+                largest = bounds.upper if bounds.upper < axis.maximum else axis.maximum
                 raise CaptureError(
-                    f"'{spec.name}' declares the axis '{name}' as {axis.minimum} to {axis.maximum} but its code is "
-                    f"captured for {bounds.lower} to {largest} only{at(guards)}: declare a range within that, or fix "
+                    f"'{spec.name}' declares the axis '{name}' as {axis.minimum} to {axis.maximum}, but its code was "
+                    f"captured only for {bounds.lower} to {largest}{at(guards)}. Declare a range within that, or fix "
                     "the axis (minimum = maximum)"
                 )
 
 
 def _widen_sum(exported: torch.export.ExportedProgram, symbol: Any) -> None:
-    """Let a sum be as small as its axes are: torch.export takes each for 2 or more, and guards a sum of two by 4."""
+    """Widen a sum to the smallest sizes of its axes: torch.export assumes 2 or more for each, so 4 for a sum of two."""
     from torch.utils._sympy.value_ranges import ValueRanges
 
     if (bounds := exported.range_constraints.get(symbol)) is not None:
@@ -188,12 +193,12 @@ def _prove(
             if now != rank:
                 raise CaptureError(
                     f"the output '{name}' of '{spec.name}' has {rank} axes at {dict(other)} and {now} at "
-                    f"{dict(sizes)}: squeeze() leaves out what has size 1; name an axis of fixed size, or let that "
+                    f"{dict(sizes)}: squeeze() removes axes of size 1. Squeeze a named axis of fixed size, or let that "
                     "axis begin at 2"
                 )
             if not _close(expected[name], got[name]):
                 raise CaptureError(
-                    f"the captured graph of '{spec.name}' answers differently from the module at {sizes} in output "
+                    f"the captured graph of '{spec.name}' differs from the module at {sizes} in output "
                     f"'{name}': a branch or a size was baked in"
                 )
 
@@ -203,7 +208,7 @@ def _failing(name: str, sizes: dict[str, int], error: Exception, guards: list[Gu
     if "Guard failed" not in str(error):
         return text
     return (
-        f"{text}; its code takes another branch at this size: choose a range of the axis without it, or fix the axis "
+        f"{text}; its code takes another branch at this size. Choose a range without this size, or fix the axis "
         "(minimum = maximum)"
     )
 
@@ -212,17 +217,18 @@ def _close(expected: Array, got: Array) -> bool:
     if expected.shape != got.shape or expected.dtype != got.dtype:
         return False
     if expected.dtype.kind != "f":
-        return True  # counts and indices follow from scores; ties and rounding are the judge's matter
+        # Counts and indices follow from scores; the judge accounts for ties and rounding.
+        return True
     scale = max(1.0, float(np.max(np.abs(expected[np.isfinite(expected)]), initial=0.0)))
     return bool(np.allclose(expected / scale, got / scale, rtol=0, atol=CAPTURE_TOLERANCE, equal_nan=True))
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Torch's own deprecations inside export, save and load are not the user's to fix."""
+    """Silence deprecation warnings of PyTorch's export, save and load, which the user cannot fix."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-        # a recurrent layer of PyTorch lists its weights anew when it runs
+        # A recurrent layer of PyTorch lists its weights again each time it runs.
         warnings.filterwarnings("ignore", message=r"The tensor attributes? [^,]*\._flat_weights", category=UserWarning)
         yield
 
@@ -231,13 +237,13 @@ def _refuse_changes(name: str, module: torch.nn.Module, inputs: Mapping[str, tor
     """Run a module three times on the same inputs; the last time with other random numbers.
 
     Args:
-        name: Of the model.
-        module: In eval mode.
-        inputs: By name, in order.
-        ask: Runs it.
+        name: Name of the model.
+        module: The module in eval mode.
+        inputs: Tensors by name, in order.
+        ask: Runs the module.
 
     Raises:
-        CaptureError: Naming the input that it changes, the state that it keeps, or the output that varies.
+        CaptureError: Naming the input that it changes, the state that it stores, or the output that varies.
     """
     state = {key: tensor.clone() for key, tensor in module.state_dict().items()}
     copies = {key: tensor.clone() for key, tensor in inputs.items()}
@@ -246,13 +252,13 @@ def _refuse_changes(name: str, module: torch.nn.Module, inputs: Mapping[str, tor
     for key, tensor in copies.items():
         if not _equal(tensor, inputs[key]):
             raise CaptureError(
-                f"'{name}' changes its input '{key}' in place, which no artifact does: copy it first "
-                f"({key} = {key}.clone()), or write y = f(x) where forward has f_(x)"
+                f"'{name}' changes its input '{key}' in place, which no artifact does. Copy it first "
+                f"({key} = {key}.clone()), or write y = f(x) in place of f_(x)"
             )
     for key, tensor in module.state_dict().items():
         if not _equal(tensor, state[key]):
             raise CaptureError(
-                f"'{name}' changes its own '{key}' while it answers: a state must be an input and an output of forward"
+                f"'{name}' changes its own '{key}' when it runs. Make the state an input and an output of forward"
             )
     with _fixed_seed(0):
         same = ask(list(inputs.values()))
@@ -261,12 +267,12 @@ def _refuse_changes(name: str, module: torch.nn.Module, inputs: Mapping[str, tor
     for key in first:
         if not np.array_equal(first[key], same[key], equal_nan=True):
             raise CaptureError(
-                f"'{name}' answers differently each time in output '{key}': it remembers what it saw, in an attribute "
-                "that is neither parameter nor buffer; a state must be an input and an output of forward"
+                f"'{name}' returns a different output '{key}' each time: it keeps a state in an attribute "
+                "that is neither parameter nor buffer. Make the state an input and an output of forward"
             )
         if not np.array_equal(same[key], other[key], equal_nan=True):
             raise CaptureError(
-                f"'{name}' answers differently each time in output '{key}': it draws random numbers; make noise an "
+                f"'{name}' returns a different output '{key}' each time: it draws random numbers. Make the noise an "
                 "input of forward, or leave it out in eval mode"
             )
 
@@ -279,7 +285,7 @@ def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def _fixed_seed(seed: int) -> Iterator[None]:
-    """The generators of PyTorch, NumPy and Python start at a seed, and go on afterwards where they were."""
+    """Seed the random generators of PyTorch, NumPy and Python, and restore their states afterwards."""
     import torch
 
     python, numpy = random.getstate(), np.random.get_state()

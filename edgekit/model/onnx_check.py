@@ -1,11 +1,11 @@
-"""What an ONNX file asks for, read before any library opens it: a file is hostile until it has been looked through.
+"""Checks of an ONNX file before any library opens it: a file is hostile until it has been examined.
 
-onnx's checker lets a file of 72 bytes ask for 4 TiB, and ONNX Runtime opens whatever path its external data name. So
-the file's Protocol Buffers are walked here, without making anything of them: each message lies inside its parent,
-nothing is nested deeper or more numerous than models are, each tensor holds the bytes that its shape asks for, and none
-lies in another file, but for the one beside it that the caller names. Field numbers: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+onnx's checker lets a file of 72 bytes request 4 TiB, and ONNX Runtime opens any path that its external data name. So
+the file's Protocol Buffers are walked here without allocating anything. Each message must lie inside its parent,
+nesting and counts must stay within those of real models, and each tensor must hold the bytes of its shape. No tensor
+may lie in another file, except one in the same folder that the caller names. Field numbers: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 
-What a graph makes while it runs (a ConstantOfShape of any size) is bounded by a worker's limits, not here.
+A worker's limits, not this module, bound the allocations of a running graph (a ConstantOfShape of any size).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 LARGEST = 2 << 30  # bytes; Protocol Buffers hold no more
-DEEPEST = 40  # messages in messages: each branch of a graph in a branch adds three
+# Messages in messages: each branch of a graph in a branch adds three.
+DEEPEST = 40
 MOST_FIELDS = 5_000_000
 
 _VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
@@ -51,14 +52,14 @@ _MESSAGES: dict[str, dict[int, str]] = {
     "sequence": {1: "type"},
     "map": {2: "type"},
 }
-"""For each kind of message its fields that are messages of a kind."""
+"""For each kind of message, its fields that are messages of a kind."""
 _BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16}
 _BITS |= {17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2}
-"""Bits of one value by TensorProto.DataType; texts (8) have none."""
+"""Bits of one value by TensorProto.DataType; strings (8) have none."""
 _STRING = 8
 _DIMS, _TYPE, _NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14
 _TYPED = {4, 5, 6, 7, 10, 11}
-"""Fields of a tensor that hold its values one by one."""
+"""Fields of a tensor that hold its values one by one, instead of raw bytes."""
 
 _PLACE = (b"location", b"offset", b"length")
 
@@ -66,15 +67,15 @@ Data = bytes | mmap.mmap
 
 
 def check_onnx(path: Path, beside: str = "") -> None:
-    """Look through an ONNX file.
+    """Check an ONNX file.
 
     Args:
         path: The file.
-        beside: Name of the one file in its folder in which tensors may lie.
+        beside: Name of another file in its folder that may hold tensors.
 
     Raises:
-        ModelError: If it is not a regular file, is damaged, is too large, too deep, or asks for memory or files that it
-            does not bring.
+        ModelError: If it is not a regular file, is damaged, too large or too deep, or requests memory or files that
+            it does not contain.
     """
     try:
         status = path.stat()
@@ -83,13 +84,13 @@ def check_onnx(path: Path, beside: str = "") -> None:
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             check_bytes(data, beside, _size(path.parent / beside) if beside else 0)
     except OSError as error:
-        raise ModelError(f"'{path}' cannot be read ({error.strerror}): check the path and permissions") from error
+        raise ModelError(f"'{path}' cannot be read ({error.strerror}). Check the path and permissions") from error
     except RefusalError as refused:
-        raise ModelError(f"'{path}' is not an ONNX file that can be opened: it {refused}") from refused
+        raise ModelError(f"'{path}' is not a usable ONNX file: it {refused}") from refused
 
 
 def check_bytes(data: Data, beside: str = "", room: int = 0) -> None:
-    """As `check_onnx`, of what a file holds; `room`: bytes of the file beside. Raises ValueError with what is wrong."""
+    """Check a file's bytes as `check_onnx` does; `room` is the size of the other file. Raises RefusalError."""
     walk = Walk(data, beside.encode(), room)
     walk.message("model", 0, len(data), 0)
     if not walk.nodes:
@@ -97,7 +98,7 @@ def check_bytes(data: Data, beside: str = "", room: int = 0) -> None:
 
 
 class RefusalError(ValueError):
-    """What is wrong with a file."""
+    """A reason to refuse a file."""
 
 
 def _size(path: Path) -> int:
@@ -107,7 +108,7 @@ def _size(path: Path) -> int:
 
 @dataclass
 class Walk:
-    """The messages of a file, which say where everything is; `beside` and `room` as of `check_bytes`."""
+    """A walk over a file's messages; other fields as in `check_bytes`."""
 
     data: Data
     beside: bytes = b""
@@ -116,7 +117,7 @@ class Walk:
     nodes: int = 0
 
     def message(self, kind: str, start: int, end: int, depth: int) -> None:
-        """One message and all in it."""
+        """Check a message and everything inside it."""
         if depth > DEEPEST:
             _refuse(f"is nested deeper than {DEEPEST} messages")
         if kind == "tensor":
@@ -131,7 +132,7 @@ class Walk:
                 self.message(inner[number], first, last, depth + 1)
 
     def tensor(self, start: int, end: int) -> None:
-        """A tensor: its values lie in it, as many as its shape asks for."""
+        """Check that a tensor holds as many values as its shape needs."""
         dims: list[int] = []
         kind = raw = typed = texts = 0
         has_raw, name = False, ""
@@ -151,17 +152,17 @@ class Walk:
                 self.external(number, wire, first, last, name, entries)
         count = prod(dims) if all(0 <= size < 1 << 40 for size in dims) and len(dims) <= 64 else -1
         if count < 0:
-            _refuse(f"has the tensor '{name}' of an impossible shape")
+            _refuse(f"has the tensor '{name}' with an impossible shape")
         if kind not in _BITS and kind != _STRING:
-            _refuse(f"has the tensor '{name}' of the unknown type {kind}")
+            _refuse(f"has the tensor '{name}' with the unknown type {kind}")
         needed = (count * _BITS.get(kind, 0) + 7) // 8
         if entries:
             self.check_external(name, needed, entries)
         elif (has_raw and raw != needed) or (not has_raw and count > (texts if kind == _STRING else typed)):
-            _refuse(f"has the tensor '{name}' whose shape asks for {count} values, which are not there")
+            _refuse(f"has the tensor '{name}', whose shape needs {count} values that are missing")
 
     def external(self, number: int, wire: int, start: int, end: int, name: str, entries: dict[bytes, bytes]) -> None:
-        """One entry of where a tensor lies, or that it lies elsewhere at all; `entries` gathers keys and values."""
+        """Check one external-data field of a tensor; `entries` collects keys and values."""
         if not self.beside and (number == _EXTERNAL or any(self.numbers(wire, start, end))):
             _refuse(
                 f"keeps the tensor '{name}' in another file, which is not in its folder. Put that file (often "
@@ -170,21 +171,21 @@ class Walk:
         if number == _EXTERNAL:
             fields = {number: bytes(self.data[first:last]) for number, _, first, last in self.split(start, end)}
             if fields.get(1) in (None, *entries) or fields.get(1) not in _PLACE:
-                _refuse(f"says twice, or in other words than ONNX's, where the tensor '{name}' lies")
+                _refuse(f"has duplicate or unknown external-data keys for the tensor '{name}'")
             entries[fields.get(1, b"")] = fields.get(2, b"")
 
     def check_external(self, name: str, needed: int, entries: Mapping[bytes, bytes]) -> None:
-        """A tensor that lies in the file beside: in that file, in all its length."""
+        """Check that an external tensor lies completely inside the named file."""
         offset, length = (entries.get(key, b"0") for key in (b"offset", b"length"))
         numbers = offset.isdigit() and length.isdigit() and len(offset) < 16 and len(length) < 16
         inside = numbers and int(length) == needed and int(offset) + needed <= self.room
         if entries.get(b"location") != self.beside or not inside:
-            _refuse(f"has the tensor '{name}' in another file, which does not hold it")
+            _refuse(f"has the tensor '{name}' in another file, which does not contain it")
 
     def numbers(self, wire: int, first: int, last: int) -> list[int]:
-        """Integers of a field: one, or several that are packed."""
+        """Return the integers of a field: one, or several packed ones."""
         if wire not in (_VARINT, BYTES):
-            _refuse("has a number of the wrong kind")
+            _refuse("has a number with the wrong wire type")
         values = []
         while first < last:
             value, first = self.varint(first, last)
@@ -194,7 +195,7 @@ class Walk:
         return values or [0]
 
     def split(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """Number, wire type, and where the value lies, of each field of a message."""
+        """Yield number, wire type, start and end of the value of each field of a message."""
         sizes: dict[int, Callable[[int], int]] = {_FIXED64: lambda at: at + 8, _FIXED32: lambda at: at + 4}
         while start < end:
             self.fields += 1
@@ -212,12 +213,12 @@ class Walk:
             else:
                 _refuse(f"has a field of the unknown kind {wire}")
             if last > end or not number:
-                _refuse("is damaged: a field goes beyond its message")
+                _refuse("is damaged: a field ends outside its message")
             yield number, wire, start, last
             start = last
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
-        """An integer of up to ten bytes, and where it ends."""
+        """Return an integer of up to ten bytes, and where it ends."""
         value = 0
         for place in range(10):
             if at + place >= end:
@@ -226,7 +227,7 @@ class Walk:
             value |= (byte & 0x7F) << (7 * place)
             if byte < 0x80:
                 return value, at + place + 1
-        raise RefusalError("is damaged: a number has no end")
+        raise RefusalError("is damaged: an integer does not end")
 
 
 def _refuse(why: str) -> NoReturn:
@@ -234,7 +235,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs that a node holds, in the order of its attributes."""
+    """Yield the graphs that a node holds, in the order of its attributes."""
     for attribute in node.attribute:
         yield from attribute.graphs
         if attribute.HasField("g"):
@@ -242,7 +243,7 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Nodes of a graph and of its branches and loops."""
+    """Yield the nodes of a graph and of its branches and loops."""
     for node in graph.node:
         yield node
         for body in bodies(node):
@@ -250,7 +251,7 @@ def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads, the bodies of its branches and loops included."""
+    """Yield the tensor names that a node reads, including the bodies of its branches and loops."""
     yield from node.input
     for body in bodies(node):
         yield from (value.name for value in body.output)
@@ -259,7 +260,7 @@ def names_read(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Let a node, and the graphs in it that see a name from outside, read other tensors."""
+    """Rename the tensors that a node reads, and the graphs in it that see those names from outside."""
     node.input[:] = [names.get(name, name) for name in node.input]
     for body in bodies(node):
         seen = {before: after for before, after in names.items() if before not in {value.name for value in body.input}}

@@ -1,11 +1,11 @@
-"""What a user says of a model in words, on the command line and in Python alike: its axes, its inputs, its outputs.
+"""User-written facts about a model, on the command line and in Python: its axes, inputs and outputs.
 
-One notation, parsed here alone. An entry is `NAME:FACT=VALUE,FACT=VALUE`, and a value that is a list goes on behind a
+This module alone parses the notation. An entry is `NAME:FACT=VALUE,FACT=VALUE`; a list value continues after a
 comma:
 
-    axes     input:0=batch,1=length:1..512          dimension=axis:range; the range is said once for each axis
-             images:2=height:64..512/32@224         sizes that 32 divides, 224 where nothing else is asked
-             mask:1=past+tokens                     a sum of axes that other inputs have
+    axes     input:0=batch,1=length:1..512          dimension=axis:range; give the range once per axis
+             images:2=height:64..512/32@224         multiples of 32, by default 224
+             mask:1=past+tokens                     the sum of axes of other inputs
     inputs   pixels:kind=image,mean=0.485,0.456,0.406,std=0.229,0.224,0.225
              rate:range=8000..16000
     outputs  logits:role=logits,classes=cat,dog
@@ -27,20 +27,20 @@ from edgekit.errors import UsageError, suggestion
 from edgekit.model.spec import SUM, Axis, Input, ModelSpec, Output, Role, axes_in
 
 BATCH = "batch"
-MOST_IMAGES = 8  # of a batch, where the user says nothing
+MOST_IMAGES = 8  # of a batch without a range
 COLOURS = 3
 Entry = str | Mapping[Any, Any]
 Given = Entry | Sequence[str] | None
-"""Texts, each with its name, or one entry a name."""
+"""Texts that each begin with a name, or one entry per name."""
 RANGE = re.compile(r"(?P<low>\d+)\.\.(?P<high>\d+)(?:/(?P<step>\d+))?(?:@(?P<default>\d+))?")
 SPAN = re.compile(r"(?P<low>[^.\s]*(?:\.\d+)?[^.\s]*)\.\.(?P<high>\S+)")
-AXES = "--axes input:0=batch,1=length:8..512/8@128 (8 to 512, what 8 divides, 128 by default)"
+AXES = "--axes input:0=batch,1=length:8..512/8@128 (8 to 512, multiples of 8, 128 by default)"
 Named = TypeVar("Named", Input, Output)
 
 
 @dataclass(frozen=True)
 class Span:
-    """The sizes of an axis as a user wrote them; `default` 0 is the size that the model's example has there."""
+    """The sizes of an axis as written by the user; `default` 0 means the size in the model's example."""
 
     minimum: int
     maximum: int
@@ -48,7 +48,7 @@ class Span:
     default: int = 0
 
     def axis(self, name: str, size: int = 0) -> Axis:
-        """The axis. Where no default is said: the example's size, else of the batch the smallest, else the middle."""
+        """Return the axis. Its default is the given one, else the example's size; of the batch the smallest size."""
         first = -(-self.minimum // max(self.multiple_of, 1)) * self.multiple_of
         middle = (self.minimum + self.maximum) // 2 // max(self.multiple_of, 1) * self.multiple_of
         default = self.default or (first if name == BATCH else size or max(first, middle))
@@ -56,15 +56,15 @@ class Span:
 
 
 Axes = Mapping[str, Mapping[int, tuple[str, Axis | Span | None]]]
-"""For each input by name, dimension -> the name of its axis, with its range where that is said there."""
+"""For each input by name, dimension -> the name of its axis, with its range if given there."""
 
 
 @dataclass(frozen=True)
 class SpecOverrides:
-    """What was said of a model.
+    """User-written facts about a model.
 
     Attributes:
-        axes: Which dimensions vary; None where nothing was said.
+        axes: Dimensions that vary; None if the user gave none.
         inputs: Facts by input: fields of `Input`.
         outputs: Facts by output: fields of `Output`.
     """
@@ -77,27 +77,27 @@ class SpecOverrides:
         return self.axes is not None or bool(self.inputs) or bool(self.outputs)
 
     def of_inputs(self, inputs: Iterable[Input]) -> tuple[Input, ...]:
-        """Inputs with what was said of them.
+        """Return inputs with the user's facts.
 
         Raises:
-            UsageError: If one is named that there is not, or of which this cannot be said.
+            UsageError: If a named input does not exist, or cannot have the fact.
         """
         described = _describe(tuple(inputs), self.inputs, "input")
         return tuple(_as_picture(i, self.inputs.get(i.name, {})) for i in described)
 
     def of_outputs(self, outputs: Iterable[Output]) -> tuple[Output, ...]:
-        """Outputs with what was said of them.
+        """Return outputs with the user's facts.
 
         Raises:
-            UsageError: If one is named that there is not.
+            UsageError: If a named output does not exist.
         """
         return _describe(tuple(outputs), self.outputs, "output")
 
     def of_spec(self, spec: ModelSpec) -> ModelSpec:
-        """A declared model with what was said on top; not yet checked.
+        """Return a declared model with the user's facts, unchecked.
 
         Raises:
-            UsageError: As for `of_inputs`; and for an input or a dimension of `axes` that there is not.
+            UsageError: As for `of_inputs`; and if an input or a dimension in `axes` does not exist.
         """
         axes, inputs = dict(spec.axes), self.of_inputs(spec.inputs)
         require_known((i.name for i in inputs), self.axes or {}, "axes name the input")
@@ -122,17 +122,17 @@ class SpecOverrides:
         )
 
     def require_own_shapes(self) -> None:
-        """Refuse a shape or dtype for what has its own: an ONNX file, a ModelSpec, a module with an example.
+        """Refuse a shape or dtype for models that define them: an ONNX file, a ModelSpec, a module with an example.
 
         Raises:
             UsageError: Naming the input.
         """
         for name, input_facts in self.inputs.items():
             if wrong := next((fact for fact in OF_A_MODULE if fact in input_facts), ""):
-                raise UsageError(f"'{name}' has a {wrong} of its own: say it of a factory that returns a module alone")
+                raise UsageError(f"'{name}' already has a {wrong}. Set it only for a plain module of a factory")
 
     def with_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> SpecOverrides:
-        """The same, and the ranges of some inputs of which none was said."""
+        """Return the same facts plus ranges of inputs that have none."""
         more = {n: {**self.inputs.get(n, {}), "low": low, "high": high} for n, (low, high) in ranges.items()}
         return replace(self, inputs={**self.inputs, **more})
 
@@ -141,7 +141,7 @@ class SpecOverrides:
         return replace(self, outputs={**self.outputs, output: {**self.outputs.get(output, {}), "classes": classes}})
 
     def as_record(self) -> dict[str, Any]:
-        """For config.json: what `from_record` takes."""
+        """Return the entry for config.json, which `from_record` reads."""
         axes = {
             name: [
                 [d, axis, ([] if span is None else [span.minimum, span.maximum, span.multiple_of, span.default])]
@@ -157,11 +157,11 @@ class SpecOverrides:
 
 
 NOTHING = SpecOverrides()
-"""Where nothing is said."""
+"""Overrides without any facts."""
 
 
 def from_record(record: Mapping[str, Any]) -> SpecOverrides:
-    """Words as config.json keeps them."""
+    """Return the overrides stored in config.json."""
     if not record:
         return NOTHING
     axes = {
@@ -179,10 +179,10 @@ def from_record(record: Mapping[str, Any]) -> SpecOverrides:
 
 
 def words_of(axes: Given, inputs: Given, outputs: Given) -> SpecOverrides:
-    """What a user said, in either form.
+    """Parse a user's facts in either form.
 
     Raises:
-        UsageError: Naming what cannot be read, and how it is written.
+        UsageError: Naming the invalid text, and the expected form.
     """
     entries = None if axes is None else {name: _dimensions(name, entry) for name, entry in _by_name("axes", axes)}
     of_inputs = {name: _facts("inputs", name, entry, IN) for name, entry in _by_name("inputs", inputs)}
@@ -192,33 +192,33 @@ def words_of(axes: Given, inputs: Given, outputs: Given) -> SpecOverrides:
 
 
 def require_known(possible: Iterable[str], unchecked: Iterable[str], what: str) -> None:
-    """Refuse words about what there is not.
+    """Refuse names that do not exist.
 
     Raises:
-        UsageError: With what there is.
+        UsageError: With the existing names.
     """
     names = tuple(possible)
     if unknown := [name for name in unchecked if name not in names]:
         meant = suggestion(unknown[0], names)
-        raise UsageError(f"{what} '{unknown[0]}', which the model has not: {meant}possible are {', '.join(names)}")
+        raise UsageError(f"{what} '{unknown[0]}', which does not exist. {meant}This model has: {', '.join(names)}")
 
 
 def require_dimension(name: str, dimension: int, count: int) -> int:
-    """Refuse a dimension that an input has not.
+    """Refuse a dimension that an input does not have.
 
     Raises:
-        UsageError: With how many it has.
+        UsageError: With the number of its dimensions.
     """
     if not 0 <= dimension < count:
-        raise UsageError(f"axes name dimension {dimension} of '{name}', which has {count}: they are counted from 0")
+        raise UsageError(f"axes name dimension {dimension} of '{name}', which has {count}. Count from 0")
     return dimension
 
 
 def range_of(axis: str, override: Axis | Span | None, size: int, declared: Axis | None) -> Axis:
-    """The range of an axis: as it is said here, or as it is known already; `size` is the example's, 0 without one.
+    """Return the range of an axis: the given one, or the declared one; `size` is the example's, or 0 without one.
 
     Raises:
-        UsageError: If nothing says it, or the example is outside of it.
+        UsageError: If the range is unknown, or the example is outside of it.
     """
     axis_range = (
         override.axis(axis, size) if isinstance(override, Span) else override if override is not None else declared
@@ -226,27 +226,27 @@ def range_of(axis: str, override: Axis | Span | None, size: int, declared: Axis 
     if axis_range is None and axis == BATCH:
         return Axis(1, 1, max(MOST_IMAGES, size))
     if axis_range is None:
-        raise UsageError(f"axis '{axis}' has no range: write '{axis}:MIN..MAX', for example {AXES}")
+        raise UsageError(f"axis '{axis}' has no range. Write '{axis}:MIN..MAX', for example {AXES}")
     return axis_range
 
 
 def _by_name(what: str, entries: Given) -> list[tuple[str, Entry]]:
-    """Entries by name; texts for the same name are joined."""
+    """Return entries by name, with texts for the same name joined."""
     if isinstance(entries, Mapping):
         return [(str(name), entry) for name, entry in entries.items()]
     if not isinstance(entries, str | Sequence | None):
-        raise UsageError(f"{what} are {entries!r}: write them as in {EXAMPLES[what]}")
+        raise UsageError(f"{what} are {entries!r}. Write them as in {EXAMPLES[what]}")
     by_name: dict[str, str] = {}
     for text in (entries,) if isinstance(entries, str) else entries or ():
         name, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
         if not (name and colon and rest):
-            raise UsageError(f"{what} '{text}' are not of the form NAME:FACT=VALUE: for example {EXAMPLES[what]}")
+            raise UsageError(f"{what} '{text}' are not of the form NAME:FACT=VALUE. Example: {EXAMPLES[what]}")
         by_name[name] = f"{by_name[name]},{rest}" if name in by_name else rest
     return list(by_name.items())
 
 
 def _pairs(what: str, name: str, entry: Entry) -> list[tuple[Any, Any]]:
-    """Facts and their values; a part of a text without `=` belongs to the value before it."""
+    """Return facts and their values; a part of a text without `=` continues the value before it."""
     if isinstance(entry, Mapping):
         return list(entry.items())
     pairs: list[tuple[str, list[str]]] = []
@@ -257,7 +257,7 @@ def _pairs(what: str, name: str, entry: Entry) -> list[tuple[Any, Any]]:
         elif pairs:
             pairs[-1][1].append(part.strip())
     if not pairs or any(not all(values) for _, values in pairs):
-        raise UsageError(f"{what} of '{name}' are {entry!r}: write them as in {EXAMPLES[what]}")
+        raise UsageError(f"{what} of '{name}' are {entry!r}. Write them as in {EXAMPLES[what]}")
     return [(fact, ",".join(values)) for fact, values in pairs]
 
 
@@ -279,7 +279,7 @@ def _dimensions(name: str, said: Entry) -> dict[int, tuple[str, Axis | Span | No
         )
         if not axis or not isinstance(place, int) or isinstance(place, bool):
             raise UsageError(
-                f"axes of '{name}' are {said!r}: write a dimension and its axis, for example {AXES}, in Python "
+                f"axes of '{name}' are {said!r}. Write a dimension and its axis, for example {AXES}, in Python "
                 "{0: 'batch', 2: 'height:64..512/32@224'}"
             )
         dimensions[place] = (axis, span)
@@ -287,7 +287,7 @@ def _dimensions(name: str, said: Entry) -> dict[int, tuple[str, Axis | Span | No
 
 
 def _axis(text: str) -> tuple[str, Span | None]:
-    """`name` or `name:MIN..MAX/MULTIPLE@DEFAULT`."""
+    """Parse `name` or `name:MIN..MAX/MULTIPLE@DEFAULT`."""
     name, colon, sizes = text.partition(":")
     if not colon:
         return name, None
@@ -332,12 +332,12 @@ def _of_numpy(values: list[Any]) -> str:
     except TypeError:
         dtype = np.dtype(object)
     if dtype.kind not in "biuf":
-        raise ValueError("possible are NumPy's names of numbers, for example float32, int64, bool")
+        raise ValueError("possible are NumPy's names of number types, for example float32, int64, bool")
     return str(dtype.name)
 
 
 def _channels(values: list[Any]) -> tuple[float, ...]:
-    """A number a channel; one stands for all."""
+    """Return one number per channel; a single number applies to all."""
     numbers = _numbers(values)
     return numbers * COLOURS if len(numbers) == 1 else numbers
 
@@ -345,18 +345,18 @@ def _channels(values: list[Any]) -> tuple[float, ...]:
 def _range(values: list[Any]) -> tuple[float, float]:
     low, high = _values(values)
     if low == high:
-        raise ValueError("the lowest is below the highest")
+        raise ValueError("the lowest must be below the highest")
     return low, high
 
 
 def _values(values: list[Any]) -> tuple[float, float]:
-    """The range of an input: one that holds the same number always has it twice."""
+    """Return the range of an input; a constant input may have two equal ends."""
     if len(values) == 1 and isinstance(values[0], str):
         match = SPAN.fullmatch(values[0])
         values = [match["low"], match["high"]] if match else []
     low, high = _numbers(values)
     if not -np.inf < low <= high < np.inf:
-        raise ValueError("the lowest is not above the highest, and both are finite")
+        raise ValueError("the lowest must not be above the highest, and both must be finite")
     return low, high
 
 
@@ -376,9 +376,9 @@ IN: Mapping[str, Fact] = {
     "shape": _sizes_of,
     "dtype": _of_numpy,
 }
-"""What can be said of an input."""
+"""Possible facts of an input."""
 OF_A_MODULE = ("shape", "dtype")
-"""What is said of a factory's module alone: all else has them."""
+"""Facts only for a factory's plain module: all other models define them."""
 OUT: Mapping[str, Fact] = {
     "role": _one(*get_args(Role)),
     "of": _one(),
@@ -387,7 +387,7 @@ OUT: Mapping[str, Fact] = {
     "classes": _texts,
     "threshold": _number,
 }
-"""What can be said of an output."""
+"""Possible facts of an output."""
 EXAMPLES = {
     "axes": AXES,
     "inputs": "--inputs pixels:shape=1,3,224,224,kind=image,mean=0.485,0.456,0.406,std=0.25 or "
@@ -397,12 +397,12 @@ EXAMPLES = {
 
 
 def _facts(what: str, name: str, entry: Entry, facts: Mapping[str, Fact]) -> dict[str, Any]:
-    """What is said of one input or output, by the names of its record's fields."""
+    """Return the facts of one input or output, by the names of its record's fields."""
     facts_by_name: dict[str, Any] = {}
     for fact, value in _pairs(what, name, entry):
         if fact not in facts:
             meant = suggestion(str(fact), facts)
-            raise UsageError(f"{what} of '{name}' have no '{fact}': {meant}possible are {', '.join(facts)}")
+            raise UsageError(f"{what} of '{name}' cannot have '{fact}'. {meant}Possible: {', '.join(facts)}")
         values = (
             value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
         )
@@ -424,5 +424,6 @@ def _describe(tensors: tuple[Named, ...], facts: Mapping[str, Mapping[str, Any]]
 
 
 def _as_picture(i: Input, facts: Mapping[str, Any]) -> Input:
-    """Pictures are scaled to [0, 1] where nobody says another range: an example shows what the module gets inside."""
+    """Return a picture input with the range [0, 1] unless the user gives one."""
+    # An example shows the range inside the module, after its normalization.
     return replace(i, low=0.0, high=1.0) if facts.get("kind") == "image" and "low" not in facts else i

@@ -1,11 +1,11 @@
-"""Operators that a model registers itself (`torch.library.custom_op`): what stands for them in an artifact.
+"""Custom operators of a model (`torch.library.custom_op`) and their replacements in artifacts.
 
-A model names for each, as "library::name", a function of ONNX operators (`ModelSpec.translations`) or a function of
-PyTorch's own operators (`ModelSpec.decompositions`), or both. The module itself always runs the operator as it is, so
-that the proof of the captured program and every verdict hold the replacement against it.
+A model names for each, as "library::name", a function of ONNX operators (`ModelSpec.translations`), a function of
+PyTorch's own operators (`ModelSpec.decompositions`), or both. The module itself always runs the original operator, so
+the proof of the captured program and every verdict check the replacement against it.
 
-An operator of another library (transformers, torchao) is registered when its module is imported: a program on disk says
-which module that is, so that whoever opens it imports it first.
+An operator of another library (transformers, torchao) is registered when its module is imported. A stored program names
+that module, so that its reader imports it first.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _REGISTERED = re.compile(r"registered at (\S+\.py):\d+")
 
 @contextlib.contextmanager
 def use_decompositions(spec: ModelSpec, *, translated: bool = False) -> Iterator[None]:
-    """Whatever is captured or traced inside runs a model's decompositions in place of its operators.
+    """Run a model's decompositions in place of its operators in everything captured or traced inside.
 
     Args:
         spec: The model.
-        translated: Whether operators that have a translation to ONNX stay as they are.
+        translated: True to keep operators that have a translation to ONNX.
 
     Raises:
         ModelError: If an operator is not registered.
@@ -57,10 +57,10 @@ def use_decompositions(spec: ModelSpec, *, translated: bool = False) -> Iterator
 
 
 def translations(spec: ModelSpec) -> dict[Any, Callable[..., Any]]:
-    """The part of `torch.onnx.export`'s `custom_translation_table` that is the model's own.
+    """Return the model's own entries of `torch.onnx.export`'s `custom_translation_table`.
 
-    A function that onnxscript has compiled is run as it was written, node by node: the exporter's own way of putting
-    in a compiled one fails for operators with a single output (PyTorch 2.13, onnxscript 0.7).
+    A function compiled by onnxscript runs as written, node by node: the exporter's insertion of a compiled function
+    fails for operators with a single output (PyTorch 2.13, onnxscript 0.7).
 
     Raises:
         ModelError: If an operator is not registered.
@@ -69,7 +69,7 @@ def translations(spec: ModelSpec) -> dict[Any, Callable[..., Any]]:
 
 
 def replacements(spec: ModelSpec) -> tuple[Callable[..., Any], ...]:
-    """The functions that stand for a model's operators, as they were written."""
+    """Return the replacements of a model's operators, as Python functions."""
     return tuple(_as_written(function) for function in (*spec.translations.values(), *spec.decompositions.values()))
 
 
@@ -80,7 +80,7 @@ def _as_written(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_registered(spec: ModelSpec) -> None:
-    """Refuse a model that names an operator which is not registered.
+    """Refuse a model that names an unregistered operator.
 
     Raises:
         ModelError: Naming it.
@@ -90,7 +90,7 @@ def check_registered(spec: ModelSpec) -> None:
 
 
 def operator_of(spec: ModelSpec, name: str) -> Any:
-    """The default overload of an operator by its name.
+    """Return the default overload of an operator by its name.
 
     Raises:
         ModelError: If it is not registered.
@@ -102,16 +102,16 @@ def operator_of(spec: ModelSpec, name: str) -> Any:
         return getattr(getattr(torch.ops, library), operator).default
     except (AttributeError, RuntimeError) as error:
         raise ModelError(
-            f"'{spec.name}' names the operator '{name}', which is not registered: the name is library::name, as in "
-            "torch.library.custom_op, and the model's file has to import what registers it"
+            f"'{spec.name}' names the operator '{name}', which is not registered. Write library::name, as in "
+            "torch.library.custom_op, and import its library in the model's file"
         ) from error
 
 
 def modules_of_operators(exported: torch.export.ExportedProgram) -> dict[str, str]:
-    """The operators of a program that are not PyTorch's, each with the module that registers it when it is imported.
+    """Return the program's operators outside PyTorch, each with the module that registers it on import.
 
     Raises:
-        CaptureError: If one is registered in a notebook or a script, which nobody can import.
+        CaptureError: If one is registered in a notebook or a script, which cannot be imported.
     """
     import torch
 
@@ -121,14 +121,14 @@ def modules_of_operators(exported: torch.export.ExportedProgram) -> dict[str, st
     if lost := next((name for name, module in modules.items() if module == "__main__"), ""):
         raise CaptureError(
             f"the operator '{lost}' is registered in this script or notebook, which the processes that run "
-            "converters cannot import: put it into a file and import that, or name what stands for it in "
+            "converters cannot import. Move it into a file and import that, or give a replacement in "
             "`ModelSpec.decompositions`"
         )
     return modules
 
 
 def register(operators: Mapping[str, str]) -> None:
-    """Import what registers a program's operators, as `registered_by` names it.
+    """Import the modules that register a program's operators, as `modules_of_operators` names them.
 
     Raises:
         CaptureError: If a module cannot be imported here.
@@ -136,10 +136,11 @@ def register(operators: Mapping[str, str]) -> None:
     for operator, module in operators.items():
         try:
             importlib.import_module(module)
-        except Exception as error:  # a library's own initialisation may raise anything
+        # The initialisation of a library may raise anything.
+        except Exception as error:
             raise CaptureError(
-                f"the captured program uses the operator '{operator}', and '{module}', which registers it, cannot be "
-                f"imported here ({type(error).__name__}: {error}): install it"
+                f"the captured program uses the operator '{operator}' of '{module}', which cannot be "
+                f"imported here ({type(error).__name__}: {error}). Install it"
             ) from error
 
 
@@ -149,7 +150,7 @@ def _nodes(module: torch.nn.Module) -> Iterator[torch.fx.Node]:
 
 
 def _module_of(name: str) -> str:
-    """The module that registers an operator: of its function, of the line that registered it, or its library's name."""
+    """Return the module that registers an operator: by its function or its source line, else its library's name."""
     import torch
     from torch._library.custom_ops import OPDEFS
 

@@ -1,12 +1,12 @@
 """A captured program on disk: program.pt2, and program.json with its axes, its proof and the model it belongs to.
 
-A model without a factory (a module from a notebook or from `__main__`) travels as its captured program, and an ONNX
-file and a TorchScript module as they are: no worker could import such a module. So its model folder holds `module/`,
-the graph captured in the process that has the module, and the evaluation and calibration inputs as arrays
-(`kept_sets`); a worker opens these instead.
+A model without a factory (a module from a notebook or from `__main__`) is stored as its captured program, and an ONNX
+file or a TorchScript module unchanged: no worker could import such a module. So its model folder holds `module/`, the
+graph captured in the process that has the module, and the evaluation and calibration inputs as arrays. A worker opens
+these instead.
 
-Weights that lie in the model's own file already are stored once: program.pt2 leaves them out, and the program's folder
-has that file under a second name (a hard link, or a copy where the file system has none).
+Weights that are already in the model's own file are stored once: program.pt2 leaves them out, and the program's folder
+has that file under a second name (a hard link, or a copy if the file system does not support links).
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from edgekit.storage.verified_io import seal_record
 if TYPE_CHECKING:
     import torch
 
-SMALLEST = 1 << 10  # elements: a smaller tensor stays in the program
+SMALLEST = 1 << 10  # elements; a smaller tensor stays in the program
 
 
 @dataclass
 class Capture:
-    """A module that is captured when its program is first needed, and once."""
+    """A module that is captured once, when its program is first needed."""
 
     spec: ModelSpec
     _program: Program | None = field(default=None, repr=False)
 
     def program(self) -> Program:
-        """The captured program.
+        """Return the captured program.
 
         Raises:
-            CaptureError: Naming the module's file and line where capture fails, or would fix a size or a branch.
+            CaptureError: Naming the module's file and line if capture fails, or would fix a size or a branch.
         """
         if self._program is None:
             self._program = capture(self.spec)
@@ -55,21 +55,22 @@ class Capture:
 
 
 def save_program(program: Program, folder: Path, model_sha256: str, weights: Path | None = None) -> None:
-    """Write a program's folder: program.pt2, and program.json with its axes, proof and the model it belongs to.
+    """Write a program's folder: program.pt2, and program.json with its axes, proof and model.
 
     Args:
         program: The captured program.
-        folder: Where to write.
-        model_sha256: Of the model that it belongs to.
-        weights: The model's weights as safetensors, if they are on disk: those of the program are taken from there. A
-            program in a folder of the model's folder needs no second name of that file.
+        folder: Destination.
+        model_sha256: Hash of its model.
+        weights: The model's weights as safetensors, if on disk: the program's weights are read from there. A
+            program inside the model's folder needs no second name of that file.
     """
     import torch
 
     operators = modules_of_operators(program.exported)
     with staging(folder, program_files) as staged:
         names = _in_file(program.exported.state_dict, weights) if weights is not None else {}
-        saved = io.BytesIO()  # PyTorch's own writer aborts the process where the disk is full
+        # PyTorch's own writer aborts the process if the disk is full.
+        saved = io.BytesIO()
         with quiet(), _without_weights(program.exported.state_dict, names):
             torch.export.save(program.exported, saved)
         (staged / PROGRAM).write_bytes(saved.getbuffer())
@@ -88,7 +89,7 @@ def save_program(program: Program, folder: Path, model_sha256: str, weights: Pat
 
 
 def _in_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
-    """The tensors that a safetensors file holds bit for bit, and their names there; tied ones have one name."""
+    """Return the tensors that a safetensors file holds bit for bit, with their names there; tied ones share a name."""
     import torch
     from safetensors import safe_open
 
@@ -109,7 +110,7 @@ def _in_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _without_weights(tensors: dict[str, torch.Tensor], names: Collection[str]) -> Iterator[None]:
-    """A program's tensors with one number in place of those that are stored elsewhere."""
+    """Replace tensors that are stored elsewhere with a single number, expanded to their shape, inside the block."""
     import torch
 
     whole = {name: tensors[name] for name in names}
@@ -120,7 +121,8 @@ def _without_weights(tensors: dict[str, torch.Tensor], names: Collection[str]) -
         }
     )
     try:
-        with warnings.catch_warnings():  # a tensor of one number is no whole one, and is not meant to be
+        # PyTorch warns of the expanded tensors, which are intended.
+        with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="No complete tensor found in the group")
             yield
     finally:
@@ -134,7 +136,7 @@ def _like(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
 
 
 def program_matches(folder: Path, model_sha256: str) -> bool:
-    """Whether a folder holds the program of this model, captured by this torch, undamaged."""
+    """Return whether a folder holds this model's program, undamaged and captured by this version of torch."""
     try:
         info = read_info(folder)
     except CaptureError:
@@ -149,16 +151,16 @@ def load_program(folder: Path, weights: Path | None = None) -> Program:
 
     Args:
         folder: The program's folder.
-        weights: The model's weights, checked already, where the folder lies in the model's folder and has none.
+        weights: The model's checked weights, if the program lies in the model's folder without its own.
 
     Raises:
-        CaptureError: If the model has no program, since it is an ONNX file, or the program is damaged.
+        CaptureError: If the model is an ONNX file without a program, or the program is damaged.
     """
     import torch
     from safetensors import SafetensorError
 
     if not (folder / INFO).is_file():
-        raise CaptureError(f"the model is an ONNX file, without PyTorch's code: possible are {onnx.FROM_HERE}")
+        raise CaptureError(f"the model is an ONNX file without PyTorch code. Possible targets: {onnx.FROM_HERE}")
     info = read_info(folder)
     register(info.get("operators", {}))
     with quiet():
@@ -168,17 +170,17 @@ def load_program(folder: Path, weights: Path | None = None) -> Program:
             _fill(exported.state_dict, names, weights or folder / WEIGHTS)
         except (OSError, SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise CaptureError(
-                f"the captured program in '{folder}' lacks its weights ({error}): run `edgekit export` again"
+                f"the captured program in '{folder}' lacks its weights ({error}). Run `edgekit export` again"
             ) from error
     return Program(exported, tuple(info["dynamic"]), tuple(info["proof"]))
 
 
 def _fill(tensors: dict[str, torch.Tensor], names: Mapping[str, str], path: Path) -> None:
-    """Put the tensors of a safetensors file into a program."""
+    """Load the tensors of a safetensors file into a program."""
     from safetensors.torch import load_file
 
     stored = load_file(path)
-    # A copy is aligned in memory as PyTorch's own tensors are: sums depend on that.
+    # A clone has the memory alignment of PyTorch's own tensors, on which sums depend.
     copies = {name: stored[name].clone() for name in set(names.values())}
     for name, owner in names.items():
         if (copies[owner].shape, copies[owner].dtype) != (tensors[name].shape, tensors[name].dtype):
@@ -187,18 +189,18 @@ def _fill(tensors: dict[str, torch.Tensor], names: Mapping[str, str], path: Path
 
 
 def write_captured(captured: Capture, folder: Path, weights: Path) -> dict[str, Any]:
-    """Write what stands for the module's code beside its weights; returns what config.json says of it.
+    """Write the module's code next to its weights, as a program or file; return its entry for config.json.
 
     The graph's text identifies it: two captures of one module differ in their bytes.
 
     Raises:
-        CaptureError: Naming the module's file and line where capture fails, or would fix a size or a branch.
+        CaptureError: Naming the module's file and line if capture fails, or would fix a size or a branch.
     """
     spec = captured.spec
     if lost := sorted(set(spec.translations) - set(spec.decompositions)):
         raise ModelError(
-            f"'{spec.name}' was given in memory, where the translation of '{lost[0]}' cannot follow: put it into a "
-            "file and export 'package.module:function', or name a decomposition"
+            f"'{spec.name}' is a module in memory, and the translation of '{lost[0]}' cannot be stored. Move it "
+            "into a file and export 'package.module:function', or give a decomposition"
         )
     if (file := onnx.file_of(spec.module)) is not None:
         shutil.copyfile(file, folder / onnx.FILE)
@@ -214,16 +216,16 @@ def write_captured(captured: Capture, folder: Path, weights: Path) -> dict[str, 
 
 
 def holds_program(config: Mapping[str, Any]) -> bool:
-    """Whether a model folder's model is a captured program, or TorchScript.
+    """Return whether a model folder's model is a captured program, or TorchScript.
 
-    Opening one can run code of whoever wrote it: torch.export unpickles constants, evaluates expressions and conditions
-    that are texts in it, and calls the functions that its nodes name.
+    Opening it can run the author's code: torch.export unpickles constants, evaluates expressions and conditions
+    stored as text, and calls the functions that its nodes name.
     """
     return not config["factory"] and onnx.FILE not in config["files"]
 
 
 def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
-    """The model of a folder that `write_captured` wrote."""
+    """Return the model of a folder written by `write_captured`."""
     return declared_spec(config, _module(config, folder))
 
 
@@ -234,5 +236,6 @@ def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:
         return script.read(file)
     module = load_program(folder / GRAPH, folder / WEIGHTS).exported.module()
     for part in module.modules():
-        part.training = False  # the graph was captured in eval mode, and an exported module refuses `eval()`
+        # The graph was captured in eval mode, and an exported module refuses `eval()`.
+        part.training = False
     return module

@@ -1,4 +1,4 @@
-"""What lies of a model and of its program in a build's folder, read and checked without PyTorch.
+"""The records of a model and its program in a build folder, read and checked without PyTorch.
 
 config.json names the model's factory and files, program.json the captured program's; both name the hash of each file.
 """
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"  # of a model's folder, and of the program's
-GRAPH = "module"  # in a model's folder: the captured program that stands for the model's code
+# In a model's folder: the captured program that stands for the model's code.
+GRAPH = "module"
 PROGRAM = "program.pt2"
 INFO = "program.json"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What config.json says, after it and every file that it names were checked.
+    """Return config.json, checked together with every file that it names.
 
     Raises:
-        ModelError: If the folder is not a model folder, or was changed.
+        ModelError: If the folder is not a model folder, or has changed.
     """
     try:
         config = verified_io.read_record(folder, CONFIG)
@@ -42,59 +43,59 @@ def read_config(folder: Path) -> dict[str, Any]:
         why = (
             f"'{CONFIG}' {error}"
             if isinstance(error, verified_io.RefusedError)
-            else f"'{CONFIG}' lacks what it must have"
+            else f"'{CONFIG}' lacks required fields"
         )
-        raise ModelError(f"'{folder}' is not a model folder ({why}): run `edgekit export` again") from error
+        raise ModelError(f"'{folder}' is not a model folder ({why}). Run `edgekit export` again") from error
     for name, sha256 in files.items():
         try:
             verified_io.check_file(folder, name, None, sha256)
         except verified_io.RefusedError as error:
             raise ModelError(
-                f"the model in '{folder}' was changed after it was written ('{name}' {error}): "
-                "run `edgekit export` again"
+                f"the model in '{folder}' has changed since it was written ('{name}' {error}). "
+                "Run `edgekit export` again"
             ) from error
     return config
 
 
 def model_digest(folder: Path) -> str:
-    """sha256 of a model folder: of its config.json, which names the hashes of the weights and of the code."""
+    """Return the sha256 of a model folder's config.json, which contains the hashes of the weights and of the code."""
     return digest_file(folder / CONFIG)
 
 
 def recorded_weights(folder: Path) -> str:
-    """`weights_digest` of the module that a model folder was written from, as config.json says; empty if unknown.
+    """Return `weights_digest` of the folder's original module, from config.json; empty if unknown.
 
     Raises:
-        ModelError: If the folder is not a model folder, or was changed.
+        ModelError: If the folder is not a model folder, or has changed.
     """
     return str(read_config(folder).get("weights_sha256", ""))
 
 
 def model_files(folder: Path) -> Collection[str]:
-    """Which files of a folder edgekit wrote, if a model lies there: also where it is damaged or of an older edgekit."""
+    """Return the files that edgekit wrote for a model in a folder, even if damaged or of an older edgekit."""
     return verified_io.named_files(folder, CONFIG)
 
 
 def require_whole(folder: Path) -> None:
-    """See that a program's folder is as it was written, where there is one: an ONNX file has none.
+    """Check that a program's folder is unchanged, if it exists: an ONNX file has none.
 
     Raises:
-        CaptureError: If it was changed.
+        CaptureError: If it has changed.
     """
     if folder.exists():
         read_info(folder)
 
 
 def program_files(folder: Path) -> Collection[str]:
-    """Which files of a folder edgekit wrote, if a program lies there: also where it is damaged."""
+    """Return the files that edgekit wrote for a program in a folder, even if damaged."""
     return verified_io.named_files(folder, INFO, PROGRAM, WEIGHTS)
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """What program.json says, after it and the program were checked.
+    """Return program.json, checked together with the program.
 
     Raises:
-        CaptureError: If there is none, or it was changed.
+        CaptureError: If it is missing, or has changed.
     """
     try:
         info = verified_io.read_record(folder, INFO)
@@ -102,12 +103,12 @@ def read_info(folder: Path) -> dict[str, Any]:
         for name, sha256 in {PROGRAM: files[PROGRAM], **files}.items():
             verified_io.check_file(folder, name, None, sha256)
     except (verified_io.RefusedError, KeyError, TypeError, AttributeError) as error:
-        raise CaptureError(f"the captured program in '{folder}' {error}: run `edgekit export` again") from error
+        raise CaptureError(f"the captured program in '{folder}' {error}. Run `edgekit export` again") from error
     return info
 
 
 def declaration(spec: ModelSpec) -> dict[str, Any]:
-    """What a record on disk says of a model: what `declared_spec` takes, through JSON."""
+    """Return a model's declaration as JSON values, which `declared_spec` reads."""
     return {
         "name": spec.name,
         "inputs": [asdict(i) for i in spec.inputs],
@@ -121,7 +122,7 @@ def declaration(spec: ModelSpec) -> dict[str, Any]:
 
 
 def declared_spec(record: Mapping[str, Any], module: torch.nn.Module) -> ModelSpec:
-    """A module as the model that a record on disk says it is."""
+    """Return the model of a stored declaration, with this module."""
     return ModelSpec(
         name=record["name"],
         module=module,
@@ -136,10 +137,10 @@ def declared_spec(record: Mapping[str, Any], module: torch.nn.Module) -> ModelSp
 
 
 def declared_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[Input, ...]:
-    """Inputs as a record on disk has them: `dataclasses.asdict`, through JSON."""
+    """Return inputs from their stored form: `dataclasses.asdict`, through JSON."""
     return TypeAdapter(tuple[Input, ...]).validate_python(rows)
 
 
 def declared_axes(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:
-    """Axes as a record on disk has them."""
+    """Return axes from their stored form."""
     return TypeAdapter(dict[str, Axis]).validate_python(rows)

@@ -1,4 +1,4 @@
-"""The grid of shapes on which dynamic axes are proved: an axis that is not proved is never advertised."""
+"""The grid of shapes on which dynamic axes are proved: only proved axes are advertised."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from edgekit.model.spec import Axis
 
 BATCHES = (1, 2, 3, 8)
 MOST_DIAGONAL, MOST_BATCHES = 32, 8
-"""Shapes on the diagonal, and batches at the default sizes. The axes of arr-coc have 27 sizes: each is met."""
+"""Number of shapes on the diagonal, and of batches at the default sizes. The 27 sizes of arr-coc's axes all occur."""
 BANDS = 5
-"""Of each axis in the covering array; a prime, so that BANDS squared shapes cover all pairs."""
+"""Bands per axis in the covering array; a prime, so that BANDS squared shapes cover all pairs."""
 
 
 def grid(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
-    """Shapes at which dynamic axes are proved: batch 1, 2, 3, 8 with several sizes of the other axes, mixed.
+    """Return the shapes at which dynamic axes are proved: batch 1, 2, 3, 8 with mixed sizes of the other axes.
 
-    The other axes take their default, minimum, maximum and an uneven size; every batch meets the default and every
-    size meets two batches, which keeps the grid near twelve shapes.
+    The other axes take their default, minimum, maximum and an uneven size. Every batch is combined with the default and
+    every size with two batches, which limits the grid to about twelve shapes.
     """
     batches = sorted({_nearest(axes.get("batch", Axis(1, 1, 1)), batch) for batch in BATCHES})
     others = {name: _sizes(axis) for name, axis in axes.items() if name != "batch"}
@@ -31,7 +31,7 @@ def grid(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
 
 
 def _nearest(axis: Axis, size: int) -> int:
-    """A size of the axis: the next below, or its smallest."""
+    """Return the next smaller size of the axis, or its smallest."""
     return max(min(size, axis.maximum) // axis.multiple_of * axis.multiple_of, axis.minimum)
 
 
@@ -41,7 +41,7 @@ def _sizes(axis: Axis) -> tuple[int, ...]:
 
 
 def _mixed_sizes(sizes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Equal sizes, then sizes shifted against each other, so that height and width differ in both directions."""
+    """Mix equal sizes with sizes shifted against each other, so that height and width differ in both directions."""
     if not sizes:
         return []
     straight = list(zip(*sizes, strict=True))
@@ -50,10 +50,9 @@ def _mixed_sizes(sizes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def fixed_sizes(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
-    """Sizes of the axes beside the batch that the grid asks at the batch's default, that of the defaults first.
+    """Return sizes of the axes other than the batch in the grid's shapes with the default batch, the defaults first.
 
-    An artifact may be fixed at one of these, since the reference holds answers there. Empty where there is no such
-    axis.
+    An artifact may be fixed at one of these, since the reference has outputs there. Empty without other axes.
     """
     usual = axes["batch"].default if "batch" in axes else None
     shapes = [{name: size for name, size in shape.items() if name != "batch"} for shape in grid(axes)
@@ -62,17 +61,18 @@ def fixed_sizes(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
 
 
 def named_sizes(axes: Mapping[str, Axis]) -> dict[str, Mapping[str, int]]:
-    """`fixed_sizes` by the names that options have for them."""
+    """Return `fixed_sizes` by their names in options."""
     return {size_text(sizes): sizes for sizes in fixed_sizes(axes)}
 
 
 def size_text(sizes: Mapping[str, int]) -> str:
-    """Sizes as an option names them: height 320 and width 256 are "320x256"."""
+    """Return sizes in an option's notation: height 320 and width 256 are "320x256"."""
     return "x".join(str(size) for size in sizes.values())
 
 
 def example_sizes(axes: Mapping[str, Axis]) -> dict[str, int]:
-    """Sizes to capture with: 1 is special to torch.export, and equal sizes could be taken for one symbol."""
+    """Return sizes for capture, all different and none of them 1."""
+    # torch.export specialises size 1, and could merge equal sizes into one symbol.
     return {
         name: min(max(axis.default, 2) + position * axis.multiple_of, axis.sizes[-1])
         for position, (name, axis) in enumerate(axes.items())
@@ -80,15 +80,15 @@ def example_sizes(axes: Mapping[str, Axis]) -> dict[str, int]:
 
 
 def shapes_between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
-    """Shapes that the grid leaves out, of each of three kinds in turn.
+    """Return shapes outside the grid, alternating between three kinds.
 
-    - The diagonal: all axes but the batch at the same share of their range, so that axes that are alike make squares;
-      every size of an axis of up to MOST_DIAGONAL sizes is met.
-    - The ends: the default sizes at each batch (MOST_BATCHES of them at most), the largest batch at the smallest and at
+    - The diagonal: all axes but the batch at the same share of their range, so that equal axes make squares; every size
+      of an axis with up to MOST_DIAGONAL sizes occurs.
+    - The ends: the default sizes at each batch (at most MOST_BATCHES of them), the largest batch at the smallest and at
       the largest sizes, and each axis at its largest while the others are at their smallest.
-    - A covering array: each axis has BANDS bands of sizes, and of any two axes, the batch among them, every pair of
-      bands is met (an orthogonal array of strength two, Bush's construction, for up to BANDS + 1 axes), at the round
-      size of a band and at another one in turn.
+    - A covering array: each axis has BANDS bands of sizes. For any two axes, including the batch, every pair of bands
+      occurs (an orthogonal array of strength two, Bush's construction, for up to BANDS + 1 axes), alternating between
+      the round size of a band and another one.
     """
     kinds = (_diagonal(axes), _ends(axes), _covering(axes))
     shapes = [shape for each in itertools.zip_longest(*kinds) for shape in each if shape is not None]
@@ -127,20 +127,21 @@ def _covering(axes: Mapping[str, Axis]) -> list[dict[str, int]]:
     for number, (name, axis) in enumerate(axes.items()):
         bands = [list(map(int, band)) for band in np.array_split(axis.sizes, BANDS) if len(band)]
         cycles = [itertools.cycle(_round_first(band)) for band in bands]
-        factor = number - 1  # the first column is one coordinate of a row, each other one a line through both
+        # The first column is one coordinate of a row, each other column a line through both.
+        factor = number - 1
         levels = [i if number == 0 else (j + factor * i) % BANDS for i, j in rows]
         columns[name] = [next(cycles[level % len(cycles)]) for level in levels]
     return [{name: columns[name][row] for name in axes} for row in range(len(rows))] if axes else []
 
 
 def _round_first(sizes: list[int]) -> list[int]:
-    """The roundest size (by its factors of two), as people choose sizes, and each other one, in turn."""
+    """Return the roundest size (most factors of two), as people choose sizes, alternating with each other size."""
     roundest, *others = sorted(sizes, key=lambda size: -(size & -size))
     return [size for other in others for size in (roundest, other)] or [roundest]
 
 
 def _some(sizes: range, most: int) -> Sequence[int]:
-    """At most so many sizes at equal steps, the first and the last among them."""
+    """Return at most so many sizes at equal steps, including the first and the last."""
     if len(sizes) <= most:
         return sizes
     return [sizes[round(k * (len(sizes) - 1) / (most - 1))] for k in range(most)]

@@ -1,7 +1,7 @@
-"""What a model declares: inputs, outputs, axes, evaluation. Frozen records, and no reading or writing.
+"""The declaration of a model: inputs, outputs, axes, evaluation. Frozen records without any I/O.
 
-The protocol for a model of your own is these records and nothing else: a function without arguments that returns a
-`ModelSpec`, named on the command line as `package.module:factory`::
+To declare your own model, write a function without arguments that returns a `ModelSpec`, and name it on the command
+line as `package.module:factory`::
 
     from edgekit.model import Axis, Input, ModelSpec, Output
 
@@ -39,7 +39,7 @@ Metric = Callable[[Mapping[str, Array], Array], Array]
 
 
 Fit = Literal["stretch", "crop", "letterbox"]
-"""How a picture gets the proportions of a model's input."""
+"""Ways to fit an image to the proportions of a model's input."""
 
 Role = Literal[
     "scores",
@@ -58,36 +58,36 @@ Role = Literal[
     "state",
     "tensor",
 ]
-"""What an output is for, which decides how it is judged (shapes without the batch, which may stand anywhere):
+"""Purpose of an output, which decides how it is judged (shapes without the batch, which may be at any position):
 
 - "scores" [N]: values in [0, 1] whose order matters; "counts" [N]: integers that follow from scores by
   `floor(low + (high - low) * score + 0.5)`; "ranking" [K]: indices of the largest scores, largest first; "features"
   [K, D]: rows that belong to the ranking.
-- "logits" and "probabilities" [..., C], or with the classes along the axis that is declared as "channels": the largest
-  is the answer; "labels": integers, which are equal.
-- "boxes" [n, 4 or more], or with "channels" declared elsewhere: left, top, right, bottom, and what else there is.
-- "detections" [most, 6]: left, top, right, bottom, score in 0 to 1, class, the best first, zeros after the last, as
-  `edgekit.Detector` gives them; "count": how many there are of the detections that it is `of`.
-- "mask" [..., H, W]: inside where above the middle of low and high.
-- "embedding" [D]: its direction matters; "image" [C, H, W]: depth, denoised ...; "state": goes in again with the next
-  run; "tensor": the rest.
+- "logits" and "probabilities" [..., C], or with the classes along the axis declared as "channels": the largest is the
+  answer; "labels": integers, compared for equality.
+- "boxes" [n, 4 or more], or with "channels" declared elsewhere: left, top, right, bottom, and further values.
+- "detections" [most, 6]: left, top, right, bottom, score in 0 to 1, class, best first, zero-padded, as returned by
+  `edgekit.Detector`; "count": the number of detections in the output that it is `of`.
+- "mask" [..., H, W]: inside if above the middle of low and high.
+- "embedding" [D]: its direction matters; "image" [C, H, W]: depth, denoised ...; "state": an input of the next run;
+  "tensor": everything else.
 """
 ORDERED = ("scores", "counts", "ranking")
-"""Roles whose order matters, and whose differences are in units of a score."""
+"""Roles in which order matters, and whose differences are in units of a score."""
 
 
 SUM = "+"
-"""Between the axes, or sizes, whose sum is a dimension's size: an attention mask is as long as the past and the new."""
+"""Separator of the axes, or sizes, whose sum is a dimension: an attention mask spans past and new tokens."""
 
 
 def axes_in(dimension: int | str) -> tuple[str, ...]:
-    """The axes that a dimension's size is, or is a sum of."""
+    """Return the axis of a dimension, or the axes of its sum."""
     terms = dimension.split(SUM) if isinstance(dimension, str) else ()
     return tuple(term for term in terms if not term.isdecimal())
 
 
 def size_of(dimension: int | str, sizes: Mapping[str, int]) -> int:
-    """A dimension's size where the axes have the given ones."""
+    """Return a dimension's size at the given sizes of the axes."""
     if isinstance(dimension, int):
         return dimension
     return sum(int(term) if term.isdecimal() else sizes[term] for term in dimension.split(SUM))
@@ -111,7 +111,7 @@ class Axis:
 
     @property
     def sizes(self) -> range:
-        """All sizes."""
+        """All possible sizes."""
         first = -(-self.minimum // self.multiple_of) * self.multiple_of
         return range(first, self.maximum + 1, self.multiple_of)
 
@@ -127,15 +127,16 @@ class Input:
         low: Smallest value a real input has; with `high` it bounds the stress inputs.
         high: Largest value a real input has.
         kind: "image" is RGB, NCHW, scaled from bytes to [low, high]; "query" is the mean of word embeddings
-            (`vocabulary.json`, `embeddings.bin` beside the weights); "tensor" is anything else.
-        fit: How a picture of other proportions gets the model's size, by every library alike: "stretch" each side on
-            its own, "crop" the largest part in its middle that has them, "letterbox" it with grey borders.
-        mean: Of a picture, what the module wants subtracted, one number a channel in units of [low, high]. This and
-            the following are computed inside every artifact: all of them take RGB, channels first, in [low, high], and
-            so do the evaluation and calibration sets.
-        std: Likewise what the module wants the difference divided by, one number a channel.
-        channels: The order of channels that it wants; `mean` and `std` have that order.
-        layout: Where it wants its channels; `shape` is given in that order.
+            (`vocabulary.json`, `embeddings.bin` next to the weights); "tensor" is anything else.
+        fit: How an image of other proportions gets the model's size, the same in every library: "stretch" each side
+            separately, "crop" the largest centred part with the proportions, "letterbox" it with grey borders.
+        mean: Subtracted from an image, one number per channel in units of [low, high]. This and the following
+            fields become part of every artifact: all artifacts take RGB, channels first, in [low, high], and so do
+                    the
+            evaluation and calibration sets.
+        std: Divisor of the difference, one number per channel.
+        channels: The order of channels in the module; `mean` and `std` have that order.
+        layout: The layout of the module's input; `shape` is given in that order.
     """
 
     name: str
@@ -152,7 +153,7 @@ class Input:
 
     @property
     def preprocessing(self) -> str:
-        """How a real input is made, in a line for an artifact's metadata."""
+        """Preparation of a real input, as a line of an artifact's metadata."""
         span = f"[{self.low:g}, {self.high:g}]"
         if self.kind == "image":
             fitted = {"stretch": "", "crop": ", cropped to its proportions", "letterbox": ", with grey borders"}
@@ -173,12 +174,12 @@ class Output:
         dtype: NumPy name.
         low: Smallest count; of a mask the value that is surely outside.
         high: Largest count; of a mask the value that is surely inside.
-        axes: A name for each of its axes, in order: "batch" is where its rows are, wherever it stands; without it the
-            output is one thing for all rows of a run. "channels" names what has a scale of its own. Empty: the batch is
-            the one axis whose size is always that of the batch (`edgekit.judge.rows`).
-        classes: Names of the classes of logits, probabilities and labels, for people; empty where they have none.
-        threshold: Of scores: nothing answers the question where the largest is below it; of detections: what each score
-            exceeds. None where the model has none.
+        axes: A name for each of its axes, in order: "batch" marks the axis of its rows; without it the
+            output is shared by all rows of a run. "channels" marks the axis with a scale per entry. Empty: the
+            batch is the one axis whose size always equals the batch (`edgekit.judge.rows`).
+        classes: Readable names of the classes of logits, probabilities and labels; may be empty.
+        threshold: Of scores: no answer if the largest is below it; of detections: lower limit of each
+            score. None if the model has none.
     """
 
     name: str
@@ -198,13 +199,13 @@ class EvaluationSet:
 
     Attributes:
         inputs: For each input name an array [n, ...].
-        names: One name an image, for "worst image" in reports.
-        captions: One line an image to show beside it (the query's words), or none.
+        names: One name per image, for "worst image" in reports.
+        captions: One line per image to show next to it (the query's words), or none.
         truth: Ground truth [n, ...] for the metric, or None.
         metric: The task metric, or None.
-        metric_name: What the metric is called in reports.
-        others: Real inputs at other sizes than the defaults, each a row as one run takes it; asked where a shape of the
-            grid has these sizes. They do not travel with a model.
+        metric_name: Name of the metric in reports.
+        others: Real inputs at other sizes than the defaults, each a row as one run takes it; used if a shape of the
+            grid has these sizes. They are not stored with a model.
     """
 
     inputs: Mapping[str, Array]
@@ -217,12 +218,12 @@ class EvaluationSet:
 
 
 CalibrationSet = EvaluationSet | Callable[[int], EvaluationSet] | Callable[[], EvaluationSet]
-"""Samples, or what makes them: all, or as many as are asked for (`edgekit.model.evaluation_set.calibration_of`)."""
+"""Samples, or a function that makes all of them or a given number (`edgekit.model.evaluation_set.calibration_of`)."""
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model and everything that exporting and judging it needs.
+    """A model and all data needed to export and judge it.
 
     Attributes:
         name: Name of the build folder and of the artifacts; lower case, digits, dots and dashes.
@@ -232,23 +233,23 @@ class ModelSpec:
         axes: The dimensions that may vary, by name.
         factory: `package.module:function` that makes this spec again without arguments.
         evaluation: Makes the evaluation set; None means random inputs only.
-        calibration: Calibration samples for quantization, as an `EvaluationSet` without truth, or a function that makes
-            them and may take their number.
+        calibration: Calibration samples for quantization, as an `EvaluationSet` without truth, or a function that
+            makes them and may take their number.
         reference: Folder of a recorded reference that ships with the model.
-        translations: For operators of one's own, by "library::name": the function of onnxscript's operators that takes
-            the same arguments and stands for it in ONNX; without branches or loops on values.
-        decompositions: Likewise the function of PyTorch's own operators that stands for it everywhere else, and in ONNX
-            where it has no translation.
+        translations: Replacements of custom operators in ONNX, by "library::name": functions of onnxscript's
+            operators with the same arguments, without branches or loops on values.
+        decompositions: Replacements of custom operators everywhere else, by "library::name": functions of PyTorch's
+            own operators. Also used in ONNX for operators without a translation.
         files: Further files that belong to the model and go into its folder, by name.
         licence: SPDX name of the weights' licence.
         author: Who made the weights.
         description: One sentence for artifact metadata.
-        trained_on: What the weights were trained on, as a noun phrase for people ("drawn shapes on photographs"); the
-            page of a bundle says it where the model finds nothing.
-        notes: What a user of its artifacts should know; it stands in their manifests.
-        words: What a user said of a factory's model on top (`edgekit.model.overrides.SpecOverrides`); edgekit sets it.
-        brought: Which of "evaluation" and "calibration" were given beside a factory, which does not know them;
-            edgekit sets it.
+        trained_on: Training data, as a noun phrase for people ("drawn shapes on photographs"); a bundle's page
+            shows it if the model finds nothing.
+        notes: Notes for users of the artifacts; stored in their manifests.
+        words: User-written facts about a factory's model (`edgekit.model.overrides.SpecOverrides`); edgekit sets
+            it.
+        brought: Which of "evaluation" and "calibration" the user gave in addition to a factory; edgekit sets it.
     """
 
     name: str
@@ -273,38 +274,39 @@ class ModelSpec:
 
     @property
     def results(self) -> tuple[Path, ...]:
-        """Results of packs that ship with the model, in the folder `results` beside its reference.
+        """Results of packs that ship with the model, in the folder `results` next to its reference.
 
-        They are judged where the build has the very artifacts that they are of.
+        They are judged if the build has exactly their artifacts.
         """
         return tuple(sorted(self.reference.with_name("results").glob("*.zip"))) if self.reference is not None else ()
 
     @property
     def facts(self) -> dict[str, str]:
-        """What artifacts that have room for it say of the model: its name, licence, author and description, as set."""
+        """Metadata for artifacts: the model's name, licence, author and description, if set."""
         facts = {"author": self.author, "description": self.description, "licence": self.licence, "name": self.name}
         return {key: value for key, value in facts.items() if value}
 
     def shape(self, name: str, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
-        """Shape of an input where the named axes have the given sizes, and the others their defaults."""
+        """Return the shape of an input at the given sizes of the named axes, and the defaults of the others."""
         axis_sizes = {axis: spec.default for axis, spec in self.axes.items()} | dict(sizes or {})
         declared = next(i for i in self.inputs if i.name == name).shape
         return tuple(size_of(d, axis_sizes) for d in declared)
 
     def random(self, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
-        """Uniform random inputs from each input's low to its high, the same on every platform for a seed."""
+        """Return uniform random inputs from each input's low to its high, the same on every platform for a seed."""
         generator = np.random.Generator(np.random.PCG64(seed))
         arrays: dict[str, Array] = {}
         for i in self.inputs:
             unit = generator.random(self.shape(i.name, sizes))
             values = unit >= 0.5 if i.dtype == "bool" else i.low + (i.high - i.low) * unit
-            if np.dtype(i.dtype).kind in "iu":  # both ends are drawn
+            # Both ends of a range of integers are drawn.
+            if np.dtype(i.dtype).kind in "iu":
                 values = np.floor(i.low + (i.high - i.low + 1) * unit)
             arrays[i.name] = np.asarray(values).astype(i.dtype)
         return arrays
 
     def constant_inputs(self, share: float) -> dict[str, Array]:
-        """Constant inputs at default sizes: each at this share of the way from its low to its high."""
+        """Return constant inputs at default sizes: each at this share of the way from its low to its high."""
         return {
             i.name: np.full(self.shape(i.name), i.low + share * (i.high - i.low), dtype=i.dtype) for i in self.inputs
         }

@@ -1,1 +1,1 @@
-"""Runtimes: what runs an artifact where it lives. Each implements `edgekit.target.Runtime` and imports lazily."""
+"""Runtimes that run artifacts in their own environment; each implements `edgekit.target.Runtime`, imported lazily."""

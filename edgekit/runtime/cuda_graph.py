@@ -1,4 +1,4 @@
-"""CUDA graphs: a module's kernels, recorded once and replayed. It needs torch alone, and travels in packs."""
+"""CUDA graphs: a module's kernels, recorded once and replayed. It needs only torch, and is part of packs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     import torch
 
 WARM_UPS = 3
-"""Runs before a capture: kernels are compiled and libraries take their memory, which no capture may do."""
+"""Runs before a capture: they compile kernels and allocate memory, which is impossible inside a capture."""
 
 
 def capture_graph(module: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> tuple[Callable[[], None], Any]:
-    """A module as a CUDA graph on tensors on the GPU: what replays it, and the answer that each replay overwrites.
+    """Return a module's replay as a CUDA graph on GPU tensors, and the output that each replay overwrites.
 
-    The graph reads the module's weights where they are: they must outlive it.
+    The graph reads the module's weights in place: they must outlive it.
     """
     import torch
 

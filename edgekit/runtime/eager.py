@@ -1,4 +1,4 @@
-"""The PyTorch module itself, as a runtime: what references are recorded with and artifacts are timed against."""
+"""The PyTorch module itself as a runtime: it records references, and is the baseline of timings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EagerRuntime:
-    """A model's module in eager PyTorch on "cpu" or "cuda", in float64 if `double`; it is moved there for good."""
+    """A model's module in eager PyTorch on "cpu" or "cuda", in float64 if `double`; the module stays there."""
 
     def __init__(self, spec: ModelSpec, device: str = "cpu", double: bool = False) -> None:
         import torch
@@ -36,7 +36,7 @@ class EagerRuntime:
         return f"PyTorch {torch.__version__} eager, {torch.cuda.get_device_name()}"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; floating-point inputs are cast to the runtime's dtype."""
+        """Run one batch; floating-point inputs are cast to the runtime's dtype."""
         import torch
 
         arguments = map(self._to_device, to_tensors(self._spec, inputs))
@@ -44,7 +44,7 @@ class EagerRuntime:
             return named_outputs(self._spec, self._module(*arguments))
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor on the device; one of floats or complex numbers in the runtime's width."""
+        """Return a tensor on the device, with floats and complex numbers in the runtime's width."""
         dtype = self._floats if tensor.is_floating_point() else self._complex if tensor.is_complex() else None
         return tensor.to(self._device, dtype)
 

@@ -1,4 +1,4 @@
-"""Sizes that an artifact has fixed are refused here: a runtime that takes other ones may answer, and wrongly."""
+"""Checks of an artifact's fixed sizes: a runtime that accepts other sizes may return wrong outputs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from edgekit.model.spec import Array
 def arguments(
     manifest: Manifest, inputs: Mapping[str, Array], narrow: Mapping[str, str] | None = None
 ) -> dict[str, Array]:
-    """The inputs that an artifact takes, in their order and in C's memory layout.
+    """Return an artifact's inputs in their order and in C's memory layout.
 
     Args:
-        manifest: The artifact's.
+        manifest: The artifact's manifest.
         inputs: Arrays by name.
-        narrow: What stands for dtypes that the runtime lacks.
+        narrow: Replacements of dtypes that the runtime does not support.
 
     Raises:
         UsageError: If an input is missing, or a fixed size differs.
@@ -43,29 +43,29 @@ def arguments(
 def require_names(
     manifest: Manifest, entry: str, inputs: Collection[str], outputs: Collection[str], unread: bool = False
 ) -> None:
-    """See that a file takes and gives what its manifest declares.
+    """Check that a file has the inputs and outputs of its manifest.
 
     Args:
-        manifest: The artifact's.
+        manifest: The artifact's manifest.
         entry: The file.
-        inputs: Names that it takes.
-        outputs: Names that it gives.
-        unread: Whether inputs that nothing reads are not in the file.
+        inputs: Its input names.
+        outputs: Its output names.
+        unread: True if the file leaves out unused inputs.
 
     Raises:
-        ArtifactError: If it takes or gives others.
+        ArtifactError: If it has others.
     """
     for kind, has, declared in (("inputs", inputs, manifest.inputs), ("outputs", outputs, manifest.outputs)):
         names = sorted(tensor.name for tensor in declared)
         if sorted(has) != names and not (unread and kind == "inputs" and set(has) <= set(names)):
-            raise ArtifactError(f"'{entry}' has the {kind} {sorted(has)}, not {names}: export again")
+            raise ArtifactError(f"'{entry}' has the {kind} {sorted(has)}, not {names}. Export again")
 
 
 def enumerated_size(manifest: Manifest, inputs: Mapping[str, Array]) -> Mapping[str, int]:
-    """Which of the sizes that an artifact enumerates all inputs have.
+    """Return the enumerated size of an artifact that all inputs have.
 
     Raises:
-        UsageError: If they have none of them.
+        UsageError: If they have none of its sizes.
     """
     for sizes in manifest.sizes:
         fixed = {i.name: [sizes.get(n) if isinstance(n, str) else None for n in i.shape] for i in manifest.inputs}

@@ -1,4 +1,4 @@
-"""What libraries say to nobody: coremltools' and torchao's talk left out, a C++ library's own lines caught."""
+"""Suppression of coremltools' and torchao's output, and capture of a C++ library's own lines."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Coremltools' talk is not the user's to fix: untested versions of torch, classes for macOS only, progress bars.
+    """Silence coremltools, whose warnings the user cannot fix; errors still pass.
 
-    It and what it imports use deprecated functions, it rounds constants to fp16 with NumPy's overflow warnings, and it
-    leaves a temporary folder to the garbage collector. Errors still pass.
+    They concern untested versions of torch, classes for macOS only, progress bars, deprecated functions, NumPy's
+    overflow when constants are rounded to fp16, and a temporary folder left to the garbage collector.
     """
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -33,16 +33,16 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Quiet, and no warning at all: of libraries that warn of their own deprecations, which no user can fix."""
+    """Silence all warnings too, of libraries whose deprecations no user can fix."""
     with quiet(), warnings.catch_warnings(action="ignore"):
         yield
 
 
 def caught(function: Callable[[], object]) -> str:
-    """What is written to the process's standard error, by C++ too, while a function runs; what it raises is dropped.
+    """Return what a function writes to the process's standard error, including C++ code; its exceptions are dropped.
 
     Args:
-        function: What is to fail once more, or only talks. Other threads' lines are caught with its own.
+        function: A function that fails again, or only writes. Other threads' lines are included.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         before = os.dup(2)

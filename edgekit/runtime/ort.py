@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OrtRuntime(OrtSession):
-    """An ONNX file of anyone's, on the CPU provider: it is checked before ONNX Runtime sees it.
+    """An ONNX file from any source, on the CPU provider: it is checked before ONNX Runtime opens it.
 
     Args:
         model: Path of the `.onnx` file.
@@ -35,7 +35,7 @@ class OrtRuntime(OrtSession):
 
 
 def check_file(model: Path, beside: str = "") -> None:
-    """See that a file may be given to a runtime; `beside` names the file in its folder that holds its weights.
+    """Check a file before a runtime opens it; the file `beside` it, if any, holds its weights.
 
     Raises:
         ArtifactError: If the check refuses it.
@@ -47,7 +47,7 @@ def check_file(model: Path, beside: str = "") -> None:
 
 
 def open_with_taps(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime:
-    """A graph in ONNX Runtime that also answers with the named inner tensors; these are not fused away."""
+    """Open a graph in ONNX Runtime with the named inner tensors as extra outputs, which prevents their fusion."""
     import onnx
 
     names = {value.name for value in (*graph.graph.input, *graph.graph.output)}
@@ -61,19 +61,21 @@ def open_with_taps(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime
 
 
 def require_onnxruntime() -> None:
-    """See that exactly one build of ONNX Runtime is installed: two overwrite each other's files.
+    """Check that exactly one build of ONNX Runtime is installed: two overwrite each other's files.
 
     Raises:
-        DependencyError: If there is none, or both are there.
+        DependencyError: If none or both are installed.
     """
     installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
     if len(installed) == 2:
         raise DependencyError(
-            "both onnxruntime and onnxruntime-gpu are installed and overwrite each other: "
+            "both onnxruntime and onnxruntime-gpu are installed and overwrite each other. Run "
             f"pip uninstall onnxruntime onnxruntime-gpu, then {install_command('cpu')} or {install_command('gpu')}"
         )
     if not installed:
-        raise DependencyError(f"ONNX Runtime is not installed: {install_command('cpu')}, or {install_command('gpu')}")
+        raise DependencyError(
+            f"ONNX Runtime is not installed. Run {install_command('cpu')}, or {install_command('gpu')}"
+        )
 
 
 def _is_installed(name: str) -> bool:

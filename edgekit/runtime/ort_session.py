@@ -1,6 +1,6 @@
-"""ONNX Runtime on any provider: it opens a model with settings, answers, and says what it is.
+"""ONNX Runtime on any provider: it opens a model with settings, runs it, and describes itself.
 
-It needs numpy and ONNX Runtime, and travels in packs. It trusts the file: `edgekit.runtime.ort` checks one first.
+It needs numpy and ONNX Runtime, and is part of packs. It trusts the file: `edgekit.runtime.ort` checks one first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "Tensorrt
 _PROVIDER = "provider."
 _ENTRIES = {
     "session.record_ep_graph_assignment_info": "1",
-    # Threads that spin on after a run would slow whoever is measured next.
+    # Spinning threads would slow the next measurement.
     "session.force_spinning_stop": "1",
 }
 
@@ -35,10 +35,10 @@ class OrtSession:
         model: Path of the `.onnx` file.
         settings: `provider` and its options as `provider.NAME`, `optimization` (a graph optimisation level), `threads`;
             anything else is an entry of the session's configuration, such as `session.x64quantprecision`.
-        sizes: Sizes of named dimensions, where they are fixed.
+        sizes: Sizes of named dimensions, if they are fixed.
 
     Raises:
-        NotVerifiedHere: If ONNX Runtime or the provider is not there.
+        NotVerifiedHere: If ONNX Runtime or the provider is missing.
         ArtifactError: If ONNX Runtime refuses the model.
     """
 
@@ -52,7 +52,7 @@ class OrtSession:
         self._model, self._settings = model, dict(settings or {})
         self._provider = self._settings.get("provider", CPU)
         if self._provider not in onnxruntime.get_available_providers():
-            raise RuntimeMissingError(f"its ONNX Runtime {onnxruntime.__version__} has no {self._provider}")
+            raise RuntimeMissingError(f"its ONNX Runtime {onnxruntime.__version__} does not have {self._provider}")
         if self._on_gpu and hasattr(onnxruntime, "preload_dlls"):
             onnxruntime.preload_dlls()
         own = [(self._provider, self._provider_options), *([(CUDA, {})] if self._provider == TENSORRT else [])]
@@ -64,7 +64,7 @@ class OrtSession:
         if self._session.get_providers()[0] != self._provider:
             raise RuntimeMissingError(f"{self._provider} could not start: {_lacking(self._provider)}")
         if self._provider == TENSORRT and (nodes := self.facts()) and f"nodes in {TENSORRT}" not in nodes:
-            raise NotVerifiedHere(f"{TENSORRT} takes no node of '{model.name}'")
+            raise NotVerifiedHere(f"{TENSORRT} runs no node of '{model.name}'")
         self._names = [output.name for output in self._session.get_outputs()]
         self._way: _Bound | None = None
 
@@ -86,7 +86,7 @@ class OrtSession:
         return _gpu() if self._on_gpu else processor()
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; non-contiguous arrays are copied first."""
+        """Run one batch; non-contiguous arrays are copied first."""
         feed = {name: np.asarray(array, order="C") for name, array in inputs.items()}
         return dict(zip(self._names, self._session.run(None, feed), strict=True))
 
@@ -96,7 +96,7 @@ class OrtSession:
         del self._session
 
     def facts(self) -> dict[str, str]:
-        """How many nodes each provider runs, where ONNX Runtime says so."""
+        """Return the number of nodes that each provider runs, if ONNX Runtime reports it."""
         try:
             parts = self._session.get_provider_graph_assignment_info()
         except (AttributeError, RuntimeError):
@@ -107,13 +107,13 @@ class OrtSession:
         return {f"nodes in {name}": str(count) for name, count in sorted(counts.items())}
 
     def modes(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], _Bound]]]:
-        """On a GPU: with buffers bound in its memory, and as a captured CUDA graph, which holds one shape."""
+        """Yield, on a GPU, a mode with bound buffers, and one with a captured CUDA graph, which holds one shape."""
         if self._provider == CUDA:
             yield "bound buffers", lambda: self._bind(self, inputs)
             yield "CUDA graph", lambda: self._bind(self._capture(inputs), inputs)
 
     def mode_answer(self) -> dict[str, Array]:
-        """What the last bound run left in the device's memory."""
+        """Return the outputs of the last bound run, from the device's memory."""
         return self._way.answer() if self._way is not None else {}
 
     @property
@@ -136,7 +136,7 @@ class OrtSession:
 
 
 class _Bound:
-    """Runs with inputs and outputs in the device's memory, as an application has it that knows its device."""
+    """Runs with inputs and outputs in the device's memory, as in an application written for its device."""
 
     def __init__(self, opened: OrtSession, inputs: Mapping[str, Array]) -> None:
         import onnxruntime
@@ -154,17 +154,17 @@ class _Bound:
             self._binding.bind_ortvalue_output(name, value)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer the bound inputs; the answer stays on the device."""
+        """Run the bound inputs; the outputs stay on the device."""
         self._session.run_with_iobinding(self._binding)
         self._binding.synchronize_outputs()
         return {}
 
     def answer(self) -> dict[str, Array]:
-        """What the last run left there."""
+        """Return the outputs of the last run."""
         return {name: value.numpy() for name, value in self._outputs.items()}
 
     def close(self) -> None:
-        """Nothing of its own."""
+        """Do nothing: the session is freed by its owner."""
 
 
 def _options(settings: Mapping[str, str], sizes: Mapping[str, int]) -> Any:
@@ -173,7 +173,8 @@ def _options(settings: Mapping[str, str], sizes: Mapping[str, int]) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = _threads(settings)
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # warnings about unused initializers are not the user's
+    # Warnings about unused initializers are not for the user.
+    options.log_severity_level = 3
     level = "ORT_" + settings.get("optimization", "enable_all").upper()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     own = {k: v for k, v in settings.items() if k not in ("provider", "optimization", "threads")}
@@ -186,7 +187,7 @@ def _options(settings: Mapping[str, str], sizes: Mapping[str, int]) -> Any:
 
 
 def _lacking(provider: str) -> str:
-    """Why a provider's library does not load, as the system says; else what may be."""
+    """Return the system's reason why a provider's library does not load; else a likely one."""
     import onnxruntime
 
     folder = Path(onnxruntime.__file__).parent / "capi"
@@ -196,7 +197,7 @@ def _lacking(provider: str) -> str:
         except OSError as error:
             file, _, why = str(error).partition(": ")
             return f"{file} is missing" if why.startswith("cannot open shared object") else str(error)
-    return "its libraries are too old, or there is no GPU"
+    return "its libraries are too old, or the GPU is missing"
 
 
 def _threads(settings: Mapping[str, str]) -> int:

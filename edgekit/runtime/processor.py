@@ -1,4 +1,4 @@
-"""This host's processor: what it is called, and how many threads each measured runtime gets."""
+"""This host's processor: its name, and the number of threads of each measured runtime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def processor() -> str:
-    """Its name and architecture, for example `AMD EPYC (x86_64)`."""
+    """Return the processor's name and architecture, for example `AMD EPYC (x86_64)`."""
     try:
         lines = CPUINFO.read_text().splitlines()
     except OSError:
@@ -20,18 +20,19 @@ def processor() -> str:
 
 
 VARIABLE = "EDGEKIT_THREADS"
-MOST = 4  # a phone's big cores; more would flatter a desktop
+# A phone's big cores; more would flatter a desktop.
+MOST = 4
 
 
 def threads() -> int:
-    """EDGEKIT_THREADS if set, else the cores this process may use, at most four."""
+    """Return EDGEKIT_THREADS if set, else the cores that this process may use, at most four."""
     if (count := os.environ.get(VARIABLE, "")).isdigit() and int(count) > 0:
         return int(count)
     return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST)
 
 
 def int8_arithmetic() -> str:
-    """Return the instruction set that says how this host computes INT8; ARM's dot products and VNNI add in 32 bits."""
+    """Return the instruction set of this host's INT8; ARM's dot products and VNNI add in 32 bits."""
     if platform.machine().lower() in ("arm64", "aarch64"):
         return "ARM"
     try:

@@ -1,4 +1,4 @@
-"""What a runtime is: an opened artifact that answers, and may measure itself."""
+"""The runtime protocol: an opened artifact that runs, and may measure itself."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 class Runtime(Protocol):
-    """An artifact that answers. Made by `load`, closed by whoever asked for it."""
+    """An opened artifact, made by `load` and closed by the caller."""
 
     @property
     def device(self) -> str:
-        """What runs it, in words: library, version, provider, threads."""
+        """The device, in words: library, version, provider, threads."""
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out.
+        """Run one batch: arrays by input name in, arrays by output name out.
 
         Raises:
-            UsageError: If an input is missing, or a size that the artifact has fixed differs.
+            UsageError: If an input is missing, or a fixed size of the artifact differs.
             ArtifactError: If the runtime fails.
         """
 
@@ -30,20 +30,20 @@ class Runtime(Protocol):
 
 
 Answers = Iterator["dict[str, Array] | Exception"]
-"""What came of some runs, in their order: an answer, or why there is none."""
+"""Results of some runs, in their order: an answer, or the error."""
 
 
 @runtime_checkable
 class ConcurrentRuntime(Protocol):
-    """A runtime that answers several runs at the same time, each as `run` would."""
+    """A runtime that runs several inputs at the same time, each as `run` would."""
 
     def run_many(self, runs: Iterable[Mapping[str, Array]]) -> Answers:
-        """One answer for each run, in their order; for a run that failed its error."""
+        """Yield one answer for each run, in their order; the error for a failed run."""
 
 
 @dataclass(frozen=True)
 class Timings:
-    """What a runtime measured of itself: every timed run, in order, and facts to tell, one sentence each."""
+    """A runtime's own measurements: every timed run, in order, and notes, one sentence each."""
 
     milliseconds: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
@@ -51,26 +51,26 @@ class Timings:
 
 @runtime_checkable
 class SelfTimedRuntime(Protocol):
-    """A runtime that measures itself where it lives: a clock here would time the way there too."""
+    """A runtime that measures itself on its device: timing from here would include the way there."""
 
     def benchmark(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
-        """Time one batch for at least so many seconds; no runs where its latency means nothing."""
+        """Time one batch for at least so many seconds; return no runs if its latency means nothing."""
 
 
 @runtime_checkable
 class DescribedRuntime(Protocol):
-    """A runtime that knows more of itself than its device, such as which nodes run where."""
+    """A runtime that reports more than its device, such as which nodes run where."""
 
     def facts(self) -> dict[str, str]:
-        """What it says of itself once it has answered, by name."""
+        """Return facts about itself after a run, by name."""
 
 
 @runtime_checkable
 class MultiModeRuntime(Protocol):
-    """A runtime that can run the same artifact in further ways, such as with its buffers bound on a GPU."""
+    """A runtime with further modes for the same artifact, such as buffers bound on a GPU."""
 
     def modes(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], Runtime]]]:
-        """Each further way by name, and what opens it for one batch."""
+        """Yield each further mode by name, and a function that opens it for one batch."""
 
     def mode_answer(self) -> dict[str, Array]:
-        """What the last run of the way that was opened last answered: its runs leave it on the device."""
+        """Return the outputs of the last run of the most recent mode, which leaves them on the device."""

@@ -1,8 +1,8 @@
-"""Environments: interpreters of their own with libraries that clash with edgekit's, made by `edgekit env add`.
+"""Environments: separate interpreters for libraries that conflict with edgekit's, made by `edgekit env add`.
 
-Each lies in one folder of the user's cache and holds what its lock file beside this module names, by version and hash.
-PyTorch stands in no lock: it is the version that edgekit itself requires, in the build that pip finds here. A record is
-written last, and the folder gets its name when all of it is there: an interrupted setup leaves no environment.
+Each is one folder in the user's cache with the packages of its lock file (next to this module), by version and hash.
+No lock contains PyTorch: its version is the one that edgekit requires, in the build that pip finds here. The record is
+written last, and the folder gets its name when it is complete: an interrupted setup leaves no environment.
 """
 
 from __future__ import annotations
@@ -23,68 +23,66 @@ from edgekit.storage.files import digest_file, digest_text, dump_json, every_pat
 
 LITERT = "litert"
 LOCKED = {LITERT: ("linux", "x86_64")}
-"""Environments that a lock file describes, with the system and the processor that its hashes are for."""
+"""Environments with a lock file, each with the system and the processor of its hashes."""
 RECORD = "environment.json"
 PYTHON = Path("bin") / "python"
 
 
 def folder(name: str) -> Path:
-    """Where an environment lies: $EDGEKIT_<NAME>, or `edgekit/<name>` in the user's cache."""
+    """Return the folder of an environment: $EDGEKIT_<NAME>, or `edgekit/<name>` in the user's cache."""
     return user_folder(name, f"EDGEKIT_{name.upper()}")
 
 
 def command(name: str) -> str:
-    """The command that makes it."""
+    """Return the command that makes an environment."""
     return f"edgekit env add {name}"
 
 
 def ready(name: str) -> bool:
-    """Whether an environment is there, and is the one that this edgekit's lock describes."""
+    """Return whether an environment exists and matches this edgekit's lock."""
     return bool(_record(name)) and (folder(name) / PYTHON).exists()
 
 
 def python(name: str) -> Path:
-    """The interpreter of an environment.
+    """Return the interpreter of an environment.
 
     Raises:
-        DependencyError: If it is not there, or another edgekit made it; the message says how to make it.
+        DependencyError: If it does not exist, or another edgekit made it; the message has the command to make it.
     """
     if not ready(name):
-        raise DependencyError(f"there is no environment '{name}' in '{folder(name)}': {command(name)}")
+        raise DependencyError(f"no environment '{name}' in '{folder(name)}'. Run: {command(name)}")
     return folder(name) / PYTHON
 
 
 def versions(name: str) -> Mapping[str, str]:
-    """The version of each package of an environment, by its normalised name; none where it is not there."""
+    """Return the version of each package of an environment, by its normalised name; empty without an environment."""
     packages: Mapping[str, str] = _record(name).get("packages", {})
     return packages
 
 
 def lock(name: str) -> Path:
-    """The file with what an environment holds."""
+    """Return an environment's lock file."""
     return Path(__file__).with_name(f"{name}.txt")
 
 
 def install(name: str, progress: Callable[[str], None]) -> Path:
-    """Make an environment; returns its folder. One that is there is replaced when the new one is complete.
+    """Make an environment and return its folder; an existing one is replaced when the new one is complete.
 
     Raises:
-        UsageError: If its packages are not to be had for this host, or one is not what its hash says.
+        UsageError: If its packages do not exist for this host, or one does not match its hash.
     """
     here = (sys.platform, platform.machine())
     if here != LOCKED[name]:
         raise UsageError(
-            f"the environment '{name}' is for {' on '.join(LOCKED[name])}, and this is {' on '.join(here)}: its "
-            "packages are built for nothing else"
+            f"the environment '{name}' is for {' on '.join(LOCKED[name])}, and this is {' on '.join(here)}. Its "
+            "packages exist for no other platform"
         )
     with staging(folder(name), functools.partial(_own, name)) as home:
         venv.create(home, symlinks=True)
         progress(f"fetching the packages of '{name}', with fixed hashes")
         _pip(home, name, "--no-deps", "--require-hashes", "--only-binary=:all:", "-r", str(lock(name)))
         version = metadata.version("torch").partition("+")[0]
-        progress(
-            f"fetching PyTorch {version}: about 200 MB where pip finds its CPU build, several GB where it does not"
-        )
+        progress(f"fetching PyTorch {version}: about 200 MB if pip finds its CPU build, several GB otherwise")
         _pip(home, name, f"torch=={version}")
         packages = {
             _normal(d.name): d.version
@@ -105,7 +103,7 @@ def _record(name: str) -> dict[str, Any]:
 
 
 def _own(name: str, path: Path) -> Collection[str]:
-    """All of an environment that edgekit made, whichever its lock was; nothing of any other folder."""
+    """Return all files of an environment made by edgekit, whatever its lock; none of any other folder."""
     try:
         own = load_json((path / RECORD).read_text())["name"] == name
     except (OSError, ValueError, KeyError, TypeError):
@@ -114,22 +112,22 @@ def _own(name: str, path: Path) -> Collection[str]:
 
 
 def _pip(home: Path, name: str, *arguments: str) -> None:
-    """Install into an environment with the pip that installed edgekit."""
+    """Install into an environment with edgekit's own pip."""
     pip = [sys.executable, "-m", "pip", "--python", str(home / PYTHON), "install", "--quiet", "--no-input"]
     ended = subprocess.run([*pip, *arguments], capture_output=True, text=True, check=False)
     if ended.returncode:
         lines = [line for line in ended.stderr.splitlines() if line.strip()] or [f"code {ended.returncode}"]
         first = next((line for line in lines if line.startswith("ERROR")), lines[-1]).strip()
-        raise UsageError(f"the environment '{name}' could not be made: {first[:300]}")
+        raise UsageError(f"cannot make the environment '{name}': {first[:300]}")
 
 
 def _normal(name: str) -> str:
-    """A distribution's or a module's name, as pip compares them."""
+    """Return a distribution's or a module's name in pip's normalised form."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def version_of(name: str, module: str) -> Mapping[str, str]:
-    """The distribution of an environment that has a module's name, with its version."""
+    """Return the distribution of an environment with a module's name, and its version."""
     package = _normal(module)
     return {package: versions(name)[package]} if package in versions(name) else {}
 
@@ -139,7 +137,7 @@ SUFFIXES = {".js", ".py", ".so", ".pyd"}
 
 @functools.cache
 def package_digest(*modules: str) -> str:
-    """sha256 over the code of the top-level packages that hold some modules: every file, imported or not.
+    """Return the sha256 over the code of the modules' top-level packages: every file, imported or not.
 
     Nothing is imported. A package without files (built in, not installed) counts by its name.
     """
@@ -148,10 +146,11 @@ def package_digest(*modules: str) -> str:
 
 
 def _files(package: str) -> Iterator[str]:
-    """The relative path and the sha256 of each file of code, sorted."""
+    """Yield the relative path and the sha256 of each code file, sorted."""
     try:
         spec = util.find_spec(package)
-    except (ImportError, ValueError):  # ValueError: a module without a spec, such as __main__
+    # ValueError: a module without a spec, such as __main__.
+    except (ImportError, ValueError):
         return
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
     if not folders and spec and spec.has_location and spec.origin:

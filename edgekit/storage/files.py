@@ -1,12 +1,12 @@
-"""Files that survive a crash: hashes, atomic writes, staging folders, and sweeping what stopped processes left.
+"""Crash-safe files: hashes, atomic writes, staging folders, and removal of stopped processes' leftovers.
 
 Writing: a temporary sibling, every file fsynced, one rename, the parent fsynced. A crash or a kill at any point leaves
-the old file or folder, or none; what a stopped process left is swept by the next writer. Correctness depends on renames
+the old file or folder, or none; the next writer removes a stopped process's leftovers. Correctness depends on renames
 only, never on a lock.
 
-A temporary's name says where its writer runs and its process: `.<name>.<where>.<process>.<token>.tmp`. Where the
-writer can be looked for (same boot, same process namespace) it goes as soon as that process is gone; anywhere else, for
-example in another container, it goes when nothing in it has changed for a day.
+A temporary's name contains its writer's host and process: `.<name>.<where>.<process>.<token>.tmp`. If that process can
+be checked (same boot, same process namespace), the temporary is removed as soon as the process is gone. Otherwise, for
+example in another container, it is removed after a day without a change.
 """
 
 from __future__ import annotations
@@ -36,28 +36,32 @@ from typing import Any
 from edgekit.errors import ArtifactError, UsageError
 
 _CHUNK = 1 << 20
-_FORGOTTEN = 24 * 3600.0  # seconds without a change, after which a writer that cannot be looked for is gone
-_STEPPED_ASIDE = 60.0  # seconds; the two renames of a swap take milliseconds
-_SWAPS = 100  # tries against other writers of the same folder; each loses to one that has finished
-_NOBODYS = {".DS_Store"}  # what a system puts into folders by itself
-_LOCKS = Path("/tmp")  # noqa: S108 - the same for all processes of a host: a worker has a TMPDIR of its own
+# Seconds without a change, after which an unknown writer counts as gone.
+_FORGOTTEN = 24 * 3600.0
+# Seconds; the two renames of a swap take milliseconds.
+_STEPPED_ASIDE = 60.0
+# Tries against other writers of the same folder; each loses to one that has finished.
+_SWAPS = 100
+# Files that a system adds to folders.
+_NOBODYS = {".DS_Store"}
+_LOCKS = Path("/tmp")  # noqa: S108 - the same for all processes of a host: a worker has its own TMPDIR
 _SCRATCH = "edgekit-scratch"
 _AT_FDCWD, _EXCHANGE = -100, 2  # of <fcntl.h> and <linux/fs.h>
-_DIGITS = 8  # of the hash that says where a writer runs
+_DIGITS = 8  # of the hash that identifies a writer's host
 
 
 def digest_text(text: str) -> str:
-    """sha256 of a text's UTF-8 bytes, in hex."""
+    """Return the sha256 of a text's UTF-8 bytes, in hex."""
     return digest_bytes(text.encode())
 
 
 def digest_bytes(data: bytes) -> str:
-    """sha256 of bytes, in hex."""
+    """Return the sha256 of bytes, in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
 def digest_file(path: Path) -> str:
-    """sha256 of a file, in hex."""
+    """Return the sha256 of a file, in hex."""
     hashed = hashlib.sha256()
     with path.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
@@ -66,12 +70,12 @@ def digest_file(path: Path) -> str:
 
 
 def dump_json(value: object) -> str:
-    """JSON as edgekit writes it: sorted keys, two spaces, a newline at the end, no NaN."""
+    """Return a value as edgekit's JSON: sorted keys, two spaces, a newline at the end, no NaN."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def finite(value: Any) -> Any:
-    """A value as JSON can hold it: None in place of NaN and infinity, which JSON has not."""
+    """Return a value for JSON: None in place of NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -80,10 +84,10 @@ def finite(value: Any) -> Any:
 
 
 def load_json(text: str | bytes, **hooks: Any) -> Any:
-    """What a JSON text holds; `hooks` are those of `json.loads`.
+    """Parse a JSON text; `hooks` are those of `json.loads`.
 
     Raises:
-        ValueError: If it is no JSON, or nested deeper than Python reads.
+        ValueError: If it is not JSON, or nested deeper than Python reads.
     """
     try:
         return json.loads(text, **hooks)
@@ -92,23 +96,23 @@ def load_json(text: str | bytes, **hooks: Any) -> Any:
 
 
 def user_folder(name: str, variable: str = "") -> Path:
-    """A folder of edgekit's in the user's cache, or the one that an environment variable names."""
+    """Return edgekit's folder of this name in the user's cache, or the one that an environment variable names."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(os.environ.get(variable) or Path(home) / "edgekit" / name)
 
 
 def every_path(folder: Path) -> Collection[str]:
-    """All that is in a folder, as relative paths: what may go where a folder is replaced by a copy of it."""
+    """Return the relative paths of everything in a folder, for a folder that may be replaced as a whole."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
 
 
 def no_files(folder: Path) -> Collection[str]:
-    """What is known of a folder that edgekit never writes twice: nothing."""
+    """Return no paths, for a folder that edgekit never replaces."""
     return ()
 
 
 def link(source: Path, target: Path) -> None:
-    """A second name of a file; a copy where the file system has no hard links."""
+    """Give a file a second name; copy it if the file system does not support hard links."""
     try:
         os.link(source, target)
     except OSError:
@@ -117,15 +121,15 @@ def link(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def staging(final: Path, own_files: Callable[[Path], Collection[str]] = no_files) -> Iterator[Path]:
-    """A temporary sibling of `final` that replaces it when the block ends well, and vanishes when it does not.
+    """Yield a temporary sibling of `final` that replaces it on success and is removed on failure.
 
     Args:
         final: The folder.
-        own_files: Return the relative paths of the files that edgekit wrote into the existing folder. The folder is
+        own_files: Returns the relative paths of the files that edgekit wrote into the existing folder. The folder is
             replaced only if it holds no other file.
 
     Raises:
-        UsageError: If the folder cannot be written, or something is there that edgekit did not write.
+        UsageError: If the folder cannot be written, or contains a file that edgekit did not write.
     """
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +138,7 @@ def staging(final: Path, own_files: Callable[[Path], Collection[str]] = no_files
         temporary = final.parent / _temporary(final.name, "tmp")
         temporary.mkdir()
     except OSError as error:
-        why = f"cannot write to '{final.parent}' ({error.strerror}): choose another folder with -o"
+        why = f"cannot write to '{final.parent}' ({error.strerror}). Choose another folder with -o"
         raise UsageError(why) from error
     try:
         yield temporary
@@ -148,17 +152,17 @@ def staging(final: Path, own_files: Callable[[Path], Collection[str]] = no_files
 
 
 def require_own(final: Path, own_files: Callable[[Path], Collection[str]]) -> None:
-    """See that a folder can be replaced: it is not there, is empty, or holds only what edgekit wrote.
+    """Check that a folder can be replaced: it does not exist, is empty, or holds only edgekit's files.
 
     Raises:
-        UsageError: Naming what is in the way.
+        UsageError: Naming the other file.
     """
     try:
         kind = final.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISDIR(kind):
-        raise UsageError(f"'{final}' is in the way and edgekit did not write it: move it or choose another folder")
+        raise UsageError(f"'{final}' exists and edgekit did not write it. Move it or choose another folder")
     own: Collection[str] | None = None
     for path in _list_folder(final):
         if (path.is_dir() and not path.is_symlink()) or path.name in _NOBODYS or _parts(path) is not None:
@@ -166,12 +170,12 @@ def require_own(final: Path, own_files: Callable[[Path], Collection[str]]) -> No
         own = own_files(final) if own is None else own
         if path.relative_to(final).as_posix() not in own:
             raise UsageError(
-                f"'{path}' is in the way and edgekit did not write it: move it, or remove '{final}' to make it again"
+                f"'{path}' exists and edgekit did not write it. Move it, or remove '{final}' to make it again"
             )
 
 
 def _list_folder(folder: Path) -> list[Path]:
-    """All that is in a folder, also while other writers replace it."""
+    """Return everything in a folder, even while other writers replace it."""
     for _ in range(_SWAPS):
         with contextlib.suppress(FileNotFoundError):
             return sorted(folder.rglob("*"))
@@ -179,19 +183,19 @@ def _list_folder(folder: Path) -> list[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old or the new one, also after a crash."""
+    """Write a text file so that a reader sees the old or the new one, even after a crash."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old or the new one, also after a crash."""
+    """Write a file so that a reader sees the old or the new one, even after a crash."""
     with aside(path) as temporary:
         temporary.write_bytes(data)
 
 
 @contextlib.contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """A temporary sibling of a file to write to, which takes its place when the block ends well."""
+    """Yield a temporary sibling of a file, which replaces the file if the block succeeds."""
     temporary = path.parent / _temporary(path.name, "tmp")
     try:
         yield temporary
@@ -203,9 +207,9 @@ def aside(path: Path) -> Iterator[Path]:
 
 
 def write_together(texts: dict[Path, str]) -> None:
-    """Write files of one folder of which no reader may ever see some old and some new.
+    """Write files of one folder so that a reader never sees old and new ones together.
 
-    A kill leaves all the old ones, all the new ones, or fewer of either: the old ones go before the new ones come.
+    A kill leaves all old ones, all new ones, or fewer of either: the old ones are removed before the new ones appear.
     """
     if all(_holds(path, text) for path, text in texts.items()):
         return
@@ -213,14 +217,15 @@ def write_together(texts: dict[Path, str]) -> None:
         for path, text in texts.items():
             temporary = stack.enter_context(aside(path))
             temporary.write_bytes(text.encode())
-            _fsync(temporary)  # before the first old one goes
+            # Before the first old file is removed.
+            _fsync(temporary)
         for path in texts:
             path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """An empty folder among the host's temporary files, which goes at the end; those of stopped processes go first."""
+    """Yield an empty temporary folder, removed at the end; first remove those of stopped processes."""
     for path in Path(gettempdir()).glob(f".{_SCRATCH}.*.tmp"):
         with contextlib.suppress(OSError):
             if path.stat().st_uid == os.getuid() and _is_abandoned(path, _FORGOTTEN):
@@ -234,7 +239,7 @@ def scratch() -> Iterator[Path]:
 
 
 def sweep(parent: Path) -> None:
-    """Remove temporary folders and files that stopped processes left in a folder; put a half-swapped folder back."""
+    """Remove temporary folders and files of stopped processes from a folder; put a half-swapped folder back."""
     for path in parent.glob(".*.tmp"):
         if _is_abandoned(path, _FORGOTTEN):
             _remove(path)
@@ -251,9 +256,9 @@ def sweep(parent: Path) -> None:
 
 
 def _swap(temporary: Path, final: Path) -> None:
-    # A folder cannot be renamed over a full one. Where the system exchanges two names, no moment is without one; else
-    # the old one steps aside first, comes back if the new one cannot take its place, and `sweep` puts it back after a
-    # kill between the two renames. Where others write the same folder the last one wins.
+    # A folder cannot be renamed over a full one. If the system can exchange two names, one always exists. Otherwise
+    # the old one is moved away first and comes back on failure; after a kill between the two renames, `sweep` puts it
+    # back. If others write the same folder, the last one wins.
     asides: list[Path] = []
     for _ in range(_SWAPS):
         try:
@@ -269,14 +274,14 @@ def _swap(temporary: Path, final: Path) -> None:
         with contextlib.suppress(FileNotFoundError):  # another writer moved it
             final.replace(asides[-1])
     else:
-        raise UsageError(f"cannot replace '{final}': other processes write it all the time; run one at a time")
+        raise UsageError(f"cannot replace '{final}': other processes keep writing it. Run one at a time")
     _fsync(final.parent)
     for aside in asides:
         _remove(aside)
 
 
 def exchange_names(path: Path, other: Path) -> bool:
-    """Exchange two names at once; return False where the system or the file system cannot (renameat2(2) of Linux)."""
+    """Exchange two names at once (Linux's renameat2(2)); return False if the system cannot."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     here = ctypes.c_int(_AT_FDCWD)
     return call is not None and call(here, os.fsencode(path), here, os.fsencode(other), _EXCHANGE) == 0
@@ -294,16 +299,17 @@ def _temporary(name: str, kind: str) -> str:
 
 
 def _parts(path: Path) -> tuple[str, str, int] | None:
-    """The final name, where its writer runs and its process; None where the name is not a temporary's."""
+    """Return the final name, the writer's host and its process; None if the name is not a temporary's."""
     parts = path.name.split(".")
     if len(parts) < 5 or parts[0] or parts[-1] not in ("tmp", "old") or not parts[-3].isdigit():
         return None
-    where = parts[-4] if len(parts) > 5 and len(parts[-4]) == _DIGITS else ""  # earlier versions did not say it
+    # Earlier versions did not write the host.
+    where = parts[-4] if len(parts) > 5 and len(parts[-4]) == _DIGITS else ""
     return ".".join(parts[1 : -4 if where else -3]), where, int(parts[-3])
 
 
 def _is_abandoned(path: Path, forgotten: float) -> bool:
-    """Whether nobody writes a temporary any more."""
+    """Return whether a temporary has no writer any more."""
     if (parts := _parts(path)) is None:
         return False
     _, where, process = parts
@@ -314,13 +320,14 @@ def _is_abandoned(path: Path, forgotten: float) -> bool:
         stats = [path_in_tree.lstat() for path_in_tree in (path, *path.rglob("*"))]
         age = time.time() - max(max(status.st_mtime, status.st_ctime) for status in stats)
         return age > forgotten
-    except OSError:  # it has gone meanwhile
+    # It was removed meanwhile.
+    except OSError:
         return False
 
 
 @functools.cache
 def _where() -> str:
-    """Which processes this one can see: a hash over the host, its boot and the process namespace."""
+    """Return a hash of the host, its boot and the process namespace: it identifies the visible processes."""
     facts = [platform.node()]
     with contextlib.suppress(OSError):
         facts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
@@ -345,7 +352,8 @@ def _fsync(path: Path) -> None:
 def _alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except OSError as error:  # one of another user's is alive too
+    # A process of another user is alive too.
+    except OSError as error:
         return not isinstance(error, ProcessLookupError)
     return True
 
@@ -359,13 +367,13 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold a folder's lock: a file among the host's temporary files, so that none is left in the folder itself.
+    """Hold a folder's lock: a file among the host's temporary files, so that the folder itself stays clean.
 
-    A process that dies gives its lock back, since the operating system holds it. Correctness does not depend on the
+    The operating system holds the lock and frees it when a process dies. Correctness does not depend on the
     lock: every write is a rename.
 
     Args:
-        folder: It need not be there yet.
+        folder: The folder, which may not exist yet.
         waiting: Called once if another process holds the lock, before waiting for it.
     """
     from filelock import FileLock, Timeout
@@ -381,7 +389,8 @@ def lock(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
                 waiting()
                 stack.enter_context(file_lock.acquire())
         except (OSError, NotImplementedError):
-            pass  # a file system without locks, or a folder that is not ours
+            # A file system without locks, or another user's folder.
+            pass
         yield
 
 
@@ -393,11 +402,11 @@ _LOCAL_HEADER = 30  # bytes of a zip entry before its name
 
 
 def rewrite(archive: bytes, code: bool) -> bytes:
-    """Write a TorchScript archive again without debug records.
+    """Return a TorchScript archive without debug records.
 
     Args:
         archive: The file as PyTorch saved it.
-        code: Whether to keep the source form of the program; the lite interpreter reads bytecode only.
+        code: True to keep the source form of the program; the lite interpreter reads bytecode only.
     """
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(out, "w") as new:
@@ -414,52 +423,53 @@ def rewrite(archive: bytes, code: bool) -> bytes:
 
 
 def without(archive: bytes, endings: tuple[str, ...]) -> bytes:
-    """Write a package of PyTorch's again: its records in the order of their names, without those that end so.
+    """Return a PyTorch package with its records sorted by name, without those with some endings.
 
     Args:
         archive: A `.pt2` file as PyTorch saved it.
-        endings: Of the names of records that say where or when it was made, or that nothing needs.
+        endings: Endings of the names of unused records, or of records of the place and time of the export.
     """
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(out, "w") as new:
         for name in sorted(old.namelist()):
             if not name.endswith(endings):
-                new.writestr(zipfile.ZipInfo(name), old.read(name))  # of 1980
+                # Without a date: a ZipInfo's default is 1980.
+                new.writestr(zipfile.ZipInfo(name), old.read(name))
     return out.getvalue()
 
 
 def require_whole(path: Path, kind: str = "a TorchScript archive") -> None:
-    """See that every record of a zip that PyTorch wrote has its checksum; PyTorch's own reader does not look.
+    """Check the checksum of every record of a zip that PyTorch wrote; PyTorch's own reader does not.
 
     Raises:
-        ArtifactError: If the file is no archive or damaged.
+        ArtifactError: If the file is not an archive, or is damaged.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()
     except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
-        raise ArtifactError(f"'{path}' is not {kind} or damaged ({error}): export again") from error
+        raise ArtifactError(f"'{path}' is not {kind} or damaged ({error}). Export again") from error
     if bad is not None:
-        raise ArtifactError(f"'{path}' is damaged in its record '{bad}': export again")
+        raise ArtifactError(f"'{path}' is damaged in its record '{bad}'. Export again")
 
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.DOTALL)
 
 
 def url_of(place: str | Path) -> str:
-    """The URL that a text or a path is; empty for a path. `Path("s3://a/b")` is `s3:/a/b`, which counts too."""
+    """Return the URL in a text or a path; empty for a plain path. `Path("s3://a/b")` is `s3:/a/b`, which counts too."""
     match = _URL.fullmatch(str(place))
     return f"{match[1]}://{'/' if match[1] in ('file', 'memory') else ''}{match[2]}" if match else ""
 
 
 def require_folder(place: str | Path, doing: str) -> None:
-    """See that an output is a folder of this host.
+    """Check that an output is a folder of this host.
 
     Raises:
         UsageError: If it is a URL.
     """
     if url := url_of(place):
         raise UsageError(
-            f"'{url}' is no folder: {doing} locally; send them there afterwards with "
+            f"'{url}' is not a folder: {doing} locally. To upload them afterwards, run "
             f"`edgekit push BUILD {url.rstrip('/')}/NAME`"
         )

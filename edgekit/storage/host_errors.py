@@ -1,4 +1,4 @@
-"""Errors of the operating system that a user can do something about, as one sentence."""
+"""Operating system errors that a user can fix, as one sentence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CURES = {
     errno.ELOOP: "remove the link",
     errno.ENOTDIR: "name a folder",
     errno.EISDIR: "name a file",
-    errno.ENOTEMPTY: "another process writes there: run one at a time",
+    errno.ENOTEMPTY: "another process writes there; run one at a time",
     errno.ESTALE: "check the network drive and run the same command again",
 }
 _LINK_TO_NOTHING = (errno.ENOENT, errno.EEXIST)
@@ -32,10 +32,10 @@ _LINK_TO_NOTHING = (errno.ENOENT, errno.EEXIST)
 
 @contextlib.contextmanager
 def as_sentences() -> Iterator[None]:
-    """Turn an error of the operating system into one sentence; what no user can change stays as it is.
+    """Turn a fixable operating system error into one sentence; other errors stay unchanged.
 
     Raises:
-        HostError: With the path, what the system says, and what to do.
+        HostError: With the path, the system's message, and a fix.
     """
     try:
         yield
@@ -46,15 +46,16 @@ def as_sentences() -> Iterator[None]:
 
 
 def sentence_of(error: OSError) -> str | None:
-    """The sentence of an error; None for one that no user can change."""
-    if isinstance(error, shutil.Error):  # of a folder that is copied: a list of what failed, and no number
+    """Return the sentence of an error; None if the user cannot fix it."""
+    # Raised by copying a folder: it has a list of failures and no error number.
+    if isinstance(error, shutil.Error):
         _, path, why = error.args[0][0]
-        return f"'{path}' cannot be written ({why}): check space and permissions and run the same command again"
+        return f"'{path}' cannot be written ({why}). Check space and permissions and run the same command again"
     name = error.filename2 or error.filename
     path = Path(name) if isinstance(name, str) else None
     cure = _CURES.get(error.errno or 0)
     if cure is None and error.errno in _LINK_TO_NOTHING and path is not None and path.is_symlink():
-        return f"'{path}' is a link to nothing: remove it or make what it names"
+        return f"'{path}' is a link to nothing. Remove it or make its target"
     if cure is None:
         return None
     where = f"'{path}' cannot be used" if path is not None else "a file cannot be used"

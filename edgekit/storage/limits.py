@@ -1,4 +1,4 @@
-"""What a process that runs the code or the files of others may take of this host: memory and time."""
+"""Memory and time limits of processes that run the code or the files of others."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from pathlib import Path
 from edgekit.errors import UsageError
 
 MEMORY_VARIABLE, SECONDS_VARIABLE = "EDGEKIT_WORKER_GIB", "EDGEKIT_WORKER_SECONDS"
-TIMED_VARIABLE = "EDGEKIT_TIMED_SECONDS"  # shorter where latency is not the point, as in tests
+# Shorter if latency does not matter, as in tests.
+TIMED_VARIABLE = "EDGEKIT_TIMED_SECONDS"
 _confined = False
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one worker may take: bytes of memory, and seconds until it is killed.
+    """Limits of one worker: bytes of memory, and seconds until it is killed.
 
-    The memory is that of its own data, and of each process that it starts, and what they share with each other; the
-    operating system holds to it on Linux.
+    The memory counts the data of the worker and of each process that it starts, and what they share. The operating
+    system enforces it on Linux.
     """
 
     memory: int
@@ -29,21 +30,21 @@ class Limits:
 
     @property
     def memory_sentence(self) -> str:
-        """Why a worker that needed more was stopped."""
+        """Reason why a worker that exceeded its memory was stopped."""
         most = f"{self.memory / (1 << 30):.3g}"
-        return f"the worker needed more memory than there is, or than its {most} GiB, which {MEMORY_VARIABLE} sets"
+        return f"the worker needed more memory than this host has, or than its {most} GiB, which {MEMORY_VARIABLE} sets"
 
     @property
     def seconds_sentence(self) -> str:
-        """Why a worker that took longer was stopped."""
+        """Reason why a worker that exceeded its time was stopped."""
         return f"the worker was stopped after {self.seconds:.3g} s, which {SECONDS_VARIABLE} sets"
 
 
 def limits_for(size: int) -> Limits:
-    """Limits for a model of so many bytes that no converter or runtime comes near that does what it should.
+    """Return limits for a model of so many bytes, far above the needs of a working converter or runtime.
 
     Raises:
-        UsageError: If the environment, which may set others, sets anything but a number above zero.
+        UsageError: If the environment sets a limit that is not a number above zero.
     """
     return Limits(
         memory=int(_set(MEMORY_VARIABLE, 16 + 64 * size / (1 << 30)) * (1 << 30)),
@@ -52,7 +53,7 @@ def limits_for(size: int) -> Limits:
 
 
 def limits_of_answer(size: int) -> Limits:
-    """As `limits_for`, for one answer of a file of so many bytes: two minutes, and 30 s for each MB.
+    """Return limits for one answer of a file of so many bytes: two minutes plus 30 s for each MB.
 
     Raises:
         UsageError: As `limits_for`.
@@ -61,7 +62,7 @@ def limits_of_answer(size: int) -> Limits:
 
 
 def require_settings() -> None:
-    """See that what the environment sets can be used, before anything is written or judged.
+    """Check the limits in the environment before anything is written or judged.
 
     Raises:
         UsageError: Naming the variable.
@@ -71,10 +72,10 @@ def require_settings() -> None:
 
 
 def timed_seconds(default: float) -> float:
-    """How long each runtime is timed at least, if the environment does not say otherwise; 0 for no timing.
+    """Return the minimum timing of each runtime in seconds, unless the environment sets another; 0 for no timing.
 
     Raises:
-        UsageError: If it says anything but a number.
+        UsageError: If the environment's value is not a number.
     """
     return _set(TIMED_VARIABLE, default, zero=True)
 
@@ -88,14 +89,12 @@ def _set(variable: str, default: float, zero: bool = False) -> float:
     except ValueError:
         pass
     least = "of 0 or more" if zero else "above 0"
-    raise UsageError(f"{variable} is '{text}': set a number {least}, or nothing for {default:.4g}")
+    raise UsageError(f"{variable} is '{text}'. Set a number {least}, or nothing for {default:.4g}")
 
 
 def confine(memory: int) -> None:
-    """Let this process and each that it starts have so many bytes of data; a lower limit of the user's own stays.
-
-    Not the address space: browsers and CUDA reserve terabytes of it.
-    """
+    """Limit the data of this process, and of each that it starts, to so many bytes; a lower existing limit stays."""
+    # Not the address space, of which browsers and CUDA reserve terabytes.
     import resource
 
     global _confined
@@ -107,15 +106,15 @@ def confine(memory: int) -> None:
 
 
 def is_confined() -> bool:
-    """Whether this process is a worker, which has limits."""
+    """Return whether this process is a worker with limits."""
     return _confined
 
 
 def environment() -> dict[str, str]:
-    """The environment of a child, which finds modules where this process does."""
+    """Return the environment of a child, with this process's module path."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path)}
 
 
 def ending(code: int) -> str:
-    """How a child ended, by its return code: `SIGSEGV`, or `exit code 1`."""
+    """Return how a child ended, from its return code: `SIGSEGV`, or `exit code 1`."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -1,8 +1,8 @@
-"""The one way in: whatever edgekit reads of a build is checked here before any byte of it is used.
+"""The single entry for files of a build: everything is checked here before use.
 
-A name must be a plain relative path; what it names must lie in its folder, through no link, and be a regular file of
-the size and the sha256 that whoever names it says. The record at the head of such a chain (manifest.json, config.json,
-program.json, reference.json) carries a hash of itself and is canonical JSON, so that no byte of it can change unseen.
+A name must be a plain relative path. Its file must lie in its folder, not behind a link, and be a regular file with the
+recorded size and sha256. The first record of such a chain (manifest.json, config.json, program.json, reference.json)
+contains its own hash and is canonical JSON, so that no byte of it can change unnoticed.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ SEAL = "content_sha256"
 LARGEST_RECORD = 16 << 20  # bytes; real ones are some KiB
 _CHUNK = 1 << 20
 _ITS_OWN = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO}
-"""What is wrong with a file itself; any other error is the host's (no handles, a broken disk) and damages nothing."""
+"""Errors of the file itself; any other error is the host's (no handles, a broken disk) and does not mean damage."""
 
 
 class RefusedError(ValueError):
-    """Why a file is not read; the text goes on after its path."""
+    """Reason to refuse a file; the text continues a sentence that begins with its path."""
 
 
 class MissingError(RefusedError):
-    """There is no such file."""
+    """A missing file."""
 
 
 class ChangedError(RefusedError):
-    """A record is not as it was written."""
+    """A record that has changed since it was written."""
 
 
 def require_plain(name: str) -> str:
-    """See that a name is a plain relative path (POSIX, no `..`, no NUL, no drive).
+    """Check that a name is a plain relative path (POSIX, no `..`, no NUL, no drive).
 
     Raises:
         RefusedError: If it is not.
@@ -54,14 +54,14 @@ def require_plain(name: str) -> str:
 
 
 def check_file(folder: Path, name: str, size: int | None, sha256: str, alone: bool = False) -> Path:
-    """Check one file that a library is going to open by its path.
+    """Check a file before a library opens it by its path.
 
     Args:
-        folder: Where it must lie.
+        folder: Folder that must contain it.
         name: Its path in the folder.
-        size: In bytes; None where only the hash was recorded.
+        size: In bytes; None if only the hash was recorded.
         sha256: In hex.
-        alone: Whether it may have no second name in the file system (hard link).
+        alone: True to refuse a second name in the file system (hard link).
 
     Returns:
         Its path.
@@ -71,36 +71,36 @@ def check_file(folder: Path, name: str, size: int | None, sha256: str, alone: bo
     """
     with _open_regular(folder, name, alone) as stream:
         if size is not None and os.fstat(stream.fileno()).st_size != size:
-            raise RefusedError("is damaged: its size is not what was recorded")
+            raise RefusedError("is damaged: its size differs from the record")
         hashed = hashlib.sha256()
         while chunk := stream.read(_CHUNK):
             hashed.update(chunk)
     if hashed.hexdigest() != sha256:
-        raise RefusedError("is damaged: its content is not what was recorded")
+        raise RefusedError("is damaged: its content differs from the record")
     return folder / name
 
 
 def read_file(folder: Path, name: str, size: int, sha256: str, alone: bool = False) -> bytes:
-    """The bytes of a file, checked as `check_file` does.
+    """Return the bytes of a file, checked as `check_file` does.
 
     Raises:
         RefusedError: If anything differs.
     """
     with _open_regular(folder, name, alone) as stream:
         if os.fstat(stream.fileno()).st_size != size:
-            raise RefusedError("is damaged: its size is not what was recorded")
+            raise RefusedError("is damaged: its size differs from the record")
         data = stream.read(size + 1)
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise RefusedError("is damaged: its content is not what was recorded")
+        raise RefusedError("is damaged: its content differs from the record")
     return data
 
 
 def read_bytes(folder: Path, name: str, largest: int = LARGEST_RECORD, alone: bool = False) -> bytes:
-    """The bytes of a file that nothing names with a hash: a record that carries its own, or one from another device.
+    """Return the bytes of a file without a recorded hash: it contains its own, or comes from another device.
 
     Raises:
-        MissingError: If there is none.
-        RefusedError: If it is no regular file in its folder, or larger than `largest` bytes.
+        MissingError: If it does not exist.
+        RefusedError: If it is not a regular file in its folder, or larger than `largest` bytes.
     """
     with _open_regular(folder, name, alone) as stream:
         data = stream.read(largest + 1)
@@ -110,20 +110,20 @@ def read_bytes(folder: Path, name: str, largest: int = LARGEST_RECORD, alone: bo
 
 
 def read_record(folder: Path, name: str, alone: bool = False) -> dict[str, Any]:
-    """A record that carries a hash of itself.
+    """Return a record that contains its own hash.
 
     Raises:
-        MissingError: If there is none.
-        RefusedError: If it is not as it was written.
+        MissingError: If it does not exist.
+        RefusedError: If it has changed since it was written.
     """
     return parse_record(read_bytes(folder, name, alone=alone))
 
 
 def parse_record(data: bytes) -> dict[str, Any]:
-    """A record that carries a hash of itself, from its bytes.
+    """Return a record that contains its own hash, from its bytes.
 
     Raises:
-        RefusedError: If it is not as it was written.
+        RefusedError: If it has changed since it was written.
     """
     try:
         record = load_json(data)
@@ -132,20 +132,20 @@ def parse_record(data: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise RefusedError("is damaged (no record)")
     if not isinstance(record.get(SEAL), str) or not record[SEAL]:
-        raise ChangedError("has no hash of itself: an earlier edgekit wrote it, or somebody changed it")
+        raise ChangedError("lacks its own hash: an earlier edgekit wrote it, or somebody changed it")
     try:
         same = record[SEAL] == seal_of(record) and _canonical(record).encode() == data
     except (ValueError, RecursionError):
         same = False
     if not same:
-        raise ChangedError("is damaged: it is not as it was written")
+        raise ChangedError("is damaged: it has changed since it was written")
     return record
 
 
 def named_files(folder: Path, name: str, *always: str) -> frozenset[str]:
-    """The files that a record names under `files` or `results`, damaged or not, with its own and some others.
+    """Return the files named in a record under `files` or `results`, damaged or not, with the record and some others.
 
-    For telling whose a folder's files are, never for reading them. Empty where the folder has no such record.
+    Use it only to decide who wrote a folder's files, never to read them. Empty if the folder has no such record.
     """
     try:
         record = load_json(read_bytes(folder, name))
@@ -159,12 +159,12 @@ def named_files(folder: Path, name: str, *always: str) -> frozenset[str]:
 
 
 def seal_record(record: Mapping[str, Any]) -> str:
-    """A record as `read_record` takes it: canonical JSON with a hash of itself."""
+    """Return a record in the form that `read_record` reads: canonical JSON with its own hash."""
     return _canonical({**record, SEAL: seal_of(record)})
 
 
 def seal_of(record: Mapping[str, Any], seal: str = SEAL) -> str:
-    """sha256 over all of a record but the field that holds it."""
+    """Return the sha256 over a record without its seal field."""
     rest = {name: value for name, value in record.items() if name != seal}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
@@ -175,7 +175,7 @@ def _canonical(record: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _open_regular(folder: Path, name: str, alone: bool) -> Iterator[BinaryIO]:
-    """A regular file in a folder, which no link leads to; opening neither waits for a pipe nor follows a link."""
+    """Yield a regular file in a folder, not behind a link; never wait for a pipe or follow a link."""
     require_plain(name)
     path = folder / name
     try:
@@ -196,7 +196,7 @@ def _open_regular(folder: Path, name: str, alone: bool) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(status.st_mode):
             raise RefusedError("is missing or not a regular file")
         if alone and status.st_nlink > 1:
-            raise RefusedError("has a second name in the file system (hard link): copy the folder")
+            raise RefusedError("has a second name in the file system (hard link). Copy the folder")
         with os.fdopen(descriptor, "rb", closefd=False) as stream:
             yield stream
     finally:
@@ -204,12 +204,12 @@ def _open_regular(folder: Path, name: str, alone: bool) -> Iterator[BinaryIO]:
 
 
 _UNSHOWN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Categories of Unicode: controls (ESC starts a terminal's commands), formats (they can turn the direction of writing
-around), halves of surrogate pairs (no file can hold them), separators of lines."""
+"""Unicode categories: controls (ESC starts terminal commands), formats (they can reverse the writing direction),
+halves of surrogate pairs (no file can hold them), line separators."""
 
 
 def visible(text: str, allowed: str = "") -> str:
-    r"""Escape non-printable characters as `\x1b` or `\u202e`, but for those in `allowed`."""
+    r"""Escape non-printable characters as `\x1b` or `\u202e`, except those in `allowed`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(

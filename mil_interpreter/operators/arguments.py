@@ -18,22 +18,22 @@ Operator = Callable[..., Array | tuple[Array, ...]]
 
 
 def integer(value: Value | int) -> int:
-    """A scalar parameter."""
+    """Return a scalar parameter."""
     return int(np.asarray(value).reshape(()))
 
 
 def integers(value: Value | Iterable[int]) -> tuple[int, ...]:
-    """A vector parameter."""
+    """Return a vector parameter."""
     return tuple(int(v) for v in np.asarray(value).reshape(-1))
 
 
 def flags(value: Value | Iterable[bool] | None, count: int) -> tuple[bool, ...]:
-    """A vector of masks, all False where the parameter was left out."""
+    """Return a vector of masks, all False where the parameter was left out."""
     return (False,) * count if value is None else tuple(bool(v) for v in np.asarray(value).reshape(-1))
 
 
 def text(value: Value, *choices: str) -> str:
-    """A text parameter that must be one of the choices."""
+    """Return a text parameter that must be one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"'{value}' is none of {', '.join(choices)}")
     return value
@@ -52,7 +52,7 @@ def axes(value: Value | None, rank: int) -> tuple[int, ...]:
 
 
 def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
-    """A shape that may be allocated.
+    """Return a shape that may be allocated.
 
     Raises:
         ValueError: If it has a negative size or more than `LARGEST_TENSOR` elements.
@@ -64,7 +64,7 @@ def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
 
 
 def along(vector: Array, axis: int, rank: int) -> Array:
-    """A vector shaped to broadcast along one axis of a tensor; a scalar stays as it is."""
+    """Return a vector shaped to broadcast along one axis of a tensor; a scalar stays as it is."""
     if vector.ndim == 0:
         return vector
     return vector.reshape([-1 if d == axis % rank else 1 for d in range(rank)])

@@ -115,7 +115,7 @@ def threshold(x: Array, alpha: Array) -> Array:
 
 
 def cast(x: Array, dtype: Value) -> Array:
-    """The same values as another type; a fraction is cut off, as in NumPy and C.
+    """Return the same values as another type; a fraction is cut off, as in NumPy and C.
 
     Rounding to fp16 is the interpreter's, which stores every result as its declared type.
     """

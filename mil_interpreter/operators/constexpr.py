@@ -31,7 +31,7 @@ def constexpr_blockwise_shift_scale(data: Array, scale: Array, offset: Array | N
 
 
 def constexpr_cast(source_val: Array, output_dtype: Value) -> Array:
-    """The same values as fp32."""
+    """Return the same values as fp32."""
     return source_val.astype(WORKING_DTYPES[text(output_dtype, "fp32")])
 
 

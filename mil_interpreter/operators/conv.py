@@ -65,7 +65,7 @@ def conv_transpose(
     dilations: Value | None = None,
     groups: Value | int = 1,
 ) -> Array:
-    """The transpose of `conv`; weight [C_in, C_out / groups, *K]; padding takes rows away at the edges."""
+    """Return the transpose of `conv`; weight [C_in, C_out / groups, *K]; padding takes rows away at the edges."""
     kernel, g = weight.shape[2:], integer(groups)
     steps, spread = _steps_of(strides, kernel), _steps_of(dilations, kernel)
     n, each = x.shape[0], weight.shape[1]
@@ -100,7 +100,7 @@ def max_pool(
     pad: Value | None = None,
     ceil_mode: Array | bool = False,
 ) -> Array:
-    """The largest value of each window; padding is never chosen."""
+    """Return the largest value of each window; padding is never chosen."""
     frame = _frame_of(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
     return _pool(np.maximum, x, frame, -np.inf, -np.inf)
 
@@ -114,7 +114,7 @@ def avg_pool(
     ceil_mode: Array | bool = False,
     exclude_padding_from_average: Array | bool = False,
 ) -> Array:
-    """The mean of each window; padding counts as zeros unless excluded (what `ceil_mode` adds never counts)."""
+    """Return the mean of each window; padding counts as zeros unless excluded (what `ceil_mode` adds never counts)."""
     frame = _frame_of(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
     total = _pool(np.add, x.astype(np.float64), frame)
     counted = _pool(np.add, np.ones((1, 1, *x.shape[2:])), frame, 0.0 if exclude_padding_from_average else 1.0)
@@ -129,7 +129,7 @@ def l2_pool(
     pad: Value | None = None,
     ceil_mode: Array | bool = False,
 ) -> Array:
-    """The square root of the sum of squares of each window."""
+    """Return the square root of the sum of squares of each window."""
     frame = _frame_of(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
     return np.sqrt(_pool(np.add, np.square(x, dtype=np.float64), frame))
 
@@ -160,7 +160,7 @@ def _frame_of(
 
 
 def _pool(combine: np.ufunc, x: Array, frame: _Frame, padding: float = 0.0, beyond: float = 0.0) -> Array:
-    """The windows' values combined; `padding` fills the padding, `beyond` what rounding up adds after it."""
+    """Return the windows' values combined; `padding` fills the padding, `beyond` what rounding up adds after it."""
     kernel, steps = frame.kernel, frame.steps
     whole = _pad(x, frame.pads, padding)
     if frame.rounds_up:
@@ -212,7 +212,7 @@ def _pairs(flat: tuple[int, ...], count: int) -> Pads:
 
 
 def _pad(x: Array, pads: Pads, filler: float) -> Array:
-    """The input with its spatial axes _padded."""
+    """Return the input with its spatial axes _padded."""
     if not any(a or b for a, b in pads):
         return x
     checked_shape((*x.shape[:2], *(n + a + b for n, (a, b) in zip(x.shape[2:], pads, strict=True))))
@@ -220,7 +220,7 @@ def _pad(x: Array, pads: Pads, filler: float) -> Array:
 
 
 def _out_sizes(sizes: tuple[int, ...], extent: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
-    """How many outputs a _padded input has on each spatial axis."""
+    """Return how many outputs a _padded input has on each spatial axis."""
     out = tuple((n - k) // s + 1 for n, k, s in zip(sizes, extent, steps, strict=True))
     if any(n < 1 for n in out):
         raise ValueError(f"a kernel of {extent} does not fit into {sizes}")
@@ -278,14 +278,14 @@ def upsample_bilinear(
 
 
 def resize_nearest_neighbor(x: Array, target_size_height: Value, target_size_width: Value) -> Array:
-    """The nearest value to the left and above, `floor(i * size / target)`, on the last two axes."""
+    """Return the nearest value to the left and above, `floor(i * size / target)`, on the last two axes."""
     return _nearest(x, (integer(target_size_height), integer(target_size_width)))
 
 
 def upsample_nearest_neighbor(
     x: Array, scale_factor_height: Array | float = 1, scale_factor_width: Array | float = 1
 ) -> Array:
-    """The nearest value to the left and above on the last two axes, by factors."""
+    """Return the nearest value to the left and above on the last two axes, by factors."""
     return _nearest(x, _scale(x, scale_factor_height, scale_factor_width))
 
 
@@ -296,7 +296,7 @@ def resize(
     interpolation_mode: Value = "LINEAR",
     sampling_mode: Value = "DEFAULT",
 ) -> Array:
-    """The last `resized_dims` axes to the last sizes in `shape`, where 0 keeps the input's size.
+    """Return the last `resized_dims` axes to the last sizes in `shape`, where 0 keeps the input's size.
 
     Raises:
         ValueError: For nearest neighbours off the default grid, whose rounding Apple does not define.

@@ -28,12 +28,12 @@ _UPDATES: Mapping[str, np.ufunc | None] = {
 
 
 def identity(x: Array) -> Array:
-    """The input."""
+    """Return the input."""
     return x
 
 
 def shape(x: Array) -> Array:
-    """The sizes of the input."""
+    """Return the sizes of the input."""
     return np.array(x.shape, dtype=np.int32)
 
 
@@ -52,7 +52,7 @@ def reshape_like(
     ends: tuple[Array, ...],
     end_masks: tuple[Array, ...],
 ) -> Array:
-    """The sizes `begins[i]:ends[i]` of each reference, one after the other; to its end where masked."""
+    """Return the sizes `begins[i]:ends[i]` of each reference, one after the other; to its end where masked."""
     sizes: tuple[int, ...] = ()
     for reference, begin, end, open_ended in zip(ref_tensors, begins, ends, end_masks, strict=True):
         sizes += reference.shape[integer(begin) : None if open_ended else integer(end)]
@@ -75,7 +75,7 @@ def transpose(x: Array, perm: Value) -> Array:
 
 
 def flatten2d(x: Array, axis: Value | int = 1) -> Array:
-    """Two axes: all before `axis`, and the rest."""
+    """Return two axes: all before `axis`, and the rest."""
     before = x.shape[: integer(axis)]
     return x.reshape(int(np.prod(before)), -1)
 
@@ -204,7 +204,7 @@ def pixel_unshuffle(x: Array, downscale_factor: Value) -> Array:
 
 
 def sliding_windows(x: Array, axis: Value, size: Value, stride: Value | int = 1) -> Array:
-    """All windows of `size` along an axis, as a new axis after it."""
+    """Return all windows of `size` along an axis, as a new axis after it."""
     along = integer(axis) % x.ndim
     windows = np.lib.stride_tricks.sliding_window_view(x, integer(size), axis=along)
     every = windows[(slice(None),) * along + (slice(None, None, integer(stride)),)]
@@ -212,12 +212,12 @@ def sliding_windows(x: Array, axis: Value, size: Value, stride: Value | int = 1)
 
 
 def fill(shape: Value, value: Array | float = 0.0) -> Array:
-    """One value in every place."""
+    """Return one value in every place."""
     return np.full(checked_shape(integers(shape)), value)
 
 
 def fill_like(ref_tensor: Array, value: Array | float = 0.0) -> Array:
-    """One value in every place of another tensor's sizes."""
+    """Return one value in every place of another tensor's sizes."""
     return np.full(ref_tensor.shape, value)
 
 
@@ -271,7 +271,7 @@ def topk(
     return_indices: Array | bool = True,
     output_indices_dtype: Value = "int32",
 ) -> tuple[Array, ...]:
-    """The k largest (or smallest) values along an axis, in order, and their indices; ties go to the lower index.
+    """Return the k largest (or smallest) values along an axis, in order, and their indices; ties go to the lower index.
 
     Where `sort` is false Core ML leaves the order open; this order is then as good as any.
     """
@@ -333,7 +333,7 @@ def scatter(
     mode: Value = "add",
     validate_indices: Array | bool = False,
 ) -> Array:
-    """A copy of `data` whose slices along an axis are replaced by, or combined with, the updates."""
+    """Return a copy of `data` whose slices along an axis are replaced by, or combined with, the updates."""
     along = integer(axis) % data.ndim
     where = (slice(None),) * along + (_inside(indices, data.shape[along]),)
     return _update(data, where, updates, mode)
@@ -347,7 +347,7 @@ def scatter_along_axis(
     mode: Value = "add",
     validate_indices: Array | bool = False,
 ) -> Array:
-    """A copy of `data` with one update for each index along an axis."""
+    """Return a copy of `data` with one update for each index along an axis."""
     along = integer(axis) % data.ndim
     where = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
     where[along] = _inside(indices, data.shape[along])
@@ -357,7 +357,7 @@ def scatter_along_axis(
 def scatter_nd(
     data: Array, indices: Array, updates: Array, mode: Value = "add", validate_indices: Array | bool = False
 ) -> Array:
-    """A copy of `data` with updates at the coordinates in the last axis of `indices`."""
+    """Return a copy of `data` with updates at the coordinates in the last axis of `indices`."""
     where = tuple(_inside(indices[..., d], data.shape[d]) for d in range(indices.shape[-1]))
     return _update(data, where, updates, mode)
 
@@ -374,7 +374,7 @@ def one_hot(
     on_value: Array | int = 1,
     off_value: Array | int = 0,
 ) -> Array:
-    """A new axis that holds `on_value` at the index and `off_value` elsewhere."""
+    """Return a new axis that holds `on_value` at the index and `off_value` elsewhere."""
     count = integer(one_hot_vector_size)
     checked_shape((*indices.shape, count))
     hit = indices[..., None] == np.arange(count)

@@ -108,7 +108,7 @@ def answer_pack(place: FurtherPlace, pack: Path, progress: Callable[[str], None]
 
 
 def _select_phone(serial: str) -> str:
-    """The phone of that serial number, or the only one."""
+    """Return the phone of that serial number, or the only one."""
     phones = _states()
     phone_names = ", ".join(f"'{name}'" for name in phones)
     if not phones:

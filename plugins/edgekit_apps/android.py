@@ -67,7 +67,7 @@ def _files(bundle: Bundle) -> dict[str, Content]:
 
 
 def kotlin(bundle: Bundle) -> str:
-    """The generated Kotlin file: every constant is the manifest's."""
+    """Return the generated Kotlin file: every constant is the manifest's."""
     manifest = bundle.models[0].manifest
     declared = (*manifest.inputs, *manifest.outputs)
     types = identifiers(declared, ("Models",))
@@ -122,7 +122,7 @@ def _entry(model: Model) -> str:
 
 
 def _text(text: str) -> str:
-    """A Kotlin string literal; `$` would begin a template."""
+    """Return a Kotlin string literal; `$` would begin a template."""
     return quote(text).replace("$", "\\$")
 
 
@@ -157,7 +157,7 @@ HEAD = "# Written by `edgekit assets`: python tools/ci_build/build.py ... --incl
 
 
 def required_operators(models: Iterable[Path]) -> str:
-    """The config for some models, as stored and as ONNX Runtime optimises them when it loads them.
+    """Return the config for some models, as stored and as ONNX Runtime optimises them when it loads them.
 
     Raises:
         ArtifactError: If one of them names an operator by what is no name.
@@ -171,7 +171,7 @@ def required_operators(models: Iterable[Path]) -> str:
 
 
 def operators(path: str, progress: process.Progress) -> dict[str, list[str]]:
-    """The operators of one model, by domain and opset ("ai.onnx;20"); in a worker."""
+    """Return the operators of one model, by domain and opset ("ai.onnx;20"); in a worker."""
     import onnx
 
     needed: dict[str, set[str]] = defaultdict(set)

@@ -46,7 +46,7 @@ def _files(bundle: Bundle) -> dict[str, Content]:
 
 
 def swift(bundle: Bundle) -> str:
-    """The generated Swift file: every constant is the manifest's."""
+    """Return the generated Swift file: every constant is the manifest's."""
     manifest = bundle.models[0].manifest
     declared = (*manifest.inputs, *manifest.outputs)
     types = identifiers(declared, ("Models",))
@@ -106,7 +106,7 @@ def _case(target: str) -> str:
 
 
 def platform(deployment_target: int) -> Platform:
-    """The kind of app that runs from a version of iOS on: with Core AI where each of its systems has it, else Core ML.
+    """Return the kind of app for a minimum version of iOS: Core AI if all its systems have it, else Core ML.
 
     An app for older systems may hold both, where both are asked for: its code then chooses with `#available`.
 

@@ -230,7 +230,7 @@ def content_digest(content: Content) -> str:
 
 
 def content_size(content: Content) -> int:
-    """Bytes of a content."""
+    """Return bytes of a content."""
     return content.stat().st_size if isinstance(content, Path) else len(content)
 
 
@@ -242,7 +242,7 @@ def identifier(name: str) -> str:
 
 
 def identifiers(tensors: Iterable[TensorInfo], reserved: Iterable[str]) -> dict[str, str]:
-    """A type's name for each tensor by its name, none twice and none that is taken."""
+    """Return a type's name for each tensor by its name, none twice and none that is taken."""
     used = set(reserved)
     names: dict[str, str] = {}
     for tensor in tensors:
@@ -255,7 +255,7 @@ def identifiers(tensors: Iterable[TensorInfo], reserved: Iterable[str]) -> dict[
 
 
 def quote(text: str) -> str:
-    """A string literal of Kotlin and Swift, which write control characters differently: these become `?`."""
+    """Return a string literal of Kotlin and Swift, which write control characters differently: these become `?`."""
     plain = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", "?", text)
     return json.dumps(plain, ensure_ascii=False)
 

@@ -98,7 +98,7 @@ def list_path(name: str) -> str:
 
 
 def _read(app: Path, name: str) -> dict[str, str]:
-    """The paths and hashes that were written for a model."""
+    """Return the paths and hashes that were written for a model."""
     path = app / list_path(name)
     try:
         record = load_json(path.read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ MASK = 0xFFFFFFFF
 
 
 def scramble(values: Tensor) -> Tensor:
-    """A bijection of 32-bit numbers without visible structure: int64 in [0, 2^32) -> the same range.
+    """Return a bijection of 32-bit numbers without visible structure: int64 in [0, 2^32) -> the same range.
 
     The xor-shift-multiply form of https://github.com/skeeto/hash-prospector with multipliers below 2^31, so that every
     product fits in 63 bits.

@@ -75,7 +75,7 @@ def calibration_set(folder: Path, count: int = CALIBRATION_SIZE) -> EvaluationSe
 
 
 def with_wide_queries(make: Callable[[], EvaluationSet], width: int) -> EvaluationSet:
-    """A set for ARR-COC 0.1: the same pictures, and queries [n, width].
+    """Return a set for ARR-COC 0.1: the same pictures, and queries [n, width].
 
     The queries are projected by a fixed matrix of signs, which stands in for a language model's token embeddings; the
     divisor keeps them within the declared [-1, 1].
@@ -88,7 +88,7 @@ def with_wide_queries(make: Callable[[], EvaluationSet], width: int) -> Evaluati
 
 
 def coverage(outputs: Mapping[str, Array], truth: Array) -> npt.NDArray[np.float64]:
-    """The task metric of the family, coverage@K: `covered` by the patches that the output `indices` names."""
+    """Return the task metric of the family, coverage@K: `covered` by the patches that the output `indices` names."""
     return covered_share(outputs["indices"], truth)
 
 
@@ -115,7 +115,7 @@ def digest(pixels: Array) -> str:
 
 
 def _pictures(folder: Path, record: list[dict[str, str]]) -> Array:
-    """The recorded pictures, [n, 3, h, w] uint8."""
+    """Return the recorded pictures, [n, 3, h, w] uint8."""
     pictures = [read_picture(folder / entry["file"]) for entry in record]
     for entry, pixels in zip(record, pictures, strict=True):
         if digest(pixels) != entry["sha256"]:

@@ -54,7 +54,7 @@ _OUTPUTS = (
 
 
 def arr_coc_tiny() -> ModelSpec:
-    """The trained model: width 192, 3 heads, 6 layers, 3.3 million parameters.
+    """Return the trained model: width 192, 3 heads, 6 layers, 3.3 million parameters.
 
     Raises:
         CheckpointError: Its weights are missing or damaged.
@@ -73,7 +73,7 @@ def arr_coc_tiny() -> ModelSpec:
 
 
 def arr_coc_base() -> ModelSpec:
-    """The full-size architecture, 86 million parameters in the encoder, with seeded random weights."""
+    """Return the full-size architecture, 86 million parameters in the encoder, with seeded random weights."""
     module = ArrCoc(BASE)
     initialize(module, SEED)
     return _vision("arr-coc-base", module, "arr_coc_base", "seeded random weights")
@@ -109,7 +109,7 @@ def open_checkpoint(path: str, words: SpecOverrides, task: str) -> ModelSpec:
 
 
 def from_checkpoint(tensors: Mapping[str, Tensor]) -> ModelSpec:
-    """The model that a checkpoint's tensors belong to, recognised from their names and shapes.
+    """Return the model that a checkpoint's tensors belong to, recognised from their names and shapes.
 
     Args:
         tensors: State dict of arr-coc-tiny, arr-coc-base or ARR-COC 0.1. `base_model.*` is the language model of a full

@@ -384,7 +384,7 @@ are by hand. The encoder alone is no guide for single words: its nearest to "lou
 
 
 def vocabulary() -> Vocabulary:
-    """The vocabulary of the family, made from its definition."""
+    """Return the vocabulary of the family, made from its definition."""
     means = {
         word: MEANINGS.index(concept)
         for concept in CONCEPTS
@@ -395,7 +395,7 @@ def vocabulary() -> Vocabulary:
 
 
 def concept_table() -> torch.Tensor:
-    """The row of each of `MEANINGS`: [concepts, 768] float32, odd multiples of 1/256 in (-1, 1).
+    """Return the row of each of `MEANINGS`: [concepts, 768] float32, odd multiples of 1/256 in (-1, 1).
 
     The row of a noun follows from the word alone.
     """
@@ -421,7 +421,7 @@ def words_for(name: str) -> tuple[str, ...]:
 
 
 def plural(noun: str) -> str:
-    """The plural of a noun in English."""
+    """Return the plural of a noun in English."""
     if noun in PLURALS:
         return PLURALS[noun]
     if noun.endswith(("ss", "x", "ch", "sh")) or noun == "bus":

@@ -101,7 +101,7 @@ class Attention(nn.Module):
 
 
 def texture_array(images: Tensor) -> Tensor:
-    """The 13 channels of ARR-COC 0.1, all in [0, 1].
+    """Return the 13 channels of ARR-COC 0.1, all in [0, 1].
 
     0-2 RGB, 3 L*, 4 a*, 5-7 Sobel x, y and magnitude of the grey image (each min-max scaled per image), 8 y, 9 x,
     10 distance from the centre, 11 = channel 7, 12 = channel 3.

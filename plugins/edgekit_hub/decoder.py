@@ -121,7 +121,7 @@ class Greedy:
 
 
 def parts_of(folder: Path, module: Any) -> CompositeModel:
-    """A causal language model as a graph with a cache, and the loop that generates with it.
+    """Return a causal language model as a graph with a cache, and the loop that generates with it.
 
     Args:
         folder: What save_pretrained wrote.
@@ -164,7 +164,7 @@ def parts_of(folder: Path, module: Any) -> CompositeModel:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """The files of a folder that travel with its model, by name."""
+    """Return the files of a folder that travel with its model, by name."""
     return {name: folder / name for name in FILES if (folder / name).is_file()}
 
 
@@ -183,7 +183,7 @@ class SingleComponent:
 
 
 def _cache(folder: Path, module: Any) -> tuple[Cache, ...]:
-    """The tensors of the cache that a run of two tokens leaves."""
+    """Return the tensors of the cache that a run of two tokens leaves."""
     import torch
     from transformers import DynamicCache
 

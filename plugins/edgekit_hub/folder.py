@@ -114,7 +114,7 @@ class _Branch:
 
 
 def join_graphs(first: onnx.ModelProto, further: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph that runs `further` where `use_cache_branch` [1] is true, and else `first`.
+    """Return the graph that runs `further` where `use_cache_branch` [1] is true, and else `first`.
 
         first: ids, states -> logits, present; further: ids, past -> logits, present
         -> ids, states, past, use_cache_branch -> If(use_cache_branch) {further} {first} -> logits, present

@@ -64,7 +64,7 @@ class Greedy:
     count: int
 
     def __call__(self, parts: Mapping[str, Session], source: Source) -> dict[str, Array]:
-        """The tokens that are chosen, [rows, count], and the logits of the first one [rows, vocabulary]."""
+        """Return the tokens that are chosen, [rows, count], and the logits of the first one [rows, vocabulary]."""
         states = parts[ENCODER].run(source.inputs)["last_hidden_state"]
         masked = {MASK: source.inputs["attention_mask"]} if "attention_mask" in source.inputs else {}
         answer = parts[FIRST].run({**masked, "input_ids": source.beginning, STATES: states})
@@ -85,7 +85,7 @@ def _next_inputs(answer: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def parts_of(folder: Path, module: Any) -> CompositeModel:
-    """An encoder and a decoder as three graphs, and the loop that generates with them.
+    """Return an encoder and a decoder as three graphs, and the loop that generates with them.
 
     Args:
         folder: What save_pretrained wrote.
@@ -188,7 +188,7 @@ def _spoken_starts(folder: Path) -> list[int]:
 
 
 def _caches(module: Any, inputs: Sequence[Input], frames: int | str) -> list[Input]:
-    """The keys and values that a run of the decoder leaves: its own, and those of the encoder, by layer."""
+    """Return the keys and values that a run of the decoder leaves: its own, and those of the encoder, by layer."""
     import torch
 
     sizes = [2 if isinstance(size, str) else size for size in inputs[0].shape]
@@ -280,7 +280,7 @@ def _decoder(inner: Any, inputs: Sequence[Input]) -> torch.nn.Module:
 
 
 def _without_encoder(inner: Any) -> Any:
-    """The model without its encoder's weights, which would be written with each of the decoder's graphs."""
+    """Return the model without its encoder's weights, which would be written with each of the decoder's graphs."""
     alone = copy.copy(inner)
     alone._modules = {name: module for name, module in inner._modules.items() if name != "encoder"}
     if "model" in alone._modules:  # of Whisper and BART

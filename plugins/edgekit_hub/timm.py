@@ -62,7 +62,7 @@ def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
 
 
 def _cache_folder(name: str) -> Path:
-    """The folder of a model's weights in the cache of the Hugging Face hub.
+    """Return the folder of a model's weights in the cache of the Hugging Face hub.
 
     Raises:
         ModelError: If timm has no such model, or the cache does not hold it.

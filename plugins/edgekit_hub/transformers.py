@@ -141,7 +141,7 @@ def parts_of_folder(folder: Path, task: str) -> CompositeModel:
 
 
 def _load(folder: Path) -> tuple[str, Any, dict[str, Path]]:
-    """The architecture of a folder, its model, and the files that are kept."""
+    """Return the architecture of a folder, its model, and the files that are kept."""
     if not (folder / CONFIG).is_file():
         raise ModelError(
             f"there is no '{folder / CONFIG}': '{PREFIX}FOLDER' takes a folder that save_pretrained wrote, and nothing "
@@ -170,7 +170,7 @@ def _is_pair(module: Any) -> bool:
 
 
 def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], normalised: bool = False) -> ModelSpec:
-    """The model; where pictures are given normalised, by the names of transformers."""
+    """Return the model; where pictures are given normalised, by the names of transformers."""
     config = module.config
     config.use_cache = False
     paired = _is_pair(module)
@@ -268,7 +268,7 @@ def _refuse_other_kinds(architecture: str, module: Any) -> None:
 
 
 def _texts(inner: torch.nn.Module) -> torch.nn.Module:
-    """The model with its mask as the second argument, where some have a cache."""
+    """Return the model with its mask as the second argument, where some have a cache."""
     import torch
 
     if list(inspect.signature(inner.forward).parameters)[1] == "attention_mask":
@@ -317,7 +317,7 @@ class SingleRun:
     """Runs the model, and its towers where it has two; says which text is the nearest to each picture."""
 
     def __call__(self, parts: Mapping[str, Session], arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Its answer, by name."""
+        """Return its answer, by name."""
         answer = parts[PART].run(arrays)
         if VISION not in parts:
             return answer
@@ -333,7 +333,7 @@ class SingleRun:
 
 
 def one_run_parts(folder: Path, spec: ModelSpec, module: Any) -> CompositeModel:
-    """A model as one graph, its towers beside it, with the files of its hub folder, asked texts and pictures.
+    """Return a model as one graph, its towers beside it, with the files of its hub folder, asked texts and pictures.
 
     Inputs have their names in transformers.js and optimum; pictures are `pixel_values`, less the mean and divided by
     the deviation, which those libraries do themselves.
@@ -362,7 +362,7 @@ def _directions(embeddings: Array) -> Array:
 
 
 def _tower(spec: ModelSpec, inner: Any, part: str) -> ModelSpec:
-    """One of the towers, which answers with its embedding, as long as it comes."""
+    """Return one of the towers, which answers with its embedding, as long as it comes."""
     import torch
 
     seeing = part == VISION
@@ -405,7 +405,7 @@ def _pairs(folder: Path, spec: ModelSpec) -> Iterator[dict[str, Array]]:
 
 
 def _draw_picture(draw: np.random.Generator, pixels: Input) -> Array:
-    """A picture of patches, each of a colour, with some grain."""
+    """Return a picture of patches, each of a colour, with some grain."""
     channels, high, wide = (size for size in pixels.shape if size != BATCH and isinstance(size, int))
     patches = draw.random((channels, PATCHES, PATCHES))
     rows, columns = (np.arange(size) * PATCHES // size for size in (high, wide))

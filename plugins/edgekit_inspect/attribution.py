@@ -100,7 +100,7 @@ class Attribution:
         return {"target": self.target, "images": self.images, "parts": parts}
 
     def worst(self, count: int) -> tuple[Part, ...]:
-        """The modules in which most noise starts, most first."""
+        """Return the modules in which most noise starts, most first."""
         return tuple(sorted(self.parts, key=lambda part: -part.introduced)[:count])
 
 
@@ -209,7 +209,7 @@ def modules_of(graph: onnx.ModelProto) -> tuple[Module, ...]:
 
 
 def _owners(graph: onnx.ModelProto) -> dict[int, str]:
-    """The module of each node, by the node's place."""
+    """Return the module of each node, by the node's place."""
     nodes = graph.graph.node
     scopes = {number: node.name.rpartition("/")[0] for number, node in enumerate(nodes)}
     scope_names, constants = set(scopes.values()), {i.name for i in graph.graph.initializer}
@@ -268,11 +268,11 @@ class _Tensor:
     factor: Array | None
 
     def cast(self, values: Array) -> Array:
-        """The fp32 graph's values as the artifact has them."""
+        """Return the fp32 graph's values as the artifact has them."""
         return values if self.factor is None else values / self.factor
 
     def read(self, values: Array) -> Array:
-        """The artifact's values as the fp32 graph has them."""
+        """Return the artifact's values as the fp32 graph has them."""
         return values if self.factor is None else values * self.factor
 
 
@@ -324,7 +324,7 @@ def rankings(graph: onnx.ModelProto) -> list[str]:
 
 
 def _constants(graph: onnx.ModelProto, names: Iterable[str]) -> dict[str, Array]:
-    """The constants among some tensors."""
+    """Return the constants among some tensors."""
     from onnx import numpy_helper
 
     aliases = {c.format(name) for name in names for c in RENAMED}
@@ -362,7 +362,7 @@ def _weights(
     tensor_protos: Mapping[str, onnx.TensorProto],
     two: Mapping[str, onnx.TensorProto],
 ) -> tuple[Array, Array] | None:
-    """The weights [K, N] of all linear layers that read a tensor, in the fp32 graph and in the artifact."""
+    """Return the weights [K, N] of all linear layers that read a tensor, in the fp32 graph and in the artifact."""
     tensors, pairs = {name}, []
     for node in right.graph.node:
         if node.op_type == "Reshape" and node.input[0] in tensors:
@@ -429,7 +429,7 @@ def cut(graph: onnx.ModelProto, at: Mapping[str, Array], tapped: Iterable[str]) 
 
 
 def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """The same graph with Reshape and Transpose before rounding, not after it; the given one is not changed.
+    """Return the same graph with Reshape and Transpose before rounding, not after it; the given one is not changed.
 
     `x -> QuantizeLinear -> Reshape -> DequantizeLinear` becomes `x -> Reshape -> QuantizeLinear -> DequantizeLinear`,
     which computes the same, and what Reshape gives is the tensor of that name in the fp32 graph.
@@ -460,7 +460,7 @@ def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _declare_input(name: str, values: Array) -> onnx.ValueInfoProto:
-    """An input of any sizes; a list of integers keeps its length, since Resize asks for that of a shape."""
+    """Return an input of any sizes; a list of integers keeps its length, since Resize asks for that of a shape."""
     from onnx import helper
 
     listed = values.ndim == 1 and values.dtype.kind == "i"

@@ -132,7 +132,7 @@ class Inspection:
         return dict(sorted(totals.items(), key=lambda item: -item[1][1]))
 
     def largest(self, count: int) -> tuple[Layer, ...]:
-        """The layers with the most multiplications."""
+        """Return the layers with the most multiplications."""
         return tuple(sorted(self.layers, key=lambda layer: -layer.multiplications)[:count])
 
     def as_record(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def inspect(folder: Path) -> Inspection:
 
 
 def onnx_artifact(folder: Path) -> Manifest:
-    """Its manifest.
+    """Return its manifest.
 
     Raises:
         UsageError: If it is no ONNX artifact.
@@ -265,7 +265,7 @@ def inspect_graph(build: str, target: str, progress: process.Progress) -> dict[s
 
 
 def recorded_row(build: Path, target: str) -> tuple[onnx.ModelProto, dict[str, Array], dict[str, int]]:
-    """An artifact's graph, one recorded input at the default sizes, and the sizes of its open axes."""
+    """Return an artifact's graph, one recorded input at the default sizes, and the sizes of its open axes."""
     import onnx
 
     graph, manifest = onnx.load(build / target / ENTRY), read_artifact(build / target)
@@ -281,7 +281,7 @@ def recorded_row(build: Path, target: str) -> tuple[onnx.ModelProto, dict[str, A
 
 
 def layers_of(graph: onnx.ModelProto, row: Mapping[str, Array]) -> tuple[Layer, ...]:
-    """The layers of a graph; `row` are inputs by name, at the sizes that multiplications are counted at."""
+    """Return the layers of a graph; `row` are inputs by name, at the sizes that multiplications are counted at."""
     makers = {name: node for node in graph.graph.node for name in node.output}
     stored = {tensor.name: tensor for tensor in graph.graph.initializer}
     nodes = [node for node in graph.graph.node if node.op_type in PRODUCTS]
@@ -302,7 +302,7 @@ def _arrays(node: onnx.NodeProto) -> int:
 
 
 def _output(node: onnx.NodeProto) -> str:
-    """The first output that is there: of a recurrent layer it may be the last state alone."""
+    """Return the first output that is there: of a recurrent layer it may be the last state alone."""
     return next(str(name) for name in node.output if name)
 
 
@@ -334,7 +334,7 @@ def _layer(
 def _constants(
     node: onnx.NodeProto, stored: Mapping[str, onnx.TensorProto], makers: Mapping[str, onnx.NodeProto]
 ) -> Iterable[str]:
-    """The constants of a node, and those that DequantizeLinear gives it."""
+    """Return the constants of a node, and those that DequantizeLinear gives it."""
     for name in dict.fromkeys(node.input):
         maker = makers.get(name)
         if name in stored:

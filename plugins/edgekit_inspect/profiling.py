@@ -94,7 +94,7 @@ def profile(spec: ModelSpec, request: Request, progress: Progress = silent) -> P
 
 
 def part_of(spec: ModelSpec, path: str) -> ModelSpec:
-    """One module of a model as a model of its own, with random inputs of the shapes and ranges that the whole gives it.
+    """Return one module of a model as a separate model, with random inputs of the shapes and ranges that it gets.
 
     Raises:
         UsageError: If there is no such module, or it is called with or answers something else than tensors.
@@ -135,7 +135,7 @@ def part_of(spec: ModelSpec, path: str) -> ModelSpec:
 
 
 def _range(array: Array) -> dict[str, Any]:
-    """The least and the most that an input takes, where it takes numbers of a range."""
+    """Return the least and the most that an input takes, where it takes numbers of a range."""
     if array.dtype.kind not in "fiu" or not array.size or not np.isfinite(array).all():
         return {}
     low, high = array.min().item(), array.max().item()
@@ -431,7 +431,7 @@ def artifact_modes(build: Path, device: str, trusted: bool) -> tuple[list[Mode],
 
 
 def _place(target: Target, device: str) -> Place:
-    """The place of a target whose verdict counts on a device: on a GPU its own there, else its first."""
+    """Return the place of a target whose verdict counts on a device: on a GPU its own there, else its first."""
     return target.place_on(device) or target.places[0]
 
 
@@ -502,7 +502,7 @@ class TorchMode:
         return {}
 
     def mode_answer(self) -> dict[str, Array]:
-        """The last answer, on the CPU."""
+        """Return the last answer, on the CPU."""
         values = self._answer if isinstance(self._answer, tuple | list) else (self._answer,)
         return {o.name: v.detach().cpu().numpy() for o, v in zip(self._spec.outputs, values, strict=True)}
 
@@ -548,7 +548,7 @@ class BoundMode:
         return self._bound.run(inputs) if self._bound is not None else {}
 
     def mode_answer(self) -> dict[str, Array]:
-        """The last answer, on the CPU."""
+        """Return the last answer, on the CPU."""
         return self._runtime.mode_answer() if isinstance(self._runtime, MultiModeRuntime) else {}
 
     def close(self) -> None:
@@ -559,7 +559,7 @@ class BoundMode:
 def to_device(
     spec: ModelSpec, device: str, inputs: Mapping[str, Array]
 ) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    """A model's module (on a GPU a copy of it) and its inputs, on a device."""
+    """Return a model's module (on a GPU a copy of it) and its inputs, on a device."""
     module = spec.module if device == CPU else copy.deepcopy(spec.module).to(device)
     return module, tuple(tensor.to(device) for tensor in to_tensors(spec, inputs))
 

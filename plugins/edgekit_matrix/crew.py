@@ -192,7 +192,7 @@ def begin(folder: Path, name: str, earlier: Path | None, parts: Sequence[str]) -
 
 
 def pack_folder(folder: Path, parts: Sequence[str]) -> bytes:
-    """Some parts of a folder, as far as they are there, as a tar file."""
+    """Return some parts of a folder, as far as they are there, as a tar file."""
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w") as archive:
         for part in parts:

@@ -89,7 +89,7 @@ class Selection(_Table):
     target: str = "*"
 
     def holds(self, model: str, target: str) -> bool:
-        """Whether a cell is one of them."""
+        """Return whether a cell is one of them."""
         return fnmatchcase(model, self.model) and fnmatchcase(target, self.target)
 
 
@@ -158,7 +158,7 @@ def read_file(path: Path) -> MatrixFile:
 
 
 def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
-    """The cells, by model and then by target; of a model's cells a source comes before what is made from it.
+    """Return the cells, by model and then by target; of a model's cells a source comes before what is made from it.
 
     Raises:
         EdgekitError: For a model, target, option, place or budget that is not possible, or a library that is missing.
@@ -193,7 +193,7 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
 
 
 def _columns(file: MatrixFile, targets: dict[str, Target]) -> Iterator[tuple[str, Options]]:
-    """Each target with each of its sets of options; sources before what is made from them."""
+    """Yield each target with each of its sets of options; sources before what is made from them."""
     selected = registry.select_targets(file.targets, targets)
     registry.select_targets(file.options, targets)
     names = {*selected, *(addition.target for addition in file.include)}
@@ -317,7 +317,7 @@ class Cell:
 
 @cache
 def _code_of(target: str) -> list[object]:
-    """The code and the libraries that make a target's artifacts."""
+    """Return the code and the libraries that make a target's artifacts."""
     declared = registry.find(target)
     return [registry.code_digest(declared), registry.versions(declared)]
 

@@ -163,7 +163,7 @@ def _used_seconds(row: ReportRow) -> float:
 
 
 def _last_said(log: Path) -> str:
-    """The sentence with which a command ended that could do nothing; the last line where it met a bug."""
+    """Return the sentence with which a command ended that could do nothing; the last line where it met a bug."""
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
@@ -179,7 +179,7 @@ def write_cell(folder: Path, record: CellRecord) -> None:
 
 
 def read_cell(folder: Path) -> CellRecord | None:
-    """A cell's record; None where it is not finished, or another version wrote it."""
+    """Return a cell's record; None where it is not finished, or another version wrote it."""
     try:
         return CellRecord.model_validate_json((folder / CELL).read_bytes())
     except (OSError, ValidationError):
@@ -201,7 +201,7 @@ def write_matrix(root: Path, cells: Sequence[CellRecord]) -> Matrix:
 
 
 def read_matrix(root: Path) -> Matrix:
-    """A matrix that `edgekit matrix` wrote.
+    """Return a matrix that `edgekit matrix` wrote.
 
     Raises:
         UsageError: If there is none.

@@ -74,7 +74,7 @@ def write_bill(build: Build) -> Path:
 
 
 def bill_text(config: Mapping[str, Any], reference_info: ReferenceInfo, manifests: Iterable[Manifest]) -> str:
-    """The bill as it is written.
+    """Return the bill as it is written.
 
     Args:
         config: The model's config.json.

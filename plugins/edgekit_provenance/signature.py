@@ -175,7 +175,7 @@ def _verifier_of(key: Path) -> Verifier:
 
 
 def _records(root: Path) -> dict[str, str]:
-    """The hashes that the records beside the artifacts have of themselves, each checked."""
+    """Return the hashes that the records beside the artifacts have of themselves, each checked."""
     digests = {}
     for folder, name in RECORDS.items():
         try:
@@ -195,7 +195,7 @@ def _records(root: Path) -> dict[str, str]:
 
 
 def _imported_seals(root: Path) -> dict[str, str]:
-    """The hashes of imported results' seals, after the files that they name were checked."""
+    """Return the hashes of imported results' seals, after the files that they name were checked."""
     homes = (path.parent for path in sorted(root.glob(f"{imports.IMPORTED}/*/{imports.SEAL}")))
     return {
         f"{imports.IMPORTED}/{home.name}/{imports.SEAL}": imports.read_seal(home)[verified_io.SEAL] for home in homes

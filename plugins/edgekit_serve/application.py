@@ -69,7 +69,7 @@ class Limits:
 
 
 def application(models: Models, limits: Limits, every: float = 2.0) -> FastAPI:
-    """The server's application.
+    """Return the server's application.
 
     Args:
         models: What it answers with; opened already.
@@ -126,7 +126,7 @@ class _State:
         return self.models.find(name, target)
 
     def stuck(self, served: ServedModel, times: float = 1.0) -> bool:
-        """Whether the run that is under way takes longer than so many times what a client waits."""
+        """Return whether the run that is under way takes longer than so many times what a client waits."""
         started = served.batcher.started
         return started is not None and time.monotonic() - started > times * self.limits.seconds
 
@@ -178,7 +178,7 @@ class _State:
         return b"".join(parts)
 
     async def _form(self, request: Request, call: _Call) -> dict[str, bytes]:
-        """The fields of a form."""
+        """Return the fields of a form."""
         body = await self._body(request, call)
 
         async def receive() -> dict[str, Any]:
@@ -345,7 +345,7 @@ def _answer_headers(served: ServedModel) -> dict[str, str]:
 
 
 def _refusal(error: EdgekitError) -> Response:
-    """An error as the protocol says it: one sentence; what the artifact says of the inputs is the client's."""
+    """Return an error as the protocol says it: one sentence; what the artifact says of the inputs is the client's."""
     status = error.status if isinstance(error, RefusedError) else 500 if isinstance(error, ArtifactError) else 400
     reason = error.reason if isinstance(error, RefusedError) else "failed" if status == 500 else "inputs"
     REFUSED.labels(reason).inc()
@@ -360,7 +360,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 
 def connection(seconds: float, most: int) -> type[HttpToolsProtocol]:
-    """The class of connections that uvicorn closes, with a sentence, where a request's headers take longer.
+    """Return the class of connections that uvicorn closes, with a sentence, where a request's headers take longer.
 
     uvicorn itself waits for ever for a first request and for the rest of headers, and each such connection counts
     among those that it takes at once. It also hands a body on in parts of 64 KiB, and waits for each to be taken: a

@@ -155,7 +155,7 @@ class Batcher:
             self._answer(batch[0])
 
     def _take_batch(self) -> list[_Request]:
-        """The first request, and those behind it that fit into its run, out of the queue."""
+        """Return the first request, and those behind it that fit into its run, out of the queue."""
         first = self._waiting.popleft()
         batch, rows = [first], first.rows
         for request in [*self._waiting] if first.form is not None else ():
@@ -264,7 +264,7 @@ class ServedModel:
 
     @contextmanager
     def place(self, queue: int) -> Iterator[None]:
-        """A place in the queue, from before a request's body is read until it is answered.
+        """Yield a place in the queue, from before a request's body is read until it is answered.
 
         Raises:
             BusyError: If `queue` requests wait already.
@@ -347,7 +347,7 @@ def fingerprint(folder: Path) -> Seen:
 
 
 def servable(build: Path, device: str) -> list[str]:
-    """The targets of a build whose artifact is verified and runs in this process on a device, the best first."""
+    """Return the targets of a build whose artifact is verified and runs in this process on a device, the best first."""
     names = []
     for folder in sorted(path.parent for path in build.glob(f"*/{MANIFEST}")):
         manifest = read_artifact(folder)
@@ -367,7 +367,7 @@ def servable(build: Path, device: str) -> list[str]:
 
 
 def _place(manifest: Manifest, device: str) -> str:
-    """The place of an artifact's target that runs it on a device.
+    """Return the place of an artifact's target that runs it on a device.
 
     Raises:
         UsageError: If it is a bundle, or no place of its target is on that device.
@@ -460,11 +460,11 @@ class Models:
         return list(self._served)
 
     def versions(self, name: str) -> list[str]:
-        """The targets of a model, the default one first."""
+        """Return the targets of a model, the default one first."""
         return list(self._served.get(name, {}))
 
     def find(self, name: str = "", target: str = "") -> ServedModel:
-        """An artifact by its model's name and its target; the first where they are not named.
+        """Return an artifact by its model's name and its target; the first where they are not named.
 
         Raises:
             UnknownError: If there is none of that name.
@@ -478,7 +478,7 @@ class Models:
         return served
 
     def __iter__(self) -> Iterator[ServedModel]:
-        """Every artifact."""
+        """Yield every artifact."""
         return (served for targets in self._served.values() for served in targets.values())
 
     async def renew(self) -> None:

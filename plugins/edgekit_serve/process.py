@@ -31,7 +31,7 @@ DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; it outlives the process that answers, so that clients wait instead of failing.
+    """Return a socket that listens; it outlives the process that answers, so that clients wait instead of failing.
 
     Raises:
         UsageError: If the address is taken or unknown.
@@ -74,7 +74,7 @@ def supervise(listener: socket.socket, command: list[str]) -> int:
 
 
 def _again(code: int, crashes: deque[float]) -> bool:
-    """Whether a process that ended so is started again.
+    """Return whether a process that ended so is started again.
 
     One that cannot start is given up on; not after it had served: what it lacks, such as a build, may come back.
     """

@@ -52,7 +52,7 @@ class Question:
 
 
 def parse(body: bytes, header_length: str | None) -> Question:
-    """A request's body.
+    """Return a request's body.
 
     Raises:
         RefusedError: Saying what is wrong with it.
@@ -101,7 +101,7 @@ def parse(body: bytes, header_length: str | None) -> Question:
 
 
 def render(question: Question, manifest: Manifest, answers: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
-    """A response's body and headers.
+    """Return a response's body and headers.
 
     Raises:
         RefusedError: If an output is asked for that there is not, or one without bytes holds what JSON cannot.

@@ -88,7 +88,7 @@ class Index(BaseModel):
 
 
 def read_index(data: bytes) -> Index:
-    """An index as it was stored.
+    """Return an index as it was stored.
 
     Raises:
         RefusedError: If it is none, or names a file outside the build.
@@ -109,7 +109,7 @@ def read_index(data: bytes) -> Index:
 
 
 def index_of(build: Path) -> tuple[Index, tuple[str, ...]]:
-    """The index of a build folder, after all that it names was checked, and the files that are not in it.
+    """Return the index of a build folder, after all that it names was checked, and the files that are not in it.
 
     Raises:
         ArtifactError: If there is no build, or a file is damaged.
@@ -197,7 +197,7 @@ def check_files(folder: Path, index: Index) -> None:
 
 
 def _of_record(build: Path, pattern: str, head: str) -> Iterator[str]:
-    """The files that the records of some folders name, each checked."""
+    """Yield the files that the records of some folders name, each checked."""
     for folder in sorted(path.parent for path in build.glob(f"{pattern}/{head}")):
         home, name = folder.relative_to(build).as_posix(), head
         try:
@@ -224,7 +224,7 @@ def _state(manifest: Manifest) -> Status:
 
 
 def _build_files(build: Path) -> Iterator[str]:
-    """All files of a build but those of its cache and what writers have not finished."""
+    """Yield all files of a build but those of its cache and what writers have not finished."""
     for path in sorted(build.rglob("*")):
         parts = path.relative_to(build).parts
         if not path.is_dir() and parts[0] != CACHE and not any(part.startswith(".") for part in parts):

@@ -57,7 +57,7 @@ class Store:
     root: str
 
     def read(self, name: str) -> bytes:
-        """The bytes of a small object.
+        """Return the bytes of a small object.
 
         Raises:
             MissingError: If there is none.
@@ -70,7 +70,7 @@ class Store:
         return data
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The names and sizes in bytes of the objects in a folder; none where there is no such folder."""
+        """Return the names and sizes in bytes of the objects in a folder; none where there is no such folder."""
         try:
             with self._sentences(folder):
                 entries = self.files.ls(f"{self.root}/{folder}", detail=True)
@@ -82,7 +82,7 @@ class Store:
 
     @property
     def commits(self) -> bool:
-        """Whether every write is a commit, of which a host takes few an hour: then many objects go in one."""
+        """True if every write is a commit, of which a host takes few an hour: then many objects go in one."""
         return self.url.startswith("hf:")
 
     def write(self, name: str, data: bytes) -> None:

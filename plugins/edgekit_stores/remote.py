@@ -207,7 +207,7 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
 
 
 def local(address: Address, tell: Tell) -> Transfer:
-    """A build of a store on this host: whole, checked, in the cache, and not to be written to.
+    """Return a build of a store on this host: whole, checked, in the cache, and not to be written to.
 
     A version that is in the cache is taken from there, and no store is asked.
 
@@ -253,7 +253,7 @@ def pull(build: Transfer, into: Path, tell: Tell) -> Transfer:
 
 
 def working_copy(build: Transfer, tell: Tell) -> Path:
-    """A fresh copy of a build, in the cache too, for what writes into a build, such as `verify`."""
+    """Return a fresh copy of a build, in the cache too, for what writes into a build, such as `verify`."""
     final = cache() / build.address.version / "work" / build.index.name
     with _lock_cache(tell), staging(final, every_path) as staged:
         _place(build.index, lambda file: build.path / file.path, staged)
@@ -266,7 +266,7 @@ def cache() -> Path:
 
 
 def _content(build: Path, file: File) -> bytes | Path:
-    """The bytes of a small file, or the path of a large one, checked."""
+    """Return the bytes of a small file, or the path of a large one, checked."""
     try:
         if file.size <= SMALL:
             return verified_io.read_file(build, file.path, file.size, file.sha256)
@@ -308,7 +308,7 @@ def _no_build(url: str) -> UsageError:
 
 
 def _cached_version(version: str) -> tuple[str, Index] | None:
-    """A version in the cache and its index; None where it must be asked for."""
+    """Return a version in the cache and its index; None where it must be asked for."""
     for path in cache().glob(f"{version}*/{INDEX}") if version else ():
         data = path.read_bytes()
         if digest_bytes(data) == path.parent.name:

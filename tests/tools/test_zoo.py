@@ -106,17 +106,20 @@ def test_a_run_of_a_model_with_a_state_and_a_number() -> None:
 
 
 def test_the_table_names_every_cell_that_is_not_verified() -> None:
-    cells = [Cell("vit", "onnx", VERIFIED, ratio=0.5), Cell("vit", "coreml", REFUSED, "it has no operator 'a|b'")]
+    cells = [
+        Cell("vit", "onnx", VERIFIED, ratio=0.5),
+        Cell("vit", "coreml", REFUSED, "it does not have the operator 'a|b'"),
+    ]
     assert total(cells) == "2 cells: 1 verified, 1 refused, 0 traceback, 0 false verdict; 50.0% verified"
     text = written(cells)
     assert "| vit | yes | refused |" in text
-    assert "| vit | `coreml` | refused | it has no operator 'a\\|b' |" in text
+    assert "| vit | `coreml` | refused | it does not have the operator 'a\\|b' |" in text
 
 
 def test_a_page_is_read_again_and_what_is_asked_now_stands_in_it() -> None:
     before = [
         Cell("vit", "onnx", VERIFIED, ratio=1.0),
-        Cell("vit", "coreml", REFUSED, "it has no operator 'a|b<c>'"),
+        Cell("vit", "coreml", REFUSED, "it does not have the operator 'a|b<c>'"),
         Cell("clip_text", "onnx", VERIFIED),
     ]
     again = read(written(before))

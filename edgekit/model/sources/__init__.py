@@ -1,4 +1,4 @@
-"""Where a model comes from: each kind of name is a record (`edgekit.doors.Source`); any other is a factory's."""
+"""Sources of models: each kind of name is a record (`edgekit.doors.Source`); any other name is a factory's."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FACTORY = "package.module:factory"
 
 
 def resolve_model(model: str, words: SpecOverrides = NOTHING) -> ModelSpec:
-    """As `resolve`, of a model that is one graph.
+    """Return the single-graph model that a user named; as `resolve`.
 
     Raises:
-        UsageError: As for `resolve`, or if it is made of parts.
+        UsageError: As for `resolve`, or if it is a composite model.
         ModelError: As for `resolve`.
         CheckpointError: As for `resolve`.
     """
@@ -33,11 +33,11 @@ def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> Model
 
     Args:
         model: The name: of a source, or of a factory as `package.module:factory`.
-        words: What is said of its inputs, outputs and axes.
-        task: What it is for, where it takes more than one run of the model.
+        words: The user's facts about its inputs, outputs and axes.
+        task: The task, if it needs more than one run of the model.
 
     Raises:
-        UsageError: If no source takes the name, or something is said of what describes itself.
+        UsageError: If no source takes the name, or the facts are for a model that describes itself.
         ModelError: If the model cannot be made.
         CheckpointError: If a checkpoint cannot be read or fits no built-in model.
     """
@@ -46,7 +46,7 @@ def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> Model
     source = source_of(model)
     if task and (source is None or not source.takes_task):
         forms = " or ".join(source.form for source in _sources() if source.takes_task)
-        raise UsageError(f"the task '{task}' is for {forms}: leave it out")
+        raise UsageError(f"the task '{task}' applies only to {forms}. Leave it out")
     if source is None:
         if ":" in model and not Path(model).exists():
             return factory.load_named(model, words)
@@ -54,8 +54,8 @@ def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> Model
     if words and (task or not source.takes_words):
         forms = ", ".join(source.form for source in _sources() if source.takes_words)
         raise UsageError(
-            f"'{model}'{f' for {task}' if task else ''} describes its inputs, outputs and axes itself: --axes, "
-            f"--inputs and --outputs are for {forms} and {FACTORY}"
+            f"'{model}'{f' for {task}' if task else ''} describes its own inputs, outputs and axes. Use --axes, "
+            f"--inputs and --outputs only for {forms} and {FACTORY}"
         )
     if source.factory:
         return factory.load_shipped(source.factory)
@@ -64,7 +64,7 @@ def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> Model
 
 
 def source_of(model: str) -> Source | None:
-    """Return the source that takes a name; None for the name of a factory, and for what is no model."""
+    """Return the source that takes a name; None for a factory's name, and for an unknown name."""
     sources, path = _sources(), Path(model)
     for source in sources:
         if model in source.names or (source.prefix and model.startswith(source.prefix)):
@@ -76,12 +76,12 @@ def source_of(model: str) -> Source | None:
 
 
 def presets() -> list[str]:
-    """Return the complete names that sources take."""
+    """Return the complete names that sources accept."""
     return [name for source in _sources() for name in source.names]
 
 
 def restore(name: str, files: Mapping[str, Path]) -> ModelSpec | None:
-    """Make the model of a build again from its files, where a source with a prefix made it; None elsewhere."""
+    """Make the model of a build again from its files, if a source with a prefix made it; None otherwise."""
     for source in _sources():
         if source.prefix and source.restore and name.startswith(source.prefix):
             spec: ModelSpec = doors.resolve(source.restore)(files)
@@ -90,16 +90,16 @@ def restore(name: str, files: Mapping[str, Path]) -> ModelSpec | None:
 
 
 def runs_no_code(name: str) -> bool:
-    """Return whether a build may name this as its model without the user's word: it runs only installed code."""
+    """Return whether an untrusted build may name this as its model: it runs only installed code."""
     by_prefix = any(source.prefix and source.restore and name.startswith(source.prefix) for source in _sources())
     return by_prefix or factory.is_shipped(name)
 
 
 def check_model(model: str) -> None:
-    """See that there is a model of a name, without making it.
+    """Check that a model of this name exists, without making it.
 
     Raises:
-        UsageError: If it is none of what `resolve` takes.
+        UsageError: If `resolve` does not accept the name.
         ModelError: If a factory cannot be imported.
     """
     source = source_of(model)
@@ -118,20 +118,20 @@ def _sources() -> list[Source]:
 
 
 def _hint(model: str) -> str:
-    """Return what a name that is no model may have meant, and what is possible."""
+    """Return a suggestion for an unknown model's name, and the possible forms."""
     if meant := did_you_mean(model, presets()):
         hint = f"{meant} "
     elif Path(model).suffix in {suffix for source in _sources() for suffix in source.suffixes if suffix}:
-        hint = "there is no such file; "
+        hint = "this file does not exist; "
     elif "/" in model:
-        hint = "nothing is downloaded: name a folder or a cached model, or load it in a function of your own; "
+        hint = "edgekit downloads nothing: name a folder or a cached model, or load it in your own function; "
     else:
         hint = ""
     return f"{hint}possible are {', '.join(source.form for source in _sources())}, or {FACTORY}"
 
 
 def factory_of(function: Callable[[], object], words: SpecOverrides = NOTHING) -> ModelSpec | CompositeModel:
-    """The model of a factory that is given as a function; one that workers cannot import leaves no name.
+    """Return the model of a factory function; if workers cannot import it, the model has no factory name.
 
     Raises:
         ModelError: If the factory raises, or returns something else.

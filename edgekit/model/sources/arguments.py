@@ -1,4 +1,4 @@
-"""An example of a module's inputs -> its tensors by name, and the call that takes others in their place."""
+"""The tensors of an example by name, and calls of its module with other tensors in their place."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CONSTANTS = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True)
 class Arguments:
-    """How a module is called.
+    """The arguments of a module.
 
     Attributes:
-        args: What is given by position: tensors, or structures of them.
-        kwargs: What is given by name.
+        args: Positional arguments: tensors, or structures of them.
+        kwargs: Arguments by name.
         tensors: The tensors of both by name, in order.
-        constants: Everything else of both by name: it stays as it is.
-        in_order: Whether the tensors are what `forward` takes first, one each.
+        constants: Everything else of both by name, which stays fixed.
+        in_order: True if the tensors are the first parameters of `forward`, one each.
     """
 
     args: tuple[Any, ...]
@@ -37,7 +37,7 @@ class Arguments:
     def run_module(
         self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]
     ) -> list[tuple[str, torch.Tensor]]:
-        """Run a module with other tensors of the same names; its answer's tensors and their names."""
+        """Run a module with other tensors of the same names and return its output tensors with their names."""
         return list(flatten(self._call(module, iter(tensors.values()))))
 
     def _call(self, module: Callable[..., Any], tensors: Iterator[torch.Tensor]) -> Any:
@@ -45,7 +45,7 @@ class Arguments:
         return module(*args, **{name: rebuilt(value, tensors) for name, value in self.kwargs.items()})
 
     def flat(self, module: torch.nn.Module) -> torch.nn.Module:
-        """A module that takes the tensors by position and returns the answer's as a tuple."""
+        """Return a module that takes the tensors by position and returns the output tensors as a tuple."""
         import torch
 
         arguments, names = self, tuple(self.tensors)
@@ -71,20 +71,21 @@ def arguments_of(module: torch.nn.Module, example: Any) -> Arguments:
     """Read an example: a tensor, a sequence in the order of `forward`, values by its names, or (sequence, by name).
 
     Raises:
-        ModelError: If it names what `forward` does not take, or holds something else than tensors and constants.
+        ModelError: If `forward` does not take a name, or the example holds anything but tensors and constants.
     """
     import torch
 
     parameters = parameters_of(module)
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    any_name = len(names) < 2 and any(p.kind is p.VAR_KEYWORD for p in parameters)  # a pair is no two inputs
+    # With one parameter and **kwargs, a pair (sequence, dictionary) is not two inputs.
+    any_name = len(names) < 2 and any(p.kind is p.VAR_KEYWORD for p in parameters)
     args, kwargs = _split(example, None if any_name else {p.name for p in parameters})
     known = parameter_names(module)
     unknown = [name for name in kwargs if name not in known]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
         raise ModelError(
-            f"the example names '{unknown[0]}', which forward() does not take: possible are {', '.join(known)}; "
-            "one dictionary as an input is example=({...},)"
+            f"the example names '{unknown[0]}', which forward() does not take. It takes: {', '.join(known)}. "
+            "If one input is a dictionary, write example=({...},)"
         )
     kwargs = {n: kwargs[n] for n in (*known, *unknown) if n in kwargs}
     places = [*names, *(f"input_{number}" for number in range(len(names), len(args)))][: len(args)]
@@ -98,12 +99,12 @@ def arguments_of(module: torch.nn.Module, example: Any) -> Arguments:
 
 
 def parameter_names(module: torch.nn.Module) -> tuple[str, ...]:
-    """Names of what a module's forward takes, but for `*args` and `**kwargs`."""
+    """Return the names of a forward's parameters, except `*args` and `**kwargs`."""
     return tuple(p.name for p in parameters_of(module) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
 
 
 def tensors_of(module: torch.nn.Module, example: Any) -> Named:
-    """An example's tensors by name, also for the module that was made of it (`Arguments.flat`).
+    """Return an example's tensors by name, also for a module made from it (`Arguments.flat`).
 
     Raises:
         ModelError: As for `arguments_of`.
@@ -125,7 +126,7 @@ def _split(example: Any, parameters: set[str] | None) -> tuple[tuple[Any, ...], 
 
 
 def _tensors_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the arguments hold by name; the keys of a structure that alone holds tensors need no first word."""
+    """Return the leaves of the arguments by name; a single structure with tensors needs no prefix."""
     import torch
 
     parts = {name: list(leaves(value, plain=name)) for name, value in values.items()}
@@ -142,16 +143,16 @@ def _check(tensors: Named, constants: Mapping[str, object]) -> None:
     wrong = [name for name, value in constants.items() if not tensors or not isinstance(value, CONSTANTS)]
     if wrong or not tensors:
         what = f"'{wrong[0]}' is {type(constants[wrong[0]]).__name__}" if wrong else "it is empty"
-        raise ModelError(f"the example must hold tensors, and {what}")
+        raise ModelError(f"the example must hold tensors, but {what}")
     for name, tensor in tensors.items():
         if tensor.is_complex() or tensor.layout is not torch.strided or tensor.is_quantized:
             kind = tensor.dtype if tensor.layout is torch.strided else tensor.layout
             raise ModelError(
-                f"the example's '{name}' is {kind}, which no edge runtime takes: let forward() take dense tensors of "
-                "numbers, and make it of them there (torch.view_as_complex of real and imaginary parts)"
+                f"the example's '{name}' is {kind}, which no edge runtime takes. Let forward() take dense tensors of "
+                "numbers and convert them there (torch.view_as_complex of real and imaginary parts)"
             )
         if not tensor.numel() or bool(torch.isnan(tensor).any()):
             what = "holds no value" if not tensor.numel() else "has a NaN"
             raise ModelError(
-                f"the example's '{name}' {what}: give a real input, which bounds the inputs that are asked"
+                f"the example's '{name}' {what}. Give a real input, since its values bound the test inputs"
             )

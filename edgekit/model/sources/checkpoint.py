@@ -1,20 +1,21 @@
-"""Files people have -> tensors, safely: a checkpoint is hostile until proved otherwise.
+"""Safe reading of checkpoints: a file is hostile until proved otherwise.
 
-Two formats are read, told apart by content and never by name:
+Two formats are read, identified by content and never by name:
 
 - safetensors: the library checks that the header is well formed and that the tensors fill the file without a gap or an
-  overlap. Added here: limits on the header's size and on the number of tensors, and no name and no field twice.
-- torch files: a zip archive around a pickle, and a pickle is a program. Before torch sees it, the archive must be as
-  torch.save writes it: every record STORED, one folder, no two of one name, nothing before or behind it, no larger
-  together than the file, every CRC-32 right (torch does not check it: one flipped bit in ten loads quietly). The pickle
-  is read opcode by opcode, and nothing of it is run: the opcodes and globals that plain weights need, by their exact
-  names, and no tuple nested deeper than weights need (torch hashes such a tuple until the process dies). Then
+  overlap. edgekit adds limits on the header's size and on the number of tensors, and refuses duplicate names and
+  fields.
+- torch files: a zip archive around a pickle, and a pickle is a program. Before torch sees it, the archive must match
+  what torch.save writes: every record STORED, one folder, unique names, nothing before or after it, records no larger
+  together than the file, every CRC-32 right (torch does not check it: one flipped bit in ten loads silently). The
+  pickle is read opcode by opcode without running it. Only the opcodes and globals of plain weights are allowed, by
+  their exact names, and only tuples as deep as weights need (torch hashes a deeper tuple until the process dies). Then
   `torch.load(weights_only=True)` makes the tensors; it refuses sizes and offsets beyond a record.
 
-Allow-lists throughout, since lists of what is forbidden lose: scanners have had dozens of bypasses (CVE-2025-1716,
+These are allow-lists, since deny-lists fail: scanners have had dozens of bypasses (CVE-2025-1716,
 CVE-2025-10155 to -10157), and `weights_only=True` itself has had two (CVE-2025-32434, CVE-2026-24747).
 
-Weights that are NaN or infinite are refused by name in both.
+NaN and infinite weights are refused by name in both formats.
 """
 
 from __future__ import annotations
@@ -39,19 +40,24 @@ from edgekit.storage.files import load_json, write_bytes
 if TYPE_CHECKING:
     import torch
 
-LARGEST_FILE = 4 << 30  # bytes; the largest model meant for an edge device is far below
-LARGEST_HEADER = 16 << 20  # bytes of a safetensors header; real ones are below 1 MiB
-LARGEST_PICKLE = 16 << 20  # bytes of data.pkl; real ones are below 1 MiB
+# Bytes; the largest model meant for an edge device is far below.
+LARGEST_FILE = 4 << 30
+# Bytes of a safetensors header; real ones are below 1 MiB.
+LARGEST_HEADER = 16 << 20
+# Bytes of data.pkl; real ones are below 1 MiB.
+LARGEST_PICKLE = 16 << 20
 MOST_TENSORS = 100_000
 MOST_DIMENSIONS = 64  # what torch itself allows
-MOST_OPCODES = 2_000_000  # of a pickle; real files have about 25 for each tensor
+# Of a pickle; real files have about 25 for each tensor.
+MOST_OPCODES = 2_000_000
 DEEPEST_TUPLE = 100
-MOST_SHARING = 20  # bytes of all tensors / bytes of the file: tied weights are fine, a bomb of views is not
+# Bytes of all tensors / bytes of the file: tied weights are fine, a bomb of views is not.
+MOST_SHARING = 20
 DEEPEST_WRAPPER = 4  # {"model": {"state_dict": ...}}
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params")
 AVERAGED = ("state_dict_ema", "model_ema", "ema_state_dict", "ema_model", "ema", "averaged_model")
-"""Wrappers of weights that are an exponential moving average, as timm, YOLO's and torch's own trainers name them."""
+"""Wrappers of weights that are an exponential moving average, as named by timm, YOLO and torch's own trainers."""
 PREFIXES = ("module.", "_orig_mod.")  # DataParallel and torch.compile
 
 _DTYPES = (
@@ -77,8 +83,9 @@ _OPCODES = {
     *("BINGET", "LONG_BINGET", "BINPUT", "LONG_BINPUT"),
 }
 _ADVICE = "save the module's state_dict() with torch.save or as safetensors"
-_OLD = "is {}, an old format that can run code: load it where you trust it and save it as safetensors"
-_STRANGERS = (  # first bytes of files that are often mistaken for weights, and what to say
+_OLD = "is {}, an old format that can run code. Load it where you trust it and save it as safetensors"
+# First bytes of files that are often mistaken for weights, and the message.
+_STRANGERS = (
     (b"version https://git-lfs", "is a Git LFS pointer and not the file itself: run `git lfs pull`"),
     (b"\x80", _OLD.format("a bare pickle")),
     (b"\x89HDF", "is an HDF5 file: convert it to safetensors"),
@@ -88,13 +95,13 @@ _STRANGERS = (  # first bytes of files that are often mistaken for weights, and 
 
 
 def read_checkpoint(path: Path, ema: bool = False) -> dict[str, torch.Tensor]:
-    """Read a file of weights without running anything that it says.
+    """Read a file of weights without running any code in it.
 
-    Wrappers (`state_dict`, `model`, ...) and the prefixes of DataParallel and torch.compile are taken off. With `ema`
-    the weights are those of the file's moving average, which must be there.
+    Wrappers (`state_dict`, `model`, ...) and the prefixes of DataParallel and torch.compile are removed. With `ema`,
+    the weights are those of the file's moving average, which must exist.
 
     Returns:
-        Contiguous CPU tensors by name, each with its own memory, in the file's order and dtypes.
+        Contiguous CPU tensors by name, each with separate memory, in the file's order and dtypes.
 
     Raises:
         CheckpointError: If the file is missing, damaged, hostile, of another format, or holds NaN or infinite weights.
@@ -105,9 +112,10 @@ def read_checkpoint(path: Path, ema: bool = False) -> dict[str, torch.Tensor]:
         return _plain(_moving_average(content) if ema else content, len(data))
     except CheckpointError as error:
         raise CheckpointError(f"the checkpoint '{path}' {error}") from error.__cause__
-    except Exception as error:  # whatever two parsers make of hostile bytes, the user gets one sentence
+    # The parsers may raise anything on hostile bytes; the user gets one sentence.
+    except Exception as error:
         why = " ".join(str(error).split())[:200] or type(error).__name__
-        raise CheckpointError(f"the checkpoint '{path}' is damaged ({why}): get it again") from error
+        raise CheckpointError(f"the checkpoint '{path}' is damaged ({why}). Get it again") from error
 
 
 def fit_checkpoint(
@@ -116,15 +124,16 @@ def fit_checkpoint(
     *,
     origin: str = "the checkpoint",
 ) -> dict[str, torch.Tensor]:
-    """Choose what a model needs: exactly the expected names and shapes.
+    """Return the tensors that a model needs: exactly the expected names and shapes.
 
     Args:
-        tensors: What `read` gave.
+        tensors: Result of `read_checkpoint`.
         expected: Shapes by name, for example of the module's `state_dict()`.
-        origin: What to call the checkpoint in the error's sentence.
+        origin: Name of the checkpoint in the error message.
 
     Raises:
-        CheckpointError: With the first few names that are missing, unexpected or of another shape, and how many more.
+        CheckpointError: With the first few names that are missing, unexpected or of another shape, and the number of
+            others.
     """
     missing = [f"'{name}'" for name in expected if name not in tensors]
     unexpected = [f"'{name}'" for name in tensors if name not in expected]
@@ -136,14 +145,14 @@ def fit_checkpoint(
     differences = [("missing ", missing), ("unexpected ", unexpected), ("other shapes: ", misfits)]
     if any(names for _, names in differences):
         what = "; ".join(label + _few(names) for label, names in differences if names)
-        raise CheckpointError(f"{origin} is of another model ({what}): name the model that it was trained as")
+        raise CheckpointError(f"{origin} is of another model ({what}). Name the model that it belongs to")
     return {name: tensors[name] for name in expected}
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, torch.Tensor], infinite: Collection[str] = ()) -> None:
-    """Write safetensors: sorted by name, contiguous, no metadata, so the same weights always give the same bytes.
+    """Write safetensors, sorted by name, contiguous, without metadata: the same weights always give the same bytes.
 
-    A reader sees the old file or the new one, also after a crash. Tensors named in `infinite` may hold infinities.
+    A reader sees the old file or the new one, even after a crash. Tensors named in `infinite` may hold infinities.
 
     Raises:
         CheckpointError: If a weight is NaN or infinite.
@@ -170,18 +179,19 @@ def _content(path: Path) -> bytes:
                 ),
                 "the file of weights in it",
             )
-            raise CheckpointError(f"{name} is a folder: name {inside}")
+            raise CheckpointError(f"{name} is a folder. Name {inside}")
         if not stat.S_ISREG(state.st_mode):
-            raise CheckpointError(f"{name} is not a regular file: copy it into one")
+            raise CheckpointError(f"{name} is not a regular file. Copy it into one")
         if state.st_size > LARGEST_FILE:
-            raise CheckpointError(f"{name} has {state.st_size} bytes, more than {LARGEST_FILE}: save the weights alone")
+            raise CheckpointError(f"{name} has {state.st_size} bytes, more than {LARGEST_FILE}. Save only the weights")
         data = path.read_bytes()
     except FileNotFoundError:
-        raise CheckpointError(f"{name} does not exist: check the path") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise CheckpointError(f"{name} cannot be read ({error}): check the path") from error
+        raise CheckpointError(f"{name} does not exist. Check the path") from None
+    # ValueError: a NUL in the name.
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{name} cannot be read ({error}). Check the path") from error
     if not data:
-        raise CheckpointError(f"{name} is empty: get it again")
+        raise CheckpointError(f"{name} is empty. Get it again")
     return data
 
 
@@ -195,15 +205,16 @@ def _read_torch(data: bytes) -> object:
         if broken := archive.testzip():
             _refuse(f"is damaged in its record {broken!r}: get it again")
     if torch._C.PyTorchFileReader(io.BytesIO(data)).get_record("data.pkl") != code:
-        _refuse(f"is two archives in one file, of which each reader of zip files sees another: {_ADVICE}")
+        _refuse(f"is two archives in one file, so that zip readers disagree on its contents: {_ADVICE}")
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:  # torch's own words advise to run the code
+    # torch's own message advises to run the code.
+    except pickle.UnpicklingError as error:
         _refuse(f"is not a regular file of weights: {_ADVICE}", error)
 
 
 def _records(archive: zipfile.ZipFile, data: bytes) -> dict[str, zipfile.ZipInfo]:
-    """The archive's records, by their names inside its one folder."""
+    """Return the archive's records, by their names inside its single folder."""
     listed = archive.infolist()
     records = {record.filename.partition("/")[2]: record for record in listed}
     if data[-22:-18] != b"PK\x05\x06" or archive.comment or min((r.header_offset for r in listed), default=0):
@@ -211,11 +222,11 @@ def _records(archive: zipfile.ZipFile, data: bytes) -> dict[str, zipfile.ZipInfo
     if len(listed) > MOST_TENSORS:
         _refuse(f"has {len(listed)} records, more than {MOST_TENSORS}: {_ADVICE}")
     if len(records) != len(listed) or len({record.filename.partition("/")[0] for record in listed}) != 1:
-        _refuse(f"is not a plain torch file, since two records have one name or there are several folders: {_ADVICE}")
+        _refuse(f"is not a plain torch file (duplicate record names, or several folders): {_ADVICE}")
     if any(r.compress_type != zipfile.ZIP_STORED or r.file_size != r.compress_size or r.flag_bits & 1 for r in listed):
-        _refuse(f"is compressed or encrypted, which torch.save never does, and may unpack to anything: {_ADVICE}")
+        _refuse(f"is compressed or encrypted, which torch.save never does: {_ADVICE}")
     if sum(record.file_size for record in listed) > len(data):
-        _refuse(f"is a zip bomb, since its records are together larger than the file: {_ADVICE}")
+        _refuse(f"is a zip bomb (its records together are larger than the file): {_ADVICE}")
     if "constants.pkl" in records or any(name.startswith("code/") for name in records):
         _refuse(f"is a TorchScript archive, which is code: {_ADVICE}")
     if "data.pkl" not in records or records["data.pkl"].file_size > LARGEST_PICKLE:
@@ -224,8 +235,9 @@ def _records(archive: zipfile.ZipFile, data: bytes) -> dict[str, zipfile.ZipInfo
 
 
 def _check_pickle(code: bytes) -> None:
-    """See that a pickle holds only what plain weights need; nothing of it is run."""
-    depths: list[int | None] = []  # of nested tuples, for each value on the stack; None is a mark
+    """Check that a pickle holds only what plain weights need, without running it."""
+    # Of nested tuples, for each value on the stack; None is a mark.
+    depths: list[int | None] = []
     memo: dict[int, int | None] = {}
     end = 0
     for count, (opcode, argument, position) in enumerate(pickletools.genops(code)):
@@ -234,21 +246,22 @@ def _check_pickle(code: bytes) -> None:
         if opcode.name not in _OPCODES:
             _refuse(f"uses the pickle opcode {opcode.name}, which plain weights do not need: {_ADVICE}")
         if opcode.name == "PROTO" and argument != 2:
-            _refuse(f"is of pickle protocol {argument}: {_ADVICE}")
+            _refuse(f"has the pickle protocol {argument}: {_ADVICE}")
         if opcode.name == "GLOBAL":
             name = str(argument)
             if name.startswith("torch ") and name.endswith("Storage") and name not in _GLOBALS:
-                _refuse(f"has tensors of a kind that edgekit does not read ('{name}'): convert them to float32")
+                _refuse(f"has tensors of a kind that edgekit does not read ('{name}'). Convert them to float32")
             if name not in _GLOBALS:
-                _refuse(f"wants to run code (global '{name.replace(' ', '.')}'): {_ADVICE}")
+                _refuse(f"would run code (global '{name.replace(' ', '.')}'): {_ADVICE}")
         _step(opcode, argument, depths, memo)
         end = (position or 0) + 1
-    if end != len(code):  # the last opcode is always STOP, one byte
-        _refuse("has bytes behind the end of its pickle: get it again")
+    # The last opcode is always STOP, one byte.
+    if end != len(code):
+        _refuse("has bytes after the end of its pickle. Get it again")
 
 
 def _step(opcode: pickletools.OpcodeInfo, argument: Any, depths: list[int | None], memo: dict[int, int | None]) -> None:
-    """Follow one opcode on the stack of depths, as pickletools describes what it takes and gives."""
+    """Apply one opcode to the stack of depths, using pickletools' description of its operands."""
     if opcode.name.endswith("PUT"):
         memo[argument] = depths[-1]
         return
@@ -260,7 +273,8 @@ def _step(opcode: pickletools.OpcodeInfo, argument: Any, depths: list[int | None
         if kind is pickletools.stackslice:
             while (value := depths.pop()) is not None:
                 shape.append(value)
-        elif kind is not pickletools.markobject:  # which went with the slice above it
+        # The mark was removed with the slice above it.
+        elif kind is not pickletools.markobject:
             shape.append(depths.pop())
     for kind in opcode.stack_after:
         depth = 1 + max((value or 0 for value in shape), default=0)
@@ -276,52 +290,52 @@ def _read_safetensors(data: bytes) -> object:
         _refuse(next((why for start, why in _STRANGERS if data.startswith(start)), _stranger(data)))
     length = int.from_bytes(data[:8], "little")
     if length > LARGEST_HEADER or length > len(data) - 8:
-        _refuse(f"is truncated or has too large a header ({length} bytes, limit {LARGEST_HEADER}): get it again")
+        _refuse(f"is truncated or has too large a header ({length} bytes, limit {LARGEST_HEADER}). Get it again")
     tensors = load(data)
     header = load_json(data[8 : 8 + length], object_pairs_hook=_unique)
     header.pop("__metadata__", None)
     if len(header) > MOST_TENSORS:
-        _refuse(f"has {len(header)} tensors, more than {MOST_TENSORS}: save the weights alone")
+        _refuse(f"has {len(header)} tensors, more than {MOST_TENSORS}. Save only the weights")
     if extra := next((name for name, entry in header.items() if len(entry) != 3), None):
-        _refuse(f"has a damaged header at tensor {extra!r}: get it again")
+        _refuse(f"has a damaged header at tensor {extra!r}. Get it again")
     return tensors
 
 
 def _stranger(data: bytes) -> str:
     if data[257:262] == b"ustar":
         return _OLD.format("a tar archive")
-    return "is neither safetensors nor a torch zip file, or it is truncated: save the weights as safetensors"
+    return "is neither safetensors nor a torch zip file, or it is truncated. Save the weights as safetensors"
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) != len(pairs):
-        _refuse("names something twice in its header: get it again")
+        _refuse("has a duplicate name in its header. Get it again")
     return entries
 
 
 def _moving_average(content: object) -> object:
-    """What a file holds as its moving average."""
+    """Return the moving average of a file's weights."""
     state = content if isinstance(content, dict) else {}
     outers = (state, *(state[name] for name in WRAPPERS if isinstance(state.get(name), dict)))
     inner = [outer[name] for outer in outers for name in AVERAGED if isinstance(outer.get(name), dict)]
     if inner:
         return inner[0]
     keys = _few([repr(name) for name in state]) or "nothing"
-    return _refuse(f"holds no averaged weights ({', '.join(AVERAGED)}) but {keys}: leave out --ema")
+    return _refuse(f"holds no averaged weights ({', '.join(AVERAGED)}) but {keys}. Leave out --ema")
 
 
 def _plain(content: object, size: int) -> dict[str, torch.Tensor]:
-    """The one state dict in what a file held, unwrapped, each tensor contiguous, finite and with its own memory."""
+    """Return a file's single state dict, unwrapped, each tensor contiguous, finite and with separate memory."""
     state = _unwrap(content)
     if sum(tensor.numel() * tensor.element_size() for tensor in state.values()) > MOST_SHARING * size:
-        _refuse(f"unpacks to more than {MOST_SHARING} times its size: save a plain state_dict()")
+        _refuse(f"unpacks to more than {MOST_SHARING} times its size. Save a plain state_dict()")
     while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in state)), ""):
         state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     for name, tensor in state.items():
-        # See that a tensor is nothing but its values.
+        # Refuse tensors with anything but values.
         if str(tensor.dtype).removeprefix("torch.") not in _DTYPES:
-            _refuse(f"has tensor {name!r} of {tensor.dtype}, which edgekit does not read: convert it to float32")
+            _refuse(f"has tensor {name!r} of {tensor.dtype}, which edgekit does not read. Convert it to float32")
         if tensor.dim() > MOST_DIMENSIONS or tensor._backward_hooks or tensor.is_neg() or tensor.is_conj():
             _refuse(f"describes a tensor in a way that plain weights do not need ({name!r}): {_ADVICE}")
         _finite(name, tensor)
@@ -330,7 +344,7 @@ def _plain(content: object, size: int) -> dict[str, torch.Tensor]:
 
 
 def _own(tensor: torch.Tensor, seen: set[int]) -> torch.Tensor:
-    """The tensor itself where it is contiguous and alone fills memory that none took before, else a copy."""
+    """Return the tensor if it is contiguous and alone fills memory that no other tensor uses, else a copy."""
     memory = tensor.untyped_storage()
     alone = memory.nbytes() == tensor.numel() * tensor.element_size() and memory.data_ptr() not in seen
     if not alone or not tensor.is_contiguous():
@@ -343,10 +357,11 @@ def _unwrap(content: object, depth: int = 0) -> dict[str, torch.Tensor]:
     import torch
 
     if not isinstance(content, dict):
-        _refuse(f"holds no state dict but a {type(content).__name__}: save the module's state_dict()")
+        _refuse(f"holds no state dict but a {type(content).__name__}. Save the module's state_dict()")
     if any(type(name) not in (str, int) for name in content):
         _refuse(f"has a dictionary key that is neither text nor a number: {_ADVICE}")
-    if set(getattr(content, "__dict__", ())) - {"_metadata"}:  # they could stand in for a dictionary's methods
+    # Attributes could shadow a dictionary's methods.
+    if set(getattr(content, "__dict__", ())) - {"_metadata"}:
         _refuse(f"sets attributes that plain weights do not have: {_ADVICE}")
     tensors = {str(name): value for name, value in content.items() if isinstance(value, torch.Tensor)}
     if tensors:
@@ -354,18 +369,19 @@ def _unwrap(content: object, depth: int = 0) -> dict[str, torch.Tensor]:
     inner = next((content[name] for name in WRAPPERS if isinstance(content.get(name), dict)), None)
     if inner is None or depth == DEEPEST_WRAPPER:
         keys = _few([repr(name) for name in content]) or "nothing"
-        _refuse(f"holds no state dict but {keys}: save the module's state_dict() alone")
+        _refuse(f"holds no state dict but {keys}. Save only the module's state_dict()")
     return _unwrap(inner, depth + 1)
 
 
 def _finite(name: str, tensor: torch.Tensor, infinite: bool = False) -> None:
     if tensor.is_floating_point():
-        wide = tensor.float() if tensor.element_size() == 1 else tensor  # isfinite does not know float8
-        if wide.numel() == 0 or all(end.isfinite() for end in wide.aminmax()):  # one pass, and no mask
+        # isfinite does not support float8; aminmax takes one pass and no mask.
+        wide = tensor.float() if tensor.element_size() == 1 else tensor
+        if wide.numel() == 0 or all(end.isfinite() for end in wide.aminmax()):
             return
         bad = int((wide.isnan() if infinite else ~wide.isfinite()).sum())
         if bad:
-            _refuse(f"has NaN or infinite weights ({bad} of {tensor.numel()} in '{name}'): train or convert it again")
+            _refuse(f"has NaN or infinite weights ({bad} of {tensor.numel()} in '{name}'). Train or convert it again")
 
 
 def _few(names: Sequence[str]) -> str:
@@ -378,7 +394,7 @@ def _refuse(why: str, cause: Exception | None = None) -> NoReturn:
 
 
 def weights_digest(spec: ModelSpec) -> str:
-    """sha256 of a module's weights, whatever file they came from: what a recorded reference belongs to."""
+    """Return the sha256 of a module's weights, whatever their file; it identifies the model of a recorded reference."""
     hashed = hashlib.sha256()
     tensors = {**spec.module.state_dict(), **dict(script.constants(spec.module))}
     for name, tensor in sorted(tensors.items()):
@@ -389,15 +405,16 @@ def weights_digest(spec: ModelSpec) -> str:
 
 
 def with_weights(spec: ModelSpec, path: Path, ema: bool = False) -> ModelSpec:
-    """A model with the weights of a file, under a name of its own and nobody's licence.
+    """Return a model with the weights of a file, under its own name and without a licence.
 
-    A prefix that all names of the file share and the model's lack, or the other way, is no difference. With `ema` they
-    are the averaged ones of the file.
+    A prefix shared by all names in only one of the file and the model is ignored. With `ema`, the weights are the
+    file's averaged ones.
 
     Raises:
         CheckpointError: If the file cannot be used, or is of another model.
     """
-    own = getattr(spec.module, "edgekit_buffers", ())  # mean and deviation of pictures: of the model, not of the file
+    # Mean and deviation of images belong to the model, not to the file.
+    own = getattr(spec.module, "edgekit_buffers", ())
     expected = {name: tensor for name, tensor in spec.module.state_dict().items() if name not in own}
     tensors = _rename(read_checkpoint(path, ema), list(expected))
     shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
@@ -408,7 +425,7 @@ def with_weights(spec: ModelSpec, path: Path, ema: bool = False) -> ModelSpec:
 
 
 def _rename(tensors: Mapping[str, torch.Tensor], names: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Tensors by the names that are wanted, where these differ by the prefix of all alone."""
+    """Return tensors by the expected names if these differ only by a prefix of all names."""
     if set(tensors) == set(names):
         return dict(tensors)
     parts = names[0].split(".") if names else []
@@ -422,7 +439,7 @@ def _rename(tensors: Mapping[str, torch.Tensor], names: Sequence[str]) -> dict[s
 
 
 def as_their_own(spec: ModelSpec, path: Path, own: ModelSpec) -> ModelSpec:
-    """A checkpoint's model under its file's name and nobody's licence, unless its weights are the preset's own."""
+    """Return a checkpoint's model under its file's name without a licence, unless it has the preset's weights."""
     return spec if weights_digest(spec) == weights_digest(own) else _name_spec(spec, path)
 
 
@@ -433,5 +450,5 @@ def _name_spec(spec: ModelSpec, path: Path) -> ModelSpec:
 
 
 def slug(text: str) -> str:
-    """A text as a model's name: lower case, with dashes for what is no letter, digit or dot."""
+    """Return a text as a model's name: lower case, with dashes for all but letters, digits and dots."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")

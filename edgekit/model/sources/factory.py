@@ -1,11 +1,11 @@
-"""The function that makes a model, `package.module:function`: where its code may come from, and when it may run.
+"""Factories, functions named `package.module:function` that make a model: where they are found, and when they may run.
 
-Three ways lead to one, and each lets it run for another reason:
+There are three ways to name one, each with its own permission to run:
 
-- Its user names it in this command (`named`): Python's path is searched, and last the working directory.
-- edgekit ships it (`shipped`): the working directory is not searched.
-- A build names it: anyone may have written the build. Without the user's word it runs only where edgekit ships it
-  (`is_shipped`).
+- The user names it in this command (`load_named`): Python's path is searched, and last the working directory.
+- edgekit ships it (`load_shipped`): the working directory is not searched.
+- A build names it: anyone may have written the build. Unless the user trusts the build, it runs only if edgekit ships
+  it (`is_shipped`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ TESTING = "edgekit.testing"
 
 
 def load_named(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec | CompositeModel:
-    """The model of a factory that the user named in this command, with what is said of it.
+    """Return the model of a factory that the user named in this command, with the user's facts.
 
     Raises:
         ModelError: If it cannot be imported, raises, or returns something else.
-        UsageError: If something is said of what it has not.
+        UsageError: If a fact is about something that does not exist.
     """
     search_working_directory()
     model = call(import_function(factory), factory, words=words)
@@ -50,33 +50,33 @@ def load_named(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec | Comp
 
 
 def search_working_directory() -> None:
-    """Let Python look for modules in the working directory, last: a file there must not stand in for a library."""
+    """Append the working directory to Python's path; last, so that a file there cannot shadow a library."""
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
 
 
 def load_shipped(factory: str, words: SpecOverrides = NOTHING) -> ModelSpec:
-    """The model of a factory on Python's path as it is, with what is said of it.
+    """Return the model of a factory on Python's path, with the user's facts.
 
     Raises:
-        ModelError: As for `named`.
-        UsageError: As for `named`.
+        ModelError: As for `load_named`.
+        UsageError: As for `load_named`.
     """
     return replace(call_factory(import_function(factory), factory, words=words), factory=factory, words=words)
 
 
 def apply_overrides(spec: ModelSpec, words: SpecOverrides) -> ModelSpec:
-    """A declared model with what is said on top, checked.
+    """Return a declared model with the user's facts, checked.
 
     Raises:
-        UsageError: If something is said of what it has not.
+        UsageError: If a fact is about something that does not exist.
     """
     words.require_own_shapes()
     return replace(check_spec(words.of_spec(spec) if words else spec), words=words)
 
 
 def is_shipped(factory: str) -> bool:
-    """Return whether a package registers this factory for builds to name, or it is one of `edgekit.testing`."""
+    """Return whether a package registers this factory for builds, or `edgekit.testing` contains it."""
     records, _ = doors.sources.load_all()
     if any(factory in (record.factory, *record.trusted_factories) for record in records.values() if factory):
         return True
@@ -93,25 +93,25 @@ def is_shipped(factory: str) -> bool:
 def call_factory(
     factory: Callable[..., object], name: str, *arguments: object, words: SpecOverrides = NOTHING
 ) -> ModelSpec:
-    """What a factory returns, checked, with what is said of it: a ModelSpec, or a module.
+    """Return a factory's model, checked, with the user's facts; the factory returns a ModelSpec or a module.
 
     Raises:
         ModelError: If it raises, or returns something else.
-        UsageError: If something is said of what it has not, a module's shapes are not said, or it returns parts.
+        UsageError: If a fact is about something that does not exist, a module's shapes are missing, or it is composite.
     """
     return single(call(factory, name, *arguments, words=words))
 
 
 def single(model: ModelSpec | CompositeModel) -> ModelSpec:
-    """The model, where it is one graph.
+    """Return the model if it is a single graph.
 
     Raises:
-        UsageError: If it is made of parts.
+        UsageError: If it is a composite model.
     """
     if isinstance(model, CompositeModel):
         raise UsageError(
-            f"'{model.name}' is a model of parts, which `edgekit export` takes alone: after it each part is a build of "
-            f"its own, as build/{model.name}/{next(iter(model.parts))}"
+            f"'{model.name}' is a composite model, which only `edgekit export` takes. After export, each part has "
+            f"its own build, as build/{model.name}/{next(iter(model.parts))}"
         )
     return model
 
@@ -119,11 +119,11 @@ def single(model: ModelSpec | CompositeModel) -> ModelSpec:
 def call(
     factory: Callable[..., object], name: str, *arguments: object, words: SpecOverrides = NOTHING
 ) -> ModelSpec | CompositeModel:
-    """As `called`, of a model of parts too.
+    """Return a factory's model as `call_factory` does, or its composite model.
 
     Raises:
-        ModelError: As for `called`.
-        UsageError: As for `called`; or if something is said of a model of parts.
+        ModelError: As for `call_factory`.
+        UsageError: As for `call_factory`; or for facts about a composite model.
     """
     try:
         returned = factory(*arguments)
@@ -136,7 +136,7 @@ def call(
     if isinstance(returned, CompositeModel):
         if words:
             raise UsageError(
-                f"'{name}' returns a model of parts: say axes, inputs and outputs of each edgekit.Component"
+                f"'{name}' returns a composite model. Give axes, inputs and outputs in each edgekit.Component"
             )
         return returned
     import torch
@@ -148,7 +148,7 @@ def call(
 
 
 def _example(module: torch.nn.Module, name: str, words: SpecOverrides) -> dict[str, torch.Tensor]:
-    """An example of the shapes that are said; all of its numbers lie in the ranges that are said, else in [0, 1]."""
+    """Return an example of the given shapes, with values in the given ranges, else in [0, 1]."""
     import torch
 
     takes = parameter_names(module)
@@ -157,8 +157,8 @@ def _example(module: torch.nn.Module, name: str, words: SpecOverrides) -> dict[s
     if not shapes or (lacking := [n for n in words.inputs if n not in shapes]):
         missing = lacking[0] if shapes else next(iter(takes), "x")
         raise UsageError(
-            f"the factory '{name}' returned a module, which says no shape of '{missing}': write --inputs "
-            f"{missing}:shape=1,3,224,224 for each input (forward() takes {', '.join(takes)})"
+            f"'{name}' returned a plain module, so edgekit needs the shape of '{missing}'. Add --inputs "
+            f"{missing}:shape=1,3,224,224, and likewise for each input (forward() takes {', '.join(takes)})"
         )
     example = {}
     for each in takes:
@@ -174,10 +174,10 @@ def _example(module: torch.nn.Module, name: str, words: SpecOverrides) -> dict[s
 
 
 def import_function(factory: str) -> Callable[..., object]:
-    """The function that a name stands for; its module is imported.
+    """Import the named function.
 
     Raises:
-        ModelError: If there is none, or importing fails.
+        ModelError: If it does not exist, or importing fails.
     """
     module_name, _, function = factory.partition(":")
     if not module_name or not function or re.search(r"[/\\]", module_name):
@@ -188,18 +188,19 @@ def import_function(factory: str) -> Callable[..., object]:
         raise
     except ModuleNotFoundError as error:
         if (stem := module_name.removesuffix(".py")) != module_name:
-            raise ModelError(f"'{module_name}' of '{factory}' is a file: write {stem}:{function}") from error
-        raise ModelError(f"cannot import '{module_name}' of '{factory}': {error}; is it on PYTHONPATH?") from error
+            raise ModelError(f"'{module_name}' of '{factory}' is a file. Write {stem}:{function}") from error
+        raise ModelError(f"cannot import '{module_name}' of '{factory}': {error}. Is it on PYTHONPATH?") from error
     except Exception as error:
         raise ModelError(f"importing '{module_name}' of '{factory}' failed: {_where(error)}") from error
     value = getattr(module, function, None)
     if not callable(value):
-        raise ModelError(f"'{module_name}' has no function '{function}': name it as package.module:factory")
+        raise ModelError(f"'{module_name}' has no function '{function}'. Name it as package.module:factory")
     return value  # type: ignore[no-any-return]  # callable() narrows Any to an unknown callable
 
 
 def _where(error: Exception) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
-    names_its_file = isinstance(error, SyntaxError) or not frames  # a syntax error names its file itself
+    # A syntax error names its file itself.
+    names_its_file = isinstance(error, SyntaxError) or not frames
     last = "" if names_its_file else f" at {frames[-1].filename}:{frames[-1].lineno}"
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}{last}"

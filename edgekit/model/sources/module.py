@@ -1,4 +1,4 @@
-"""An `nn.Module` in memory and an example -> ModelSpec, for models that no factory makes."""
+"""ModelSpec of an `nn.Module` in memory and an example, for models without a factory."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ def spec_of_module(
     example: Any,
     words: SpecOverrides = NOTHING,
 ) -> ModelSpec:
-    """Describe a module by an example of its inputs; it is named after its class, in lower case with dashes.
+    """Describe a module by an example of its inputs; its name is its class name, in lower case with dashes.
 
     Args:
         module: In eval mode; it is run once.
-        example: One tensor, a sequence in the order of `forward`, values by the names of its parameters, or a tuple and
-            a dictionary for both. A value is a tensor, a structure of tensors (each is an input, named by its keys), or
-            a number, a text or None, which is fixed.
-        words: What is said of it. Without axes the first dimension of every input is the batch, of 1 to 8, where the
-            example has the size there that its first input has. The example's size is the default size of every axis
-            whose range has none.
+        example: One tensor, a sequence in the order of `forward`, values by the names of its parameters, or a tuple
+            and a dictionary for both. A value is a tensor, a structure of tensors (each is an input, named by its
+            keys), or a number, a text or None, which stays fixed.
+        words: The user's facts. Without axes, the first dimension of every input is the batch, of 1 to 8, if its
+            size equals that of the first input. The example's size is the default of every axis without one.
 
     Raises:
         ModelError: If the module does not take the example, or the axes do not fit it.
@@ -43,8 +42,9 @@ def spec_of_module(
     from edgekit.model.detector import Detector
 
     module = in_eval(module)
-    if getattr(module, "training", False):  # frozen TorchScript has no such attribute
-        raise ModelError(f"'{type(module).__name__}' is in training mode: call .eval() before exporting it")
+    # Frozen TorchScript does not have this attribute.
+    if getattr(module, "training", False):
+        raise ModelError(f"'{type(module).__name__}' is in training mode. Call .eval() before exporting it")
     refuse_quantized(_as_name(type(module).__name__), module)
     refuse_weightless(_as_name(type(module).__name__), module)
     single = in_float32(module)
@@ -59,12 +59,12 @@ def spec_of_module(
     except ModelError as error:
         raise ModelError(f"'{type(module).__name__}': {error}") from error
     except Exception as error:
-        cast = "" if single is module else ", with its weights in float32 as every artifact has them"
+        cast = "" if single is module else ", with its weights in float32, which every artifact uses"
         raise ModelError(
             f"'{type(module).__name__}' does not take the example{line_of(error)}{cast}: {sentence(error)}"
         ) from error
     if not answer:
-        raise ModelError(f"'{type(module).__name__}' answers with no tensor: let forward() return one")
+        raise ModelError(f"'{type(module).__name__}' returns no tensor. Let forward() return one")
     names = unique([name for name, _ in answer], list(tensors))
     outputs = tuple(Output(n, dtype=_dtype(value)) for n, (_, value) in zip(names, answer, strict=True))
     outputs = module.outputs if isinstance(module, Detector) else outputs
@@ -83,7 +83,7 @@ def spec_of_module(
 def _axes(
     tensors: Mapping[str, torch.Tensor], axes: Axes | None
 ) -> tuple[dict[str, Axis], dict[str, tuple[int | str, ...]]]:
-    """The declared axes, and the shape of each input with their names in it."""
+    """Return the declared axes, and the shape of each input with their names in it."""
     if axes is None:
         first = next((tensor.shape[0] for tensor in tensors.values() if tensor.dim() > 0), 1)
         has = {name for name, tensor in tensors.items() if tensor.dim() > 0 and tensor.shape[0] == first}
@@ -101,8 +101,8 @@ def _axes(
             axis_range = declared[axis] = range_of(axis, override, size, declared.get(axis))
             if not axis_range.minimum <= size <= axis_range.maximum:
                 raise ModelError(
-                    f"axis '{axis}' goes from {axis_range.minimum} to {axis_range.maximum}, and the example's "
-                    f"'{name}' has {size} there: let the range include the example"
+                    f"axis '{axis}' goes from {axis_range.minimum} to {axis_range.maximum}, but the example's "
+                    f"'{name}' has {size} there. Let the range include the example"
                 )
             shape[dimension] = axis
         shapes[name] = tuple(shape)
@@ -115,20 +115,21 @@ def _input(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...]) -> Inp
 
 
 def range_in(values: Array) -> tuple[float, float]:
-    """The range of an input from some of its values: of integers exact, of others the powers of two around them."""
+    """Return the range of an input from sample values: exact for integers, else the powers of two around them."""
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
-    if values.dtype.kind == "f":  # another example of the same data gives the same range
+    # Another example of the same data should give the same range.
+    if values.dtype.kind == "f":
         low, high = -_power(-low), _power(high)
     return low, high if high > low else low + 1.0
 
 
 def _power(value: float) -> float:
-    """The power of two at or above a value; 0 for what is not positive or not finite."""
+    """Return the power of two at or above a value; 0 if it is not positive or not finite."""
     return 2.0 ** math.ceil(math.log2(value)) if 0 < value < math.inf else 0.0
 
 
 def _wide(tensor: torch.Tensor) -> torch.dtype:
-    """The dtype of a tensor; float32 for the shorter floats, whose values it holds."""
+    """Return the dtype of a tensor; float32 for bfloat16 and float16, whose values it holds."""
     import torch
 
     return torch.float32 if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.dtype
@@ -139,6 +140,6 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 
 def _as_name(name: str) -> str:
-    """A class's name as a model's: MyNet -> my-net."""
+    """Return a class name as a model's name: MyNet -> my-net."""
     words: Sequence[str] = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     return "-".join(word.lower() for word in words) or "model"

@@ -1,11 +1,11 @@
-"""An ONNX file as a model: its own fp32 run is the reference, its graph is what the other ONNX targets are made from.
+"""ONNX files as models: the file's own fp32 run is the reference, and the other ONNX targets are made from its graph.
 
-There is no PyTorch program in it, so targets that need one say so. The first size of the inputs is the batch where it
-is open; another open size needs a range, which the file does not tell.
+It has no PyTorch program, so targets that need one refuse it. If the first size of the inputs is open, it is the batch;
+any other open size needs a range, which the file does not contain.
 
-How many nodes a graph runs, at least, is counted: a file of a few bytes can ask for more than any machine does.
-Functions that call functions double their nodes with each level, and a Loop runs as often as a constant in it says. A
-loop whose own condition ends it counts once.
+The minimum number of nodes that a graph runs is counted: a file of a few bytes can request more than any machine can
+run. Nested functions double their nodes with each level, and a Loop runs as often as a constant in it says. A loop with
+its own end condition counts once.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ FROM_HERE = "onnx and what is made from it (its fp16, INT8 and buckets, openvino
 
 
 def open_file(path: str, words: SpecOverrides, task: str) -> ModelSpec:
-    """Return the model of an ONNX file that a user named; as `spec_of_onnx`."""
+    """Return the model of an ONNX file that a user named, as `spec_of_onnx`."""
     return spec_of_onnx(Path(path), words)
 
 
 def spec_of_onnx(path: Path, words: SpecOverrides = NOTHING) -> ModelSpec:
-    """Describe an ONNX file by its inputs and outputs and by what is said of them; it is named after the file.
+    """Describe an ONNX file by its inputs, its outputs and the user's facts; it is named after the file.
 
     Raises:
-        ModelError: If it cannot be read, or keeps its weights elsewhere.
-        UsageError: If an open size has no range, or something is said of what it has not.
+        ModelError: If it cannot be read, or stores its weights elsewhere.
+        UsageError: If an open size has no range, or a fact is about something that does not exist.
     """
     external = _external_file(path)
     graph = read_graph(path, external)
@@ -79,14 +79,15 @@ def spec_of_onnx(path: Path, words: SpecOverrides = NOTHING) -> ModelSpec:
 
 
 def require_ranges(spec: ModelSpec) -> None:
-    """See that the range of a file's integers is known; a mask holds 0 and 1.
+    """Check that the range of a file's integers is known; a mask holds 0 and 1.
 
     Raises:
-        UsageError: If neither the graph nor the user tells it: asked with 0 and 1, a model is proved for these alone.
+        UsageError: If neither the graph nor the user gives it: inputs of 0 and 1 alone would prove only these.
     """
     file, input_facts = file_of(spec.module), (spec.words or NOTHING).inputs
     integers = [i for i in spec.inputs if np.dtype(i.dtype).kind in "iu" and "mask" not in i.name.lower()]
-    declared = Input.low, Input.high  # what is said in a factory shows in its inputs alone
+    # A range set in a factory appears only in its inputs.
+    declared = Input.low, Input.high
     unsaid = [i.name for i in integers if "low" not in input_facts.get(i.name, {}) and (i.low, i.high) == declared]
     if file is None or not unsaid:
         return
@@ -94,16 +95,16 @@ def require_ranges(spec: ModelSpec) -> None:
     own = {tensor_name(value.name): value.name for value in graph.input}
     if unknown := next((name for name in unsaid if range_of_integers(graph, own[name]) is None), None):
         raise UsageError(
-            f"'{unknown}' holds integers, and the file does not tell which: write --inputs {unknown}:range=MIN..MAX, "
+            f"'{unknown}' holds integers without a known range. Add --inputs {unknown}:range=MIN..MAX, "
             f'in Python inputs={{"{unknown}": {{"range": "MIN..MAX"}}}}'
         )
 
 
 def refuse_random(spec: ModelSpec) -> None:
-    """See that a file gives the same answer twice; what a module answers is asked when it is captured.
+    """Check that a file returns the same outputs twice; a module is checked at capture.
 
     Raises:
-        ModelError: Naming the operator that draws.
+        ModelError: Naming the random operator.
     """
     if (file := file_of(spec.module)) is None:
         return
@@ -115,15 +116,15 @@ def refuse_random(spec: ModelSpec) -> None:
     differing = [name for name in first if not np.allclose(first[name], second[name], equal_nan=True)]
     if differing:
         raise ModelError(
-            f"'{spec.name}' answers differently each time in output '{differing[0]}': it draws random numbers "
-            f"({draws[0]}); export it in eval mode, or make noise an input"
+            f"'{spec.name}' returns a different output '{differing[0]}' each time: it draws random numbers "
+            f"({draws[0]}). Export it in eval mode, or make the noise an input"
         )
 
 
 def _with_plain_inputs(
     path: Path, graph: onnx.ModelProto, named_inputs: list[tuple[str, Input]], model: str, rewritten: bool
 ) -> torch.nn.Module:
-    """The file as a module; a graph that was rewritten, or whose pictures want a mean, is written while it is used."""
+    """Return the file as a module; write it to a temporary folder if the graph is changed or preprocessing is added."""
     for _, i in named_inputs:
         check_image(i, model)
     if not (rewritten or any(declares_preprocessing(i) for _, i in named_inputs)):
@@ -134,7 +135,7 @@ def _with_plain_inputs(
 
 
 class _Place:
-    """A temporary folder that goes with the last module that needs it."""
+    """A temporary folder that is removed with the last module that uses it."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="edgekit-"))
@@ -167,7 +168,7 @@ def read_graph(path: Path, external: str = "") -> onnx.ModelProto:
         external: Name of the file in the same folder that holds its weights, if any.
 
     Raises:
-        ModelError: If it cannot be read, keeps its weights in another file, or runs too much.
+        ModelError: If it cannot be read, stores its weights in another file, or runs too many nodes.
     """
     import onnx
 
@@ -177,39 +178,39 @@ def read_graph(path: Path, external: str = "") -> onnx.ModelProto:
             raise ValueError(f"'{external}' has 2 GiB or more, and a build holds one ONNX file")
         graph = onnx.load(path, load_external_data=bool(external))
     except Exception as error:
-        raise ModelError(f"'{path}' is not an ONNX file ({reason(error)}): export it again") from error
+        raise ModelError(f"'{path}' is not an ONNX file ({reason(error)}). Export it again") from error
     check_work(graph)
     return graph
 
 
 def tensor_name(name: str) -> str:
-    """A tensor's name as every target takes it: a number or a path becomes a word."""
+    """Return a tensor's name in a form that every target takes: a number or a path becomes a word."""
     word = re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("_.")
     return word if word[:1].isalpha() else f"tensor_{word}"
 
 
 def file_of(module: torch.nn.Module) -> Path | None:
-    """The ONNX file that a module runs; None for a module of PyTorch."""
+    """Return the ONNX file that a module runs; None for a PyTorch module."""
     file = getattr(module, "onnx_file", None)
     return file if isinstance(file, Path) else None
 
 
 def refuse(spec: ModelSpec) -> None:
-    """Refuse a model that is an ONNX file where PyTorch's code is needed.
+    """Refuse an ONNX file if PyTorch code is needed.
 
     Raises:
-        CaptureError: Naming what is possible.
+        CaptureError: Naming the possible targets.
     """
     if file_of(spec.module) is not None:
-        raise CaptureError(f"'{spec.name}' is an ONNX file, without PyTorch's code: possible are {FROM_HERE}")
+        raise CaptureError(f"'{spec.name}' is an ONNX file without PyTorch code. Possible targets: {FROM_HERE}")
 
 
 def module_of(path: Path, place: _Place | None = None) -> torch.nn.Module:
-    """A module that answers by ONNX Runtime; its one buffer is the file's sha256, which tells it from others.
+    """Return a module that runs in ONNX Runtime; its only buffer is the file's sha256, which identifies it.
 
     Args:
         path: The file.
-        place: The temporary folder that it lies in; None where it stays.
+        place: The file's temporary folder; None for a permanent file.
     """
     import torch
 
@@ -225,7 +226,7 @@ def module_of(path: Path, place: _Place | None = None) -> torch.nn.Module:
 
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             if any(t.dtype is torch.float64 for t in tensors):
-                raise TypeError("an ONNX file of float32 does not run in float64")
+                raise TypeError("a float32 ONNX file does not run in float64")
             self._session = self._session or open_session(path, torch.get_num_threads())
             answers = self._session.run([tensor.detach().cpu().numpy() for tensor in tensors])
             return tuple(torch.from_numpy(answer) for answer in answers)
@@ -243,16 +244,17 @@ def _input(
     sizes = value.type.tensor_type.shape.dim
     for place in overrides:
         if (size := sizes[require_dimension(name, place, len(sizes))].dim_value) > 0:
-            raise UsageError(f"axes name dimension {place} of '{name}', which the file fixes at {size}: leave it out")
+            raise UsageError(f"axes name dimension {place} of '{name}', which the file fixes at {size}. Leave it out")
     for place, size in enumerate(sizes):
-        if size.dim_value > 0:  # some write -1 or 0 for an open one
+        # Some exporters write -1 or 0 for an open size.
+        if size.dim_value > 0:
             shape.append(int(size.dim_value))
             continue
         if place not in overrides and place:
             axis = size.dim_param if size.dim_param.isidentifier() else usual_axis(place, len(sizes))
             raise UsageError(
-                f"dimension {place} of the input '{name}' is open ('{size.dim_param or size.dim_value}') and its range "
-                f"is not given: write --axes {name}:{place}={axis}:MIN..MAX, in Python "
+                f"dimension {place} of the input '{name}' is open ('{size.dim_param or size.dim_value}') and has no "
+                f"range. Add --axes {name}:{place}={axis}:MIN..MAX, in Python "
                 f'axes={{"{name}": {{{place}: "{axis}:MIN..MAX"}}}}'
             )
         axis, span = overrides.get(place, (BATCH, None))
@@ -264,12 +266,12 @@ def _input(
 
 
 def usual_axis(place: int, rank: int) -> str:
-    """Return what a dimension is usually called, where the file gives it no name."""
+    """Return the usual name of a dimension without a name in the file."""
     return {2: "height", 3: "width"}.get(place, f"size_{place}") if rank == 4 else f"size_{place}"
 
 
 def _with_range(tensor_input: Input, graph: onnx.GraphProto, name: str) -> Input:
-    """An input of integers with the range that its readers tell."""
+    """Return an input of integers with the range given by its readers."""
     span = range_of_integers(graph, name) if np.dtype(tensor_input.dtype).kind in "iu" else None
     return tensor_input if span is None else replace(tensor_input, low=float(span[0]), high=float(span[1]))
 
@@ -280,26 +282,27 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
 
     kind = value.type.tensor_type.elem_type
     if not kind:
-        raise ModelError(f"'{value.name}' of the ONNX file is a sequence, a map or optional: only tensors are taken")
+        raise ModelError(f"'{value.name}' of the ONNX file is a sequence, a map or optional. Use tensors only")
     try:
         dtype = str(helper.tensor_dtype_to_np_dtype(kind))
     except KeyError as error:
-        raise ModelError(f"'{value.name}' of the ONNX file has the unknown type {kind}: export it again") from error
+        raise ModelError(f"'{value.name}' of the ONNX file has the unknown type {kind}. Export it again") from error
     if np.dtype(dtype).kind not in "biuf":
         kind_name = onnx.TensorProto.DataType.Name(kind).lower()
-        raise ModelError(f"'{value.name}' of the ONNX file holds {kind_name}: only tensors of numbers are taken")
+        raise ModelError(f"'{value.name}' of the ONNX file holds {kind_name}. Use tensors of numbers only")
     return dtype
 
 
 MOST = 100_000_000
-"""Nodes that one answer may run: at a microsecond each these take minutes."""
-DEEPEST = 100  # graphs and functions in each other; a function that calls itself has no end
+"""Largest number of nodes in one run: at a microsecond each these take minutes."""
+# Graphs and functions in each other; a recursive function would never end.
+DEEPEST = 100
 ENDLESS = float("inf")
 Known = ChainMap[str, int | bool | None]
 
 
 def check_work(model: onnx.ModelProto) -> None:
-    """Refuse a graph whose answer no machine waits for.
+    """Refuse a graph that would run forever.
 
     Raises:
         ModelError: If it runs more than `MOST` nodes, or nests more than `DEEPEST` graphs and functions.
@@ -307,21 +310,21 @@ def check_work(model: onnx.ModelProto) -> None:
     functions = {(f.domain, f.name): f for f in model.functions}
     work = _Work(functions).of(model.graph.node, _visible_values(model.graph, ChainMap()))
     if work > MOST:
-        raise ModelError(f"one answer of the ONNX file runs more than {MOST} nodes: shorten its loops or functions")
+        raise ModelError(f"one run of the ONNX file has more than {MOST} nodes. Shorten its loops or functions")
 
 
 @dataclass
 class _Work:
-    """Nodes that are run, each function counted once."""
+    """The number of nodes that run, with each function counted once."""
 
     functions: Mapping[tuple[str, str], onnx.FunctionProto]
     counted: dict[tuple[str, str], float] = field(default_factory=dict)
     depth: int = 0
 
     def of(self, nodes: Sequence[onnx.NodeProto], constants: Known) -> float:
-        """Of a graph's or a function's nodes, with the constants that they see."""
+        """Return the count of a graph's or a function's nodes, with the constants visible to them."""
         if self.depth >= DEEPEST:
-            raise ModelError(f"the ONNX file has graphs or functions in each other, more than {DEEPEST}: flatten it")
+            raise ModelError(f"the ONNX file nests more than {DEEPEST} graphs or functions. Flatten it")
         self.depth += 1
         count = 0.0
         for node in nodes:
@@ -345,7 +348,7 @@ class _Work:
 
 
 def _times(node: onnx.NodeProto, result: str, outer: Known, inside: Known) -> float:
-    """How often a Loop runs its body: once where a condition of its own can end it, or nothing says how often."""
+    """Return how often a Loop runs its body: once if its own condition can end it, or the count is unknown."""
     count, condition = [*node.input, "", ""][:2]
     if (condition and outer.get(condition) is not True) or inside.get(result) is not True:
         return 1
@@ -354,9 +357,9 @@ def _times(node: onnx.NodeProto, result: str, outer: Known, inside: Known) -> fl
 
 
 def _visible_values(graph: onnx.GraphProto, outer: Known, holds: str = "") -> Known:
-    """Integers and truth values that a graph's nodes see, by name; its own names hide outer ones.
+    """Return integers and truth values visible to a graph's nodes, by name; its own names hide outer ones.
 
-    `holds` is the condition that a Loop gives its body: where it does not hold, the body is not run again.
+    `holds` is the condition that a Loop passes to its body: if it is false, the body does not run again.
     """
     own: dict[str, int | bool | None] = dict.fromkeys(value.name for value in graph.input)
     own |= {tensor.name: _single(tensor) for tensor in graph.initializer}
@@ -364,7 +367,7 @@ def _visible_values(graph: onnx.GraphProto, outer: Known, holds: str = "") -> Kn
 
 
 def _with_values(nodes: Iterable[onnx.NodeProto], constants: Known) -> Known:
-    """The same, with what constants and copies of them give."""
+    """Add the values of constants and of copies of constants, and return the mapping."""
     for node in nodes:
         constants.update(dict.fromkeys(node.output))
         if node.op_type == "Identity" and node.input and node.output:
@@ -378,7 +381,7 @@ def _with_values(nodes: Iterable[onnx.NodeProto], constants: Known) -> Known:
 
 
 def _single(tensor: onnx.TensorProto) -> int | bool | None:
-    """The one integer or truth value of a tensor; None for any other."""
+    """Return the value of a tensor with one integer or boolean; None for any other."""
     from onnx import TensorProto, numpy_helper
 
     if tensor.data_type not in (TensorProto.INT64, TensorProto.BOOL) or any(size != 1 for size in tensor.dims):
@@ -392,7 +395,7 @@ NAMES_A_DTYPE = ("to", "dtype", "output_dtype")
 
 
 def in_float32(model: onnx.ModelProto) -> bool:
-    """Bring a graph to float32 where what it takes or gives is float16 or float64, and say whether that was so."""
+    """Convert a graph with float16 or float64 inputs or outputs to float32; return whether it was changed."""
     from onnx import TensorProto
 
     ports = {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
@@ -441,11 +444,11 @@ def _of_tensors(tensors: Iterable[onnx.TensorProto], others: Iterable[int]) -> N
 
 
 MOVES = frozenset(("Cast", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"))
-"""Operators whose first input's integers are their output's."""
+"""Operators whose output holds the integers of their first input."""
 
 
 def range_of_integers(graph: onnx.GraphProto, name: str) -> tuple[int, int] | None:
-    """The least and the largest integer that all readers of an input take; None where none of them tells it."""
+    """Return the smallest and the largest integer that all readers of an input take; None if no reader limits it."""
     nodes = [*every_node(graph)]
     constants = {tensor.name: [*tensor.dims] for tensor in graph.initializer}
     values: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer if len(tensor.raw_data) <= 8}
@@ -468,7 +471,7 @@ def range_of_integers(graph: onnx.GraphProto, name: str) -> tuple[int, int] | No
 
 
 def _rows(node: onnx.NodeProto, value: str, shapes: dict[str, list[int]], values: dict[str, Any]) -> int | None:
-    """How many rows or classes a node chooses among by these integers."""
+    """Return the number of rows or classes that a node selects from by these integers."""
     from onnx import numpy_helper
 
     if len(node.input) < 2:
@@ -482,12 +485,12 @@ def _rows(node: onnx.NodeProto, value: str, shapes: dict[str, list[int]], values
 
 
 def write_with_preprocessing(graph: onnx.ModelProto, named_inputs: Iterable[tuple[str, Input]], path: Path) -> None:
-    """Write the graph with the preprocessing of its pictures in front.
+    """Write the graph with the preprocessing of its image inputs in front.
 
     Args:
-        graph: The file's; it is changed.
-        named_inputs: The graph's inputs, by their names there, as they are declared.
-        path: Where to write.
+        graph: The file's graph; it is changed.
+        named_inputs: The declared inputs, with their names in the graph.
+        path: Destination.
     """
     for name, i in named_inputs:
         if declares_preprocessing(i):

@@ -1,7 +1,7 @@
-"""ONNX Runtime on a file of others, in a process of its own: such a file can crash it, hang it or take all memory.
+"""ONNX Runtime in a separate process for users' files, which can crash it, hang it or exhaust memory.
 
-The process reads arrays as safetensors and answers with arrays or with a sentence. It has a worker's limits, and ends
-with its session and with its parent.
+The process reads arrays as safetensors and replies with arrays or with an error sentence. It has a worker's limits, and
+ends with its session and with its parent.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ from edgekit.model.spec import Array
 from edgekit.storage import limits as child
 from edgekit.storage.limits import confine, is_confined, limits_of_answer
 
-ENDING = 60.0  # seconds that a process which answers no more takes to end, at the very most
+# seconds; longest wait for the end of a process that no longer replies.
+ENDING = 60.0
 
 _OWN = re.compile(
     r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed: ?"
     r"|/\S+\.(cc|h):\d+ ((\S+ )?[^\s(]*::[^\s(]*\(.*?\) (const )?(?=[A-Z]))?|onnxruntime::\S+ "
 )
-"""What ONNX Runtime's messages say of its own numbers and source files."""
+"""Error numbers and source files in ONNX Runtime's messages."""
 
 
 class Session(Protocol):
-    """Answers arrays with arrays, in the order of the file's inputs and outputs."""
+    """A session that maps arrays to arrays, in the order of the file's inputs and outputs."""
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Answer one batch."""
+        """Run one batch."""
 
 
 def open_session(path: Path, threads: int) -> Session:
-    """Open an ONNX file: in this process if it is a worker, else in one of its own.
+    """Open an ONNX file: in this process if it is a worker, else in a separate one.
 
     Raises:
-        ModelError: If ONNX Runtime refuses the file or dies of it.
-        HostError: If it takes more memory or time than a worker may.
+        ModelError: If ONNX Runtime refuses the file or crashes on it.
+        HostError: If it takes more memory or time than a worker's limits.
     """
-    check_onnx(path)  # a build's copy may be anyone's
+    # The copy in a build may come from anyone.
+    check_onnx(path)
     return _Here(path, threads) if is_confined() else _Elsewhere(path, threads)
 
 
@@ -71,7 +73,7 @@ class _Here:
         with self._sentences():
             answers = self._session.run(None, dict(zip(self._names, arrays, strict=True)))
         if not all(isinstance(answer, np.ndarray) and answer.dtype.kind in "biuf" for answer in answers):
-            raise ModelError(f"'{self._path}' answers with texts or sequences: only tensors of numbers are taken")
+            raise ModelError(f"'{self._path}' returns texts or sequences. Use tensors of numbers only")
         return list(answers)
 
     @contextlib.contextmanager
@@ -93,7 +95,8 @@ class _Elsewhere:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is the parent's to answer
+            # Ctrl-C is for the parent.
+            start_new_session=True,
             env=child.environment(),
         )
         weakref.finalize(self, _end, self._process)
@@ -104,7 +107,7 @@ class _Elsewhere:
             return self._exchange(arrays)
 
     def _exchange(self, arrays: Sequence[Array] | None = None) -> list[Array]:
-        """Send arrays, if any, and read the answer, for as long as a worker may take."""
+        """Send arrays, if any, and read the reply, within a worker's time limit."""
         from safetensors import SafetensorError
 
         pipes = self._process.stdin, self._process.stdout
@@ -127,17 +130,17 @@ class _Elsewhere:
             alarm.cancel()
 
     def _cause(self, timed_out: bool) -> Exception:
-        """Why there is no answer: the process has died."""
+        """Return the reason why the process died without a reply."""
         code = self._process.wait(ENDING)
         if timed_out:
             return HostError(self._limits.seconds_sentence)
         if code == -signal.SIGKILL:
             return HostError(self._limits.memory_sentence)
-        return ModelError(f"ONNX Runtime died ({child.ending(code)}) on '{self._path}': export it again")
+        return ModelError(f"ONNX Runtime died ({child.ending(code)}) on '{self._path}'. Export it again")
 
 
 class _RefusedError(Exception):
-    """What the process says instead of an answer."""
+    """An error sentence of the process in place of a reply."""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -170,10 +173,11 @@ def _read(stream: IO[bytes]) -> list[Array]:
 
 
 def serve() -> NoReturn:
-    """The process: the answer to opening the file, then one to each batch."""
+    """Run the process: reply to the opening of the file, then to each batch."""
     path, threads, memory = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever libraries print is no answer
+    # Output of libraries must not mix with replies.
+    os.dup2(2, 1)
     confine(memory)
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     try:
@@ -184,7 +188,8 @@ def serve() -> NoReturn:
     except (ModelError, MemoryError) as error:
         answers.write(json.dumps({"refused": str(error) or type(error).__name__}).encode() + b"\n")
         answers.flush()
-    except (OSError, EOFError):  # the parent has closed its ends
+    # The parent has closed its ends.
+    except (OSError, EOFError):
         pass
     os._exit(0)
 

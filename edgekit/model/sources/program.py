@@ -1,8 +1,8 @@
-"""A program that `torch.export.save` wrote, `model.pt2` -> ModelSpec.
+"""ModelSpec of a program written by `torch.export.save`, `model.pt2`.
 
-The program is the module from here on. Its signature names the inputs and outputs, its symbolic shapes and their ranges
-are the axes, and the example that it was exported with bounds the inputs. Opening a program can run code of whoever
-wrote it, as importing a factory does: it is opened where a user names the file, and nowhere else.
+The program becomes the module. Its signature names the inputs and outputs, its symbolic shapes and their ranges
+are the axes, and the example of its export bounds the inputs. Opening a program can run its author's code, as importing
+a factory does: it is opened only if the user names the file.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ if TYPE_CHECKING:
 
 SUFFIX = ".pt2"
 UNBOUNDED = 1 << 31
-"""A size that no axis has: torch.export writes infinity or the largest integer where a range has no end."""
+"""Upper bound of real sizes: torch.export writes infinity or the largest integer for an unlimited range."""
 Dimensions = Mapping[str, tuple[Any, ...]]
-"""For each input by name its sizes: an integer, or an expression of SymPy where the size varies."""
+"""For each input by name its sizes: an integer, or a SymPy expression if the size varies."""
 
 
 def open_file(path: str, words: SpecOverrides, task: str) -> ModelSpec:
-    """Return the model of a saved program that a user named; as `spec_of_program`."""
+    """Return the model of a saved program that a user named, as `spec_of_program`."""
     return spec_of_program(Path(path), words)
 
 
 def spec_of_program(path: Path, words: SpecOverrides = NOTHING) -> ModelSpec:
-    """Describe a saved program by its signature and by what the user says; it is named after the file.
+    """Describe a saved program by its signature and by the user's facts; it is named after the file.
 
     Args:
-        path: What `torch.export.save` wrote.
-        words: What the user says of its inputs, outputs and axes.
+        path: File written by `torch.export.save`.
+        words: The user's facts about its inputs, outputs and axes.
 
     Raises:
         ModelError: If the file holds no program, this PyTorch cannot read it, or it does not take its own example.
-        UsageError: If the batch is fixed, an axis has no range, or the user says something of what it has not.
+        UsageError: If the batch is fixed, an axis has no range, or a fact is about something that does not exist.
     """
     import torch
     from torch.utils import _pytree
 
-    # Copies of a program's structures say so each time; nobody who exports can change it.
+    # Copying a program's structures warns each time; the user cannot change it.
     warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
     exported = _load(path)
     if exported.example_inputs is None:
-        raise ModelError(f"the program '{path}' holds no example inputs: write it with torch.export.save again")
+        raise ModelError(f"the program '{path}' holds no example inputs. Write it with torch.export.save again")
     words.require_own_shapes()
-    # A copy of each tensor: an example may hold one tensor twice, and inputs are told apart by theirs.
+    # Copy each tensor: an example may hold one tensor twice, and inputs are identified by their tensor.
     tensors, structure = _pytree.tree_flatten(exported.example_inputs)
     tensors = [value.clone() if isinstance(value, torch.Tensor) else value for value in tensors]
     args, kwargs = _pytree.tree_unflatten(tensors, structure)
@@ -89,29 +89,31 @@ def _load(path: Path) -> torch.export.ExportedProgram:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except FileNotFoundError as error:
-        raise UsageError(f"no file '{path}': name a program that torch.export.save wrote") from error
+        raise UsageError(f"no file '{path}'. Name a program written by torch.export.save") from error
     except (OSError, zipfile.BadZipFile) as error:
-        raise ModelError(f"'{path}' is not a program of torch.export ({reason(error)}): {_ADVICE}") from error
+        raise ModelError(f"'{path}' is not a torch.export program ({reason(error)}). {_ADVICE}") from error
     if not any(name.endswith("/models/model.json") for name in names):
         kind = next((kind for part, kind in _OTHERS.items() if any(part in name for name in names)), "another archive")
-        raise ModelError(f"'{path}' is not a program of torch.export, it is {kind}: {_ADVICE}")
+        raise ModelError(f"'{path}' is not a torch.export program but {kind}. {_ADVICE}")
     try:
         with _quiet():
             return torch.export.load(path)
-    except Exception as error:  # whatever a program of another version makes of its reader
+    # The reader may raise anything on a program of another version.
+    except Exception as error:
         raise ModelError(
-            f"torch {torch.__version__} cannot read the program '{path}' ({reason(error)}): write it with this version "
+            f"torch {torch.__version__} cannot read the program '{path}' ({reason(error)}). Write it with this version "
             "of torch, and import the libraries that register its operators"
         ) from error
 
 
-_ADVICE = "write one with torch.export.save(torch.export.export(module, example, dynamic_shapes=...), 'model.pt2')"
+_ADVICE = "Write one with torch.export.save(torch.export.export(module, example, dynamic_shapes=...), 'model.pt2')"
 _OTHERS = {"/aotinductor/": "compiled code of AOTInductor", "/code/": "TorchScript", "/data.pkl": "a checkpoint"}
-"""What else lies in such an archive, by a part of the names in it."""
+"""Other contents of such an archive, by a part of their file names."""
 
 
 def _wrap(exported: torch.export.ExportedProgram, name: str) -> torch.nn.Module:
-    """Return the program as a module of an own class: a GraphModule is taken for one that answers with a tuple."""
+    """Return the program as a module with its own class."""
+    # A GraphModule would be treated as a module that returns a tuple.
     import torch
 
     graph = in_eval(exported.module())
@@ -128,12 +130,13 @@ def _wrap(exported: torch.export.ExportedProgram, name: str) -> torch.nn.Module:
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [first, *own.parameters.values()]
     SavedProgram.forward.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    SavedProgram.__name__ = name  # sentences about the model show its class
+    # Messages about the model show its class name.
+    SavedProgram.__name__ = name
     return SavedProgram().eval()
 
 
 def _sizes(exported: torch.export.ExportedProgram) -> list[tuple[Any, ...]]:
-    """The sizes of each tensor that a user gives, in order."""
+    """Return the sizes of each tensor input, in order."""
     from torch.export.graph_signature import InputKind, TensorArgument
 
     nodes = {node.name: node for node in exported.graph.nodes if node.op == "placeholder"}
@@ -147,7 +150,7 @@ def _sizes(exported: torch.export.ExportedProgram) -> list[tuple[Any, ...]]:
 
 
 def _axes(path: Path, exported: torch.export.ExportedProgram, dimensions: Dimensions, overrides: Axes | None) -> Axes:
-    """Name each dimension that varies, with its range: as the user says, else by the program.
+    """Name each dimension that varies, with the user's range, else the program's.
 
     Raises:
         UsageError: If the batch is fixed and the user names no axes, a range has no end, or sizes depend on each other.
@@ -162,7 +165,7 @@ def _axes(path: Path, exported: torch.export.ExportedProgram, dimensions: Dimens
             size = dimensions[name][require_dimension(name, dimension, len(dimensions[name]))]
             if isinstance(size, int):
                 raise UsageError(
-                    f"axes name dimension {dimension} of '{name}', which the program '{path}' fixes at {size}: leave "
+                    f"axes name dimension {dimension} of '{name}', which the program '{path}' fixes at {size}. Leave "
                     "it out, or name the dimension in dynamic_shapes of torch.export.export"
                 )
             names.setdefault(size, axis)
@@ -187,23 +190,23 @@ def _check_batch(path: Path, dimensions: Dimensions) -> None:
     name, shape = next(iter(dimensions.items()))
     if shape and isinstance(shape[0], int):
         raise UsageError(
-            f"the program '{path}' has a fixed batch: dimension 0 of '{name}' is always {shape[0]}; export it with "
+            f"the program '{path}' has a fixed batch: dimension 0 of '{name}' is always {shape[0]}. Export it with "
             f"dynamic_shapes={{'{name}': {{0: torch.export.Dim('batch', min=1, max=8)}}}} and an example of 2 or more, "
-            "or name the dimensions that do vary with --axes (in Python axes={} if none does)"
+            "or name the dimensions that vary with --axes (in Python axes={} if none does)"
         )
 
 
 def _new_name(name: str, dimension: int, rank: int, reserved: Collection[str]) -> str:
-    """A name for an axis: torch.export keeps none. The first dimension of the first input is the batch."""
+    """Return a new name for an axis, since torch.export stores none; the first dimension is the batch."""
     usual = BATCH if dimension == 0 else usual_axis(dimension, rank)
     return f"{name}_{dimension}" if usual in reserved else usual
 
 
 def _span(path: Path, exported: torch.export.ExportedProgram, size: Any, axis: str, place: str) -> Span | None:
-    """The range of an axis; None lets the batch have its usual one.
+    """Return the range of an axis; None gives the batch its usual one.
 
     Raises:
-        UsageError: If the range has no end, or the size depends on others in another way than as a multiple of one.
+        UsageError: If the range has no end, or the size is more than a multiple of one other size.
     """
     step, symbol = size.as_coeff_Mul()
     bounds = exported.range_constraints.get(size)
@@ -211,22 +214,20 @@ def _span(path: Path, exported: torch.export.ExportedProgram, size: Any, axis: s
     if not simple or bounds is None or bool(bounds.upper >= UNBOUNDED):
         if simple and axis == BATCH:
             return None
-        why = "has no largest size" if simple else f"is {size}, which no axis of its own is"
+        why = "has no largest size" if simple else f"is {size}, which is not a separate axis"
         raise UsageError(
-            f"dimension {place.rpartition(':')[2]} of '{place.rpartition(':')[0]}' in the program '{path}' {why}: "
-            f"write --axes {place}={axis}:MIN..MAX, or give torch.export.Dim a min and a max"
+            f"dimension {place.rpartition(':')[2]} of '{place.rpartition(':')[0]}' in the program '{path}' {why}. "
+            f"Add --axes {place}={axis}:MIN..MAX, or give torch.export.Dim a min and a max"
         )
-    # torch.export takes sizes of 0 and 1 apart, so a lower bound of 2 says nothing.
+    # torch.export treats sizes 0 and 1 separately, so a lower bound of 2 means nothing.
     lower = int(bounds.lower) if bounds.lower > 2 else 1
     return Span(-(-lower // int(step)) * int(step), int(bounds.upper), int(step))
 
 
 def _drop_guards(exported: torch.export.ExportedProgram, dimensions: Dimensions, axes: Axes) -> None:
-    """Take guards away that the declared axes stand for.
-
-    A sum may be as small as its axes are: torch.export guards a sum of two by 4. A batch may be larger than the program
-    says: the reference's speed is measured at a batch of 32 whatever the range.
-    """
+    """Remove guards that the declared axes replace."""
+    # The smallest sum has the smallest sizes of its axes: torch.export guards a sum of two by 4. A batch may exceed the
+    # program's range: the reference's speed is measured at a batch of 32 whatever the range.
     from torch.utils._sympy.numbers import int_oo
     from torch.utils._sympy.value_ranges import ValueRanges
 
@@ -240,7 +241,7 @@ def _drop_guards(exported: torch.export.ExportedProgram, dimensions: Dimensions,
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """PyTorch logs a traceback where it refuses a file, and warns of its own deprecations."""
+    """Silence PyTorch's log of refused files and its deprecation warnings."""
     logger = logging.getLogger("torch.export")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

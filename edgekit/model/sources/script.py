@@ -1,7 +1,7 @@
-"""A TorchScript module as a model: it is kept as it is, and captured by PyTorch's own converter.
+"""TorchScript modules as models: stored unchanged, and captured by PyTorch's own converter.
 
-A ScriptModule has no Python code, and `torch.export` takes none. PyTorch's converter takes what was traced, and of what
-was scripted most that has no loops and no arguments with defaults.
+A ScriptModule has no Python code, and `torch.export` does not take it. PyTorch's converter takes traced modules, and
+most scripted ones without loops and default arguments.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SOURCE = re.compile(r"\s*(#.*|, scope: .*)$", re.MULTILINE)
 
 
 def is_script(module: torch.nn.Module) -> TypeGuard[torch.jit.ScriptModule]:
-    """Whether a module is TorchScript."""
+    """Return whether a module is TorchScript."""
     import torch
 
     return isinstance(module, torch.jit.ScriptModule)
 
 
 def constants(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that a frozen module holds as constants of its code; they are in no state_dict."""
+    """Yield the tensors that a frozen module holds as constants of its code; its state_dict does not have them."""
     import torch
 
     for path, part in module.named_modules():
@@ -42,7 +42,7 @@ def constants(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def write(module: torch.jit.ScriptModule, path: Path) -> str:
-    """Write a module; returns what identifies its code: two archives of one module differ in their bytes."""
+    """Write a module and return the hash of its code: two archives of one module differ in their bytes."""
     import torch
 
     with _quiet():
@@ -51,7 +51,7 @@ def write(module: torch.jit.ScriptModule, path: Path) -> str:
 
 
 def read(path: Path) -> torch.nn.Module:
-    """The module of a file that `write` wrote."""
+    """Return the module of a file written by `write`."""
     import torch
 
     with _quiet():
@@ -60,16 +60,16 @@ def read(path: Path) -> torch.nn.Module:
 
 
 def convert(name: str, module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.nn.Module:
-    """The module of the model `name` in a form that `torch.export` takes: itself where it is not TorchScript.
+    """Return the module of the model `name` in a form that `torch.export` takes: unchanged unless it is TorchScript.
 
     Raises:
-        CaptureError: If PyTorch cannot convert it, or it is Python that calls TorchScript.
+        CaptureError: If PyTorch cannot convert it, or it is Python code that calls TorchScript.
     """
     if not is_script(module):
         if part := next((path for path, part in module.named_modules() if is_script(part)), ""):
             raise CaptureError(
-                f"'{name}' calls TorchScript ('{part}'), which no program holds: export that module itself, with "
-                "tensors as its inputs and a tensor or a tuple as its answer, or the module that it was made from"
+                f"'{name}' calls TorchScript ('{part}'), which no program supports. Export that module itself, with "
+                "tensors as its inputs and a tensor or a tuple as its output, or the module that it was made from"
             )
         return module
     from torch._export.converter import TS2EPConverter
@@ -77,18 +77,19 @@ def convert(name: str, module: torch.nn.Module, arguments: tuple[torch.Tensor, .
     try:
         with _quiet():
             graph: torch.nn.Module = TS2EPConverter(module, arguments).convert().module(check_guards=False)
-    except Exception as error:  # it raises errors of many kinds, and asserts
+    # The converter raises errors of many kinds, and asserts.
+    except Exception as error:
         why = "an assertion in its converter fails" if "INTERNAL ASSERT" in str(error) else reason(error)
         raise CaptureError(
-            f"'{name}' is TorchScript, and PyTorch cannot convert it to a program ({why}): possible are {FROM_HERE}; "
-            "for other targets export the module that it was made from"
+            f"'{name}' is TorchScript, and PyTorch cannot convert it to a program ({why}). Possible: {FROM_HERE}; "
+            "for other targets, export the original module"
         ) from error
     return graph
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """TorchScript is deprecated as a whole, and its converter warns of what it leaves out."""
+    """Silence the deprecation of TorchScript and its converter's warnings of dropped parts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -77,7 +77,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, sizes: Sequence[Mapping[str, int]] = ()) -> Any:
-    """The program as a `coreai.authoring.AIProgram` with the model's names of inputs and outputs.
+    """Return the program as a `coreai.authoring.AIProgram` with the model's names of inputs and outputs.
 
     Args:
         spec: The model.
@@ -107,7 +107,7 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, sizes: Sequ
 
 
 def sizes_of(spec: ModelSpec, job: Job) -> tuple[Mapping[str, int], ...]:
-    """The sizes that get a function each: those of the shape grid, where the option enumerates them; else none.
+    """Return the sizes that get a function each: those of the shape grid, where the option enumerates them; else none.
 
     Raises:
         UsageError: If the model takes one size.
@@ -126,7 +126,7 @@ def open_axes(captured: Program, sizes: Sequence[Mapping[str, int]]) -> tuple[st
 
 
 def size_notes(sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-    """The note of enumerated sizes."""
+    """Return the note of enumerated sizes."""
     sizes_text = ", ".join(map(size_text, sizes))
     return (
         (f"a function for each of the sizes {sizes_text} ({', '.join(sizes[0])}); the batch is fixed",) if sizes else ()
@@ -134,12 +134,12 @@ def size_notes(sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
 
 
 def program_of(source: Path, spec: ModelSpec, job: Job) -> Program:
-    """The captured program, or one whose sizes are all fixed where the option asks for it."""
+    """Return the captured program, or one whose sizes are all fixed where the option asks for it."""
     return capture(spec, dynamic=False) if job.get(SHAPES) == "static" else load_program(source)
 
 
 def decompose(spec: ModelSpec, exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program in the operators that coreai-torch lowers.
+    """Return the program in the operators that coreai-torch lowers.
 
     Raises:
         ExportError: If PyTorch cannot decompose it.

@@ -90,7 +90,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def _quantize(spec: ModelSpec, captured: Program, bits: int | None) -> tuple[torch.export.ExportedProgram, int]:
-    """The program with packed weights, and how many they are."""
+    """Return the program with packed weights, and how many they are."""
     import torch
 
     module = captured.exported.module()
@@ -174,7 +174,7 @@ PASSES = 100
 
 
 def table(weights: np.ndarray, size: int) -> np.ndarray:
-    """The values that stand for weights with the least squared error, as Lloyd's algorithm finds them.
+    """Return the values that stand for weights with the least squared error, as Lloyd's algorithm finds them.
 
     It starts where Panter and Dite's approximation puts the values: with a density of the cube root of the weights' own
     (Proceedings of the IRE, 1951).

@@ -120,7 +120,7 @@ class CoreaiRuntime:
 
 
 def function_of(shapes: Iterable[Sequence[int | str]], sizes: Mapping[str, int]) -> str:
-    """The name of the function for one of several sizes."""
+    """Return the name of the function for one of several sizes."""
     return f"{FUNCTION}_{size_key(shapes, sizes)}"
 
 

@@ -104,7 +104,7 @@ def swift_name(name: str) -> str:
 
 
 def _scores_only(spec: ModelSpec) -> tuple[ModelSpec, tuple[Derived, ...]]:
-    """The model with its scores as the only outputs, and what an app derives from them."""
+    """Return the model with its scores as the only outputs, and what an app derives from them."""
     import torch
 
     indices = [n for n, o in enumerate(spec.outputs) if o.role == "scores"]
@@ -135,7 +135,7 @@ def _scores_only(spec: ModelSpec) -> tuple[ModelSpec, tuple[Derived, ...]]:
 
 
 def _only_batch(spec: ModelSpec) -> ModelSpec:
-    """The model with every axis but the batch fixed at its default: a dynamic resize does not convert."""
+    """Return the model with every axis but the batch fixed at its default: a dynamic resize does not convert."""
     if BATCH not in spec.axes:
         raise UsageError(f"'{spec.name}' has no axis '{BATCH}': use -O coreml.batch=fixed")
     inputs = tuple(
@@ -193,7 +193,7 @@ class ConversionSettings:
 
 
 def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: ConversionSettings) -> Any:
-    """The model as a `coremltools.models.MLModel` that was not loaded.
+    """Return the model as a `coremltools.models.MLModel` that was not loaded.
 
     Raises:
         UsageError: If the model cannot be as wished.
@@ -240,7 +240,7 @@ def _refuse_other_names(spec: ModelSpec) -> None:
 
 
 def batches(axis: Axis) -> list[int]:
-    """The batch sizes of a list: those that the grid proves."""
+    """Return the batch sizes of a list: those that the grid proves."""
     return sorted({min(max(b, axis.minimum), axis.maximum) for b in (*BATCHES, axis.default)})
 
 
@@ -282,7 +282,7 @@ def _walk_back(values: list[Any], widest: int, head: set[Any]) -> None:
 
 
 def _elements(value: Any) -> int:
-    """How many numbers an image has in a value; sizes that are open count as one."""
+    """Return how many numbers an image has in a value; sizes that are open count as one."""
     return prod(int(n) for n in value.shape if str(n).isdigit())
 
 
@@ -336,7 +336,7 @@ def _teach_division() -> None:
 
 
 def _takes(spec: ModelSpec, wishes: ConversionSettings) -> list[Any]:
-    """The inputs as coremltools' types: tensors, or images with the model's scaling inside the package."""
+    """Return the inputs as coremltools' types: tensors, or images with the model's scaling inside the package."""
     import coremltools as ct
     import numpy as np
 

@@ -23,7 +23,7 @@ SMALLEST = 2048  # elements: smaller weights stay as they are, as coremltools ad
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """The `coreml` artifact -> the same package with INT8 weights."""
+    """Return the `coreml` artifact -> the same package with INT8 weights."""
     artifact = read_artifact(source)
     package = find_package(source)
     job.progress(0.2, "quantizing the weights")

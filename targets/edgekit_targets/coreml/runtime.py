@@ -52,7 +52,7 @@ def open_package(artifact: Path, place: str) -> Runtime:
 
 
 def find_package(artifact: Path) -> Path:
-    """The one `.mlpackage` in an artifact's folder.
+    """Return the one `.mlpackage` in an artifact's folder.
 
     Raises:
         ArtifactError: If there is none, or more than one.
@@ -135,7 +135,7 @@ class CoreMLRuntime(_PackageRuntime):
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """The interpreter's errors as edgekit's."""
+    """Yield the interpreter's errors as edgekit's."""
     try:
         yield
     except mil_interpreter.PackageError as error:
@@ -186,7 +186,7 @@ class Contract:
     derived: tuple[Derived, ...] = ()
 
     def with_pixels(self, package: Package, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The inputs, with images as the bytes of a pixel buffer: float32 in [0, 255], rounded."""
+        """Return the inputs, with images as the bytes of a pixel buffer: float32 in [0, 255], rounded."""
         images = {feature.name for feature in package.inputs if feature.kind == "image"}
         pixels = dict(inputs)
         for name in images & pixels.keys():
@@ -196,7 +196,7 @@ class Contract:
         return pixels
 
     def complete(self, answers: Mapping[str, Array]) -> dict[str, Array]:
-        """The package's answers in the model's dtypes, with the derived outputs.
+        """Return the package's answers in the model's dtypes, with the derived outputs.
 
         Counts are `floor(low + (high - low) * score + 0.5)` in fp64; rankings give ties to the lower index.
         """
@@ -213,7 +213,7 @@ class Contract:
 
 
 def entries(inputs: Iterable[Input], outputs: Iterable[Output], derived: Iterable[Derived]) -> dict[str, str]:
-    """The metadata of a package, by key."""
+    """Return the metadata of a package, by key."""
     takes = [{name: getattr(i, name) for name in ("name", "dtype", "kind", "low", "high")} for i in inputs]
     gives = [_entry(o) for o in outputs]
     follows = [_entry(d.output) | {"count": d.count} for d in derived]
@@ -226,7 +226,7 @@ def _entry(output: Output) -> dict[str, object]:
 
 
 def read_contract(package: Package) -> Contract:
-    """The contract in a package's metadata.
+    """Return the contract in a package's metadata.
 
     Raises:
         ArtifactError: If the metadata are damaged.

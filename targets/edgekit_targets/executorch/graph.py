@@ -24,7 +24,7 @@ GROWING = ("expand", "repeat", "repeat_interleave")
 
 
 def apply_workarounds(name: str, exported: torch.export.ExportedProgram) -> torch.fx.GraphModule:
-    """The program of a model as a module in the operators that ExecuTorch gets right.
+    """Return the program of a model as a module in the operators that ExecuTorch gets right.
 
     Raises:
         ExportError: If it holds no graph.
@@ -144,7 +144,7 @@ def keep_float(module: torch.fx.GraphModule) -> None:
 
 
 def means() -> tuple[torch._ops.OpOverload, ...]:
-    """The operators that XNNPACK may take for its INT8 mean."""
+    """Return the operators that XNNPACK may take for its INT8 mean."""
     import torch
 
     aten = torch.ops.aten
@@ -152,7 +152,7 @@ def means() -> tuple[torch._ops.OpOverload, ...]:
 
 
 def _fits(product: torch.fx.Node, scale: float) -> bool:
-    """Whether XNNPACK can multiply these in INT8 (`xnn_define_binary` has the limits)."""
+    """Return whether XNNPACK can multiply these in INT8 (`xnn_define_binary` has the limits)."""
     all_input_nodes = product.all_input_nodes
     rounded = [n for n in all_input_nodes if str(n.target).startswith("quantized_decomposed.dequantize_per_tensor")]
     scales = [float(str(n.args[1])) for n in rounded]
@@ -288,7 +288,7 @@ def _frames(
     *,
     depth: int,
 ) -> torch.Tensor:
-    """A convolution over [N, C, D, H, W] as one over N x D' pictures whose channels are those of `depth` frames.
+    """Return a convolution over [N, C, D, H, W] as one over N x D' pictures whose channels are those of `depth` frames.
 
     Args:
         x: What it reads.

@@ -109,7 +109,7 @@ class LoweredProgram:
 
 
 def dynamic_axes(spec: ModelSpec, option: str) -> tuple[str, ...]:
-    """The axes that stay dynamic for a value of the option `dynamic`."""
+    """Return the axes that stay dynamic for a value of the option `dynamic`."""
     growing = {axis for total in _sums(spec) for axis in axes_in(total)} if option == "batch" else set()
     return tuple(a for a in spec.axes if option == "all" or a in growing or a in _KEPT[option])
 
@@ -117,7 +117,7 @@ def dynamic_axes(spec: ModelSpec, option: str) -> tuple[str, ...]:
 def prepare_program(
     whole: Program, spec: ModelSpec, axes: tuple[str, ...], *, rewrite: bool = True, fold: bool = True
 ) -> torch.export.ExportedProgram:
-    """The program in operators that ExecuTorch gets right, some axes dynamic in their bounds, others at their defaults.
+    """Return the program in operators that ExecuTorch computes correctly, with some dynamic axes, others fixed.
 
     Args:
         whole: The captured program.
@@ -222,7 +222,7 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 
 def _multiplications(node: torch.fx.Node) -> int:
-    """Those of a layer or matrix product for one sample; 0 for other operators."""
+    """Return those of a layer or matrix product for one sample; 0 for other operators."""
     kind = _plain(getattr(node.target, "__name__", "").replace(".", "_").removeprefix("aten_"))
     if kind not in PRODUCTS:
         return 0
@@ -264,7 +264,7 @@ def _sums(spec: ModelSpec) -> set[str]:
 
 
 def _end(spec: ModelSpec, name: str, axes: tuple[str, ...], last: bool) -> int:
-    """The smallest or the largest size of an axis that stays dynamic; the default of another one."""
+    """Return the smallest or the largest size of an axis that stays dynamic; the default of another one."""
     axis = spec.axes[name]
     return axis.sizes[-1 if last else 0] if name in axes else axis.default
 
@@ -285,7 +285,7 @@ class Delegate:
 
 
 def delegate(name: str) -> Delegate:
-    """A delegate by the option's value.
+    """Return a delegate by the option's value.
 
     Raises:
         DependencyError: If nothing can be lowered for it here; the message says what is missing.
@@ -297,7 +297,7 @@ def delegate(name: str) -> Delegate:
 
 
 def stable_identifiers(data: bytes) -> bytes:
-    """A program in which identifiers follow from the content; Core ML's parts have some that are drawn by chance.
+    """Return a program with identifiers that follow from its content; some of Core ML's are random.
 
     Raises:
         ExportError: If a Core ML package is not written as coremltools 9.0 does.
@@ -312,7 +312,7 @@ def stable_identifiers(data: bytes) -> bytes:
 
 
 def _by_path(match: re.Match[bytes]) -> bytes:
-    """The table of contents with items named by their paths."""
+    """Return the table of contents with items named by their paths."""
     package = json.loads(match[0])
     entries = package["itemInfoEntries"]
     own = {name: str(uuid.uuid5(uuid.NAMESPACE_OID, entry["path"])) for name, entry in entries.items()}

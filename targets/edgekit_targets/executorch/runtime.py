@@ -75,7 +75,7 @@ class ExecutorchRuntime:
 
 
 def _reason(log: str, error: Exception) -> str:
-    """The operator and the first of the runtime's own lines, which its error leaves out; with the way out.
+    """Return the operator and the first of the runtime's own lines, which its error leaves out; with the way out.
 
     Args:
         log: What the runtime wrote to standard error: `[file.cpp:line] text`, one fact a line.
@@ -91,7 +91,7 @@ def _reason(log: str, error: Exception) -> str:
 
 
 def _delegate(path: Path) -> str:
-    """The backend that a file names; XNNPACK where it names none, since then nothing was delegated."""
+    """Return the backend that a file names; XNNPACK where it names none, since then nothing was delegated."""
     with path.open("rb") as stream:
         if not stream.read(8)[IDENTIFIER].startswith(b"ET"):
             raise ArtifactError(f"'{path}' is not an ExecuTorch program: export again")

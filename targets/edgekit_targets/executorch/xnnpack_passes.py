@@ -118,7 +118,7 @@ def _selection(node: torch.fx.Node, layout: _Layout) -> _Selection | None:
 
 
 def _moved_layout(node: torch.fx.Node, layout: _Layout) -> _Layout | None:
-    """The layout behind an operator that moves, adds or splits axes; None for others."""
+    """Return the layout behind an operator that moves, adds or splits axes; None for others."""
     import torch
 
     aten, axes, place = torch.ops.aten, list(layout.axes), argument(node, 1)
@@ -305,7 +305,7 @@ class _Combination:
     slices: int
 
     def extends(self, other: _Combination) -> bool:
-        """Whether both are of the same values."""
+        """Return whether both are of the same values."""
         return self.base is other.base and self.axis == other.axis
 
 
@@ -336,7 +336,7 @@ def combine_slices(module: torch.fx.GraphModule) -> None:
 
 
 def along(x: torch.Tensor, matrix: torch.Tensor, axis: int) -> torch.Tensor:
-    """A matrix [m, n] times the n values along an axis."""
+    """Return a matrix [m, n] times the n values along an axis."""
     import torch
 
     return torch.nn.functional.linear(x.transpose(axis, -1), matrix).transpose(axis, -1)
@@ -397,7 +397,7 @@ def _join_combinations(
 def _combination_from(
     first: _Combination, part: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination]
 ) -> _Combination | None:
-    """A part as a combination of the same values as another; None where it is not one."""
+    """Return a part as a combination of the same values as another; None where it is not one."""
     import torch
 
     if part is first.base:
@@ -541,7 +541,7 @@ def average_pool(x: torch.Tensor, kernel: Sequence[int], stride: Sequence[int] =
 
 
 def _row(module: torch.fx.GraphModule, sizes: Sequence[int], *, mean: bool) -> torch.fx.Node:
-    """A constant [1, n] of ones, or of 1 / n for a mean; n is the product of the sizes."""
+    """Return a constant [1, n] of ones, or of 1 / n for a mean; n is the product of the sizes."""
     import torch
 
     count = math.prod(sizes)
@@ -555,7 +555,7 @@ def _is_last(axes: object, read: torch.Tensor) -> bool:
 
 
 def value(module: torch.nn.Module, node: object) -> torch.Tensor | None:
-    """The tensor that a node of a graph stands for; None where it is computed."""
+    """Return the tensor that a node of a graph stands for; None where it is computed."""
     import torch
 
     if not isinstance(node, torch.fx.Node) or node.op != "get_attr":
@@ -567,7 +567,7 @@ def value(module: torch.nn.Module, node: object) -> torch.Tensor | None:
 
 
 def add(module: torch.fx.GraphModule, name: str, tensor: torch.Tensor) -> torch.fx.Node:
-    """A node for a constant, at the graph's place of insertion; one of this name and value is taken again.
+    """Return a node for a constant, at the graph's place of insertion; one of this name and value is taken again.
 
     It is a parameter: of a buffer whose INT8 values a layer reads ExecuTorch keeps the fp32 values in the file too.
 
@@ -620,12 +620,12 @@ def set_weights(module: torch.fx.GraphModule, layer: torch.fx.Node, weights: lis
 
 
 def argument(node: torch.fx.Node, place: int, default: Any = None) -> Any:
-    """An argument by its place, or its default where the graph leaves it out."""
+    """Return an argument by its place, or its default where the graph leaves it out."""
     return node.args[place] if len(node.args) > place else default
 
 
 def is_dynamic(node: torch.fx.Node) -> bool:
-    """Whether a size of a tensor is not a number."""
+    """Return whether a size of a tensor is not a number."""
     return any(not isinstance(size, int) for size in node.meta["val"].shape)
 
 
@@ -636,7 +636,7 @@ def _parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
 
 
 def simplify_views(module: torch.fx.GraphModule) -> PassResult:
-    """A pass for ExecuTorch's `transform_passes`: squeezes become views, sizes that grow -1, two permutations one.
+    """Return a pass for ExecuTorch's `transform_passes`: squeezes to views, growing sizes to -1, fewer permutations.
 
     XNNPACK takes a view with at most one size that it computes itself.
     """

@@ -124,12 +124,12 @@ def unavailable_reason() -> str:
 
 
 def _compiler() -> str:
-    """The compiler that Inductor calls."""
+    """Return the compiler that Inductor calls."""
     return os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
 
 
 def compiler_version() -> str:
-    """The first line that the compiler says of itself; empty where there is none."""
+    """Return the first line that the compiler says of itself; empty where there is none."""
     if unavailable_reason():
         return ""
     stdout = subprocess.run([_compiler(), "--version"], capture_output=True, text=True, check=False).stdout
@@ -137,7 +137,7 @@ def compiler_version() -> str:
 
 
 def _compile(name: str, exported: torch.export.ExportedProgram, march: str) -> bytes:
-    """The package as AOTInductor writes it."""
+    """Return the package as AOTInductor writes it."""
     from torch._inductor import aoti_compile_and_package
     from torch._inductor.utils import fresh_cache
 

@@ -241,7 +241,7 @@ class _Bound:
 
 
 def _open_program(file: Path, device: str) -> tuple[torch.nn.Module, dict[str, Any]]:
-    """The program on its device, and what it declares."""
+    """Return the program on its device, and what it declares."""
     import torch
 
     extra = {DECLARED: ""}
@@ -305,7 +305,7 @@ def _joins(gelu: Any) -> bool:
 
 @cache
 def _linear_gelu() -> Callable[..., torch.Tensor]:
-    """The operator: rows [..., K], weight [N, K], bias [N] -> [..., N], all of one dtype."""
+    """Return the operator: rows [..., K], weight [N, K], bias [N] -> [..., N], all of one dtype."""
     import torch
 
     def product(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -355,7 +355,7 @@ def _covers_patches(node: torch.fx.Node) -> bool:
 
 @cache
 def _product() -> Callable[..., torch.Tensor]:
-    """The operator: image [B, C, H, W], weight [D, C, p, q], bias [D] or None -> [B, D, H // p, W // q]."""
+    """Return the operator: image [B, C, H, W], weight [D, C, p, q], bias [D] or None -> [B, D, H // p, W // q]."""
     import torch
 
     def product(image: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -34,7 +34,7 @@ LEAST_STEP = 1e-30
 
 
 def precision_option(default: str, *more: str) -> Option[str]:
-    """The option of a target that can do so, with what else it can do."""
+    """Return the option of a target that can do so, with what else it can do."""
     return Option(name="precision", default=default, choices=(*DTYPES, *more), help="of products and of their weights")
 
 
@@ -109,7 +109,7 @@ class _Halves:
         self._twins.clear()
 
     def _twin(self, node: Node) -> Node:
-        """A value in half precision; anything but fp32 is its own twin."""
+        """Return a value in half precision; anything but fp32 is its own twin."""
         import torch
 
         if not _is_float32(node):
@@ -125,7 +125,7 @@ class _Halves:
         return self._twins[node]
 
     def _has_twin(self, node: Node) -> bool:
-        """Whether a twin is there, or is a matter of moving one."""
+        """Return whether a twin is there, or is a matter of moving one."""
         if node in self._twins:
             return node.op != "placeholder"
         return operator_name(node) in MOVES and bool(node.all_input_nodes) and self._has_twin(node.all_input_nodes[0])
@@ -155,7 +155,7 @@ def _store(exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
 
 
 def _values(product: Node) -> tuple[Node, ...]:
-    """The nodes that hold a product's tensors: itself, or those that take them out of its tuple (an LSTM's)."""
+    """Return the nodes that hold a product's tensors: itself, or those that take them out of its tuple (an LSTM's)."""
     if not isinstance(product.meta["val"], tuple | list):
         return (product,)
     return tuple(user for user in product.users if user.target is operator.getitem)
@@ -186,7 +186,7 @@ def _is_float32(node: Node) -> bool:
 
 
 def operator_name(node: Node) -> str:
-    """An ATen operator's name without its overload; empty for all else."""
+    """Return an ATen operator's name without its overload; empty for all else."""
     schema: Callable[..., Any] | str = node.target
     library, _, name = schema._schema.name.partition("::") if hasattr(schema, "_schema") else ("", "", "")
     return name if library == "aten" else ""
@@ -245,7 +245,7 @@ def _round(exported: torch.export.ExportedProgram, node: Node, name: str) -> tor
 
 
 def _declare(exported: torch.export.ExportedProgram, beside: Node, name: str, scale: torch.Tensor) -> Node:
-    """A parameter of the program beside another one."""
+    """Return a parameter of the program beside another one."""
     import torch
     from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 

@@ -89,7 +89,7 @@ def pack(arrays: Mapping[str, Any]) -> bytes:
 
 
 def unpack(content: bytes) -> dict[str, Any]:
-    """Bytes as arrays by name."""
+    """Return bytes as arrays by name."""
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
         return {name[1:]: archive[name] for name in archive.files}
 

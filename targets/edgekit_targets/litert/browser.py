@@ -99,7 +99,7 @@ class LitertJsRuntime:
 
 
 def modules() -> Path:
-    """The folder `node_modules` that holds LiteRT.js.
+    """Return the folder `node_modules` that holds LiteRT.js.
 
     Raises:
         NotVerifiedHere: There is none, or it holds another version, with the command that installs it.

@@ -27,7 +27,7 @@ SAID = {
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """The fp32 artifact's model.tflite -> model.tflite in INT8.
+    """Return the fp32 artifact's model.tflite -> model.tflite in INT8.
 
     Raises:
         ExportError: If the quantizer cannot do it, or finds no weight.

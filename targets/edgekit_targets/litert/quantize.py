@@ -24,7 +24,7 @@ def answer(request: dict[str, Any]) -> dict[str, object]:
 
 
 def _weights(path: str) -> int:
-    """How many tensors of more than one dimension are in INT8 and constant."""
+    """Return how many tensors of more than one dimension are in INT8 and constant."""
     from ai_edge_litert.tools import flatbuffer_utils
     from ai_edge_quantizer import qtyping
 

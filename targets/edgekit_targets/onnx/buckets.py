@@ -183,7 +183,7 @@ class Part(_Record):
     steps: tuple[int, ...]
 
     def within(self, sizes: Mapping[str, int]) -> list[int]:
-        """The size of each factor."""
+        """Return the size of each factor."""
         return [sizes[axis] // step for axis, step in zip(self.axes, self.steps, strict=True)]
 
 
@@ -206,7 +206,7 @@ class Buckets(_Record):
     buckets: tuple[Bucket, ...] = Field(min_length=1)
 
     def sizes_of(self, inputs: Mapping[str, Array]) -> dict[str, int]:
-        """The size of each axis in some inputs."""
+        """Return the size of each axis in some inputs."""
         return {
             axis: size
             for name, array in inputs.items()
@@ -215,13 +215,13 @@ class Buckets(_Record):
         }
 
     def pad_to(self, name: str, array: Array, bucket: Bucket) -> Array:
-        """An input of a bucket's sizes: its last row and column repeated."""
+        """Return an input of a bucket's sizes: its last row and column repeated."""
         declared = self.inputs.get(name, (None,) * array.ndim)
         axes = zip(declared, array.shape, strict=True)
         return clamp(array, [size if axis is None else bucket.sizes[axis] for axis, size in axes])
 
     def cut(self, name: str, array: Array, bucket: Bucket, sizes: Mapping[str, int]) -> Array:
-        """An output of a bucket as it belongs to an input of these sizes."""
+        """Return an output of a bucket as it belongs to an input of these sizes."""
         declared = self.outputs.get(name, (None,) * array.ndim)
 
         def factors(of: Mapping[str, int]) -> list[list[int]]:
@@ -234,7 +234,7 @@ class Buckets(_Record):
 
 
 def choose_bucket(possible: Sequence[Sizes], sizes: Mapping[str, int]) -> Sizes:
-    """The sizes for an input: the smallest that hold it; where none do, those that it is scaled down least for.
+    """Return the sizes for an input: the smallest that hold it; where none do, those that it is scaled down least for.
 
     Of equals the first. The smallest: the least product of all axes.
     """
@@ -251,7 +251,7 @@ def choose_bucket(possible: Sequence[Sizes], sizes: Mapping[str, int]) -> Sizes:
 
 
 def clamp(array: Array, shape: Sequence[int]) -> Array:
-    """An array of another size: cut at the end of each axis, or with its last values repeated."""
+    """Return an array of another size: cut at the end of each axis, or with its last values repeated."""
     for axis, (size, new) in enumerate(zip(array.shape, shape, strict=True)):
         if new != size:
             array = np.take(array, np.minimum(np.arange(new), size - 1), axis)

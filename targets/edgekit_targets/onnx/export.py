@@ -113,7 +113,7 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 
 def size_of(spec: ModelSpec, name: str) -> Mapping[str, int]:
-    """The sizes that the option names, by axis; none where it names the defaults or leaves them open.
+    """Return the sizes that the option names, by axis; none where it names the defaults or leaves them open.
 
     Raises:
         UsageError: If the reference holds no answers at them.
@@ -193,7 +193,7 @@ def _lay_out(exported: torch.export.ExportedProgram) -> None:
 
 
 def _lower_opset(graph: onnx.ModelProto, spec: ModelSpec, opset: int) -> onnx.ModelProto:
-    """The graph in an older opset, by ONNX's own converter, and in that opset's version of the file format.
+    """Return the graph in an older opset, by ONNX's own converter, and in that opset's version of the file format.
 
     A runtime refuses a newer one, whatever the opset: ONNX Runtime 1.15 loads at most 9, and 10 is what is written now.
     """

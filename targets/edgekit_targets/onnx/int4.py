@@ -75,7 +75,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def _parts(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
-    """The linear layers that are large enough, by group."""
+    """Return the linear layers that are large enough, by group."""
     sizes = {i.name: i.dims[0] * i.dims[1] for i in graph.graph.initializer if len(i.dims) == 2}
     weights = {node.name: node.input[1] for node in graph.graph.node if len(node.input) > 1}
     large = {

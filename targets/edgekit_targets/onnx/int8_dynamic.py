@@ -99,7 +99,7 @@ def _without_int8(spec: ModelSpec, graph: onnx.ModelProto, result: _QuantizedGra
 
 
 def _quantize(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _QuantizedGraph:
-    """The INT8 graph: the first of `_candidates` that passes, or the one nearest to fp32.
+    """Return the INT8 graph: the first of `_candidates` that passes, or the one nearest to fp32.
 
     What decides are samples that the conditioning has not seen, also at other shapes, and random, extreme and changed
     inputs. Without a calibration set nothing is conditioned.

@@ -81,7 +81,7 @@ class QnnRuntime:
         return dict(zip(self._names, session.run(None, feed), strict=True))
 
     def facts(self) -> dict[str, str]:
-        """How many nodes run in the emulator, in how many partitions, and which the CPU computes."""
+        """Return how many nodes run in the emulator, in how many partitions, and which the CPU computes."""
         if self._compiled is None:
             return {}
         parts = self._compiled[1].get_provider_graph_assignment_info()
@@ -99,7 +99,7 @@ class QnnRuntime:
         self._compiled = None
 
     def _session(self, shapes: dict[str, tuple[int, ...]]) -> Any:
-        """The session of these shapes; one is kept, since each holds the compiled weights."""
+        """Return the session of these shapes; one is kept, since each holds the compiled weights."""
         if self._compiled is None or self._compiled[0] != shapes:
             self._compiled = None
             options = _options()
@@ -115,12 +115,12 @@ class QnnRuntime:
 
 
 def is_installed() -> bool:
-    """Whether the package is there."""
+    """Return whether the package is there."""
     return util.find_spec(PACKAGE) is not None
 
 
 def _options() -> Any:
-    """A session's options with the provider for the chip.
+    """Return a session's options with the provider for the chip.
 
     Raises:
         NotVerifiedHere: If it cannot start here.

@@ -50,7 +50,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def read_model(path: Path, name: str) -> Any:
-    """An ONNX file as OpenVINO's model.
+    """Return an ONNX file as OpenVINO's model.
 
     Raises:
         ExportError: If OpenVINO cannot read the graph; the message names the user's model.

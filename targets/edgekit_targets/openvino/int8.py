@@ -129,7 +129,7 @@ def _quantize(model: Any, samples: Samples, layers: set[str], reduced: bool, nam
 
 
 def _without(quantized: Any, parts: Mapping[str, list[str]], floats: tuple[str, ...]) -> Any:
-    """A copy in which some groups read their activations as they are: float arithmetic on weights of 8 bits."""
+    """Return a copy in which some groups read their activations as they are: float arithmetic on weights of 8 bits."""
     model = quantized.clone()
     layers = {name for group in floats for name in parts[group]}
     for operation in model.get_ordered_ops():

@@ -188,7 +188,7 @@ def _refuse_own_operators(spec: ModelSpec, module: torch.jit.ScriptModule) -> No
 
 
 def _undecided_axes(spec: ModelSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The axes on whose sizes no decision of the module hangs, and a note on the others."""
+    """Return the axes on whose sizes no decision of the module hangs, and a note on the others."""
     reason = ""
     for axes in _choices(tuple(spec.axes)):
         decided = decision_on_size(spec, axes) if axes else ""
@@ -201,7 +201,7 @@ def _undecided_axes(spec: ModelSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _proven_axes(
     spec: ModelSpec, proof: Proof, axes: tuple[str, ...], make: Callable[[tuple[str, ...]], torch.jit.ScriptModule]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The most axes for which the program holds, and a note where those are fewer."""
+    """Return the most axes for which the program holds, and a note where those are fewer."""
     reason: CaptureError | None = None
     for some in _choices(axes):
         try:
@@ -214,7 +214,7 @@ def _proven_axes(
 
 
 def _choices(axes: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """All axes, then the batch alone, then none."""
+    """Return all axes, then the batch alone, then none."""
     return list(dict.fromkeys([axes, tuple(a for a in axes if a == "batch"), ()]))
 
 
@@ -266,7 +266,7 @@ def values_read(spec: ModelSpec) -> str:
 
 
 def decision_on_size(spec: ModelSpec, axes: tuple[str, ...]) -> str:
-    """A decision of the module's Python on the size of one of the axes that some declared size would turn over.
+    """Return a decision of the module's Python on the size of one of the axes that some declared size would turn over.
 
     Run with symbols for sizes, the module leaves a guard for each decision on a size, and each guard is evaluated at
     the sizes that the axes declare: `if x.shape[0] == 5` is found although no test would try 5.
@@ -303,7 +303,7 @@ def decision_on_size(spec: ModelSpec, axes: tuple[str, ...]) -> str:
 def _symbolic(
     fakes: FakeTensorMode, spec: ModelSpec, axes: tuple[str, ...], place: int, axis_of: dict[sympy.Basic, str]
 ) -> torch.Tensor:
-    """The input at a place as a fake tensor with symbols for the named axes; enters the symbols in `axis_of`."""
+    """Return the input at a place as a fake tensor with symbols for the named axes; enters the symbols in `axis_of`."""
     from torch._dynamo.source import ConstantSource
     from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
@@ -325,7 +325,7 @@ def _symbolic(
 
 
 def _turns(condition: sympy.Basic, axis_of: Mapping[sympy.Basic, str], axes: Mapping[str, Axis]) -> bool:
-    """Whether a condition is false at some declared sizes."""
+    """Return whether a condition is false at some declared sizes."""
     import sympy
 
     axis_names = sorted({axis_of[s] for s in condition.free_symbols if s in axis_of})
@@ -339,7 +339,7 @@ def _turns(condition: sympy.Basic, axis_of: Mapping[sympy.Basic, str], axes: Map
 
 
 def _sizes_to_try(axis: Axis, numbers: set[int]) -> list[int]:
-    """All declared sizes where they are few, else some of them with those that the condition names."""
+    """Return all declared sizes where they are few, else some of them with those that the condition names."""
     fitting = axis.sizes
     if len(fitting) <= MOST_SIZES:
         return [*fitting]
@@ -348,7 +348,7 @@ def _sizes_to_try(axis: Axis, numbers: set[int]) -> list[int]:
 
 
 def one_sided_branches(spec: ModelSpec) -> tuple[str, ...]:
-    """A sentence for each branch on a value of which these inputs took one side only.
+    """Return a sentence for each branch on a value of which these inputs took one side only.
 
     The module runs eagerly on real and random inputs. Python's trace function tells which line follows which, and a
     dispatch mode at which lines the module reads a value. Only a branch whose own condition reads one is watched: not
@@ -478,7 +478,7 @@ def answer(
 
 
 def differs(array: Array, got: Array, allowed: float = SAME) -> bool:
-    """Whether two answers differ by more than a share of the peak."""
+    """Return whether two answers differ by more than a share of the peak."""
     import numpy as np
 
     if array.shape != got.shape or array.dtype != got.dtype:
@@ -490,7 +490,7 @@ def differs(array: Array, got: Array, allowed: float = SAME) -> bool:
 
 
 def error_text(error: Exception) -> str:
-    """An exception as its type, the first line of its message and the user's own line that raised it."""
+    """Return an exception as its type, the first line of its message and the user's own line that raised it."""
     text = str(error).strip()
     first = f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
     return f"{first}{at(traceback.extract_tb(error.__traceback__))}"
@@ -503,7 +503,7 @@ def at(frames: Sequence[traceback.FrameSummary]) -> str:
 
 
 def innermost(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
-    """The innermost frame that is neither PyTorch's nor ours; None if there is none."""
+    """Return the innermost frame that is neither PyTorch's nor ours; None if there is none."""
     import torch
 
     own_folders = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
@@ -513,7 +513,7 @@ def innermost(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummar
 def watch_values(
     note: Callable[[object, Sequence[traceback.FrameSummary]], None], of_weights: bool = False
 ) -> TorchDispatchMode:
-    """A mode in which `note` hears of each operator that reads a value of a tensor, also where the module swallows it.
+    """Return a mode in which `note` receives each operator that reads a tensor's value, even if the module swallows it.
 
     Without `of_weights` only values of fake tensors count, beside which weights answer for themselves.
     """

@@ -74,7 +74,7 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 
 def _fold(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """The passes of mobile_optimizer that need no XNNPACK: batch norms into convolutions, dropout away."""
+    """Return the passes of mobile_optimizer that need no XNNPACK: batch norms into convolutions, dropout away."""
     import torch
 
     folded = torch._C._jit_pass_fold_convbn(module.eval()._c)

@@ -224,7 +224,7 @@ def find_chromium() -> str:
 
 
 def open_page(browser: Browser | BrowserContext, url: str) -> Page:
-    """A page of the bundle's origin that runs nothing by itself."""
+    """Return a page of the bundle's origin that runs nothing by itself."""
     page = browser.new_page()
     page.set_default_timeout(PATIENCE)
     page.add_init_script(path=SCRIPT)
@@ -243,7 +243,7 @@ def _own(playwright: Playwright) -> str:
 
 
 def _windows(runs: Iterable[Mapping[str, Array]], most: int) -> Iterator[list[Mapping[str, Array]]]:
-    """The runs in their order, as many together as TOGETHER_BYTES allows: at least one, at most so many."""
+    """Yield the runs in their order, as many together as TOGETHER_BYTES allows: at least one, at most so many."""
     some: list[Mapping[str, Array]] = []
     size = 0
     for inputs in runs:
@@ -295,6 +295,6 @@ def user_input(declared: Sequence[TensorInfo], inputs: Mapping[str, Array]) -> U
 
 
 def decode_tensor(tensor: Mapping[str, Any]) -> Array:
-    """An array as the page tells it."""
+    """Return an array as the page tells it."""
     data = base64.b64decode(tensor["data"])
     return np.frombuffer(data, tensor["dtype"]).reshape(tensor["shape"]).copy()

@@ -71,7 +71,7 @@ def _reachable(url: str) -> tuple[str, ...]:
 
 
 def qr_code(url: str) -> str:
-    """A QR code of an address, in block characters; empty where segno is not installed."""
+    """Return a QR code of an address, in block characters; empty where segno is not installed."""
     if util.find_spec("segno") is None:
         return ""
     import segno

@@ -138,7 +138,7 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 
 def _choose(source: Path, job: Job) -> dict[str, Path]:
-    """The artifact of each variant, those that the user wants and that were not rejected."""
+    """Return the artifact of each variant, those that the user wants and that were not rejected."""
     artifacts = {"fp32": source}
     if "onnx-fp16" in job.artifacts:
         artifacts["fp16"] = job.artifacts["onnx-fp16"]
@@ -192,7 +192,7 @@ def first_visit(out: Path, variant: str) -> list[Path]:
 
 
 def _transfer_size(files: Iterable[Path]) -> int:
-    """Bytes of files, with brotli where they are stored so."""
+    """Return bytes of files, with brotli where they are stored so."""
     stored = ((p.with_name(f"{p.name}.br"), p) for p in files)
     return sum((small if small.is_file() else plain).stat().st_size for small, plain in stored)
 

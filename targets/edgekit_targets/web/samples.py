@@ -71,7 +71,7 @@ def write(spec: ModelSpec, model: Path, reference: Path, out: Path, answer: gold
 
 
 def choose(spec: ModelSpec, model: Path, reference: Path, answer: golden.Answer) -> list[Sample]:
-    """The samples, the most telling queries first, and last one that is rightly not answered."""
+    """Return the samples, the most telling queries first, and last one that is rightly not answered."""
     cases = golden.pictures(spec, reference, TRIED)
     vocabulary = read_vocabulary(model)
     if vocabulary is None or not any(i.kind == "query" for i in spec.inputs):
@@ -109,7 +109,7 @@ class _Asker:
         return self.vocabulary.of(case.inputs[self.input][0])
 
     def present(self, case: golden.Case, words: tuple[str, ...]) -> bool:
-        """Whether the model finds something in the picture that answers these words."""
+        """Return whether the model finds something in the picture that answers these words."""
         if self.threshold is None:
             return True
         rows = [self.vocabulary.words.index(word) for word in words]
@@ -119,7 +119,7 @@ class _Asker:
         return float(outputs[scores].max()) >= self.threshold
 
     def with_queries(self, sample: Sample) -> Sample:
-        """A sample with what its picture answers: the row's query and parts of it, which ask for less."""
+        """Return a sample with what its picture answers: the row's query and parts of it, which ask for less."""
         words = tuple(sample.query.split())
         parts = [words, *((word,) for word in words), *combinations(words, 2)]
         queries = [part for part in dict.fromkeys(parts) if not (sample.absent and part == words)]

@@ -46,7 +46,7 @@ LARGEST = 25 << 20  # bytes a file: common static hosts refuse more
 
 
 def find() -> Path:
-    """The built page: packaged, or built from the checkout if its sources changed.
+    """Return the built page: packaged, or built from the checkout if its sources changed.
 
     Raises:
         ExportError: It is not built and cannot be.

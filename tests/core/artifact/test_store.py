@@ -146,7 +146,7 @@ def test_a_judgement_keeps_what_a_user_put_beside_the_artifact_and_an_export_is_
     (tmp_path / "a" / "inner" / "notes.txt").write_text("mine")
     judge(tmp_path / "a", "verified")
     assert (tmp_path / "a" / "inner" / "notes.txt").read_text() == "mine"
-    with pytest.raises(UsageError, match=r"'.*notes.txt' is in the way and edgekit did not write it"):
+    with pytest.raises(UsageError, match=r"'.*notes.txt' exists and edgekit did not write it"):
         make(tmp_path / "a", b"new")
     assert contents(tmp_path / "a") == (b"old", ("verified",), b"verified")
 
@@ -157,7 +157,7 @@ def test_an_artifact_that_is_damaged_or_of_an_earlier_edgekit_is_replaced(tmp_pa
     old = {name: value for name, value in told.items() if name not in ("content_sha256", "results")}
     (tmp_path / "a" / MANIFEST).write_text(dump_json(old))
     (tmp_path / "a" / "result.json").write_text("{}")
-    with pytest.raises(ArtifactError, match=r"has no hash of itself: .* somebody changed it; export again"):
+    with pytest.raises(ArtifactError, match=r"lacks its own hash .* somebody changed it; export again"):
         read_artifact(tmp_path / "a")
     make(tmp_path / "a", b"new")
     assert contents(tmp_path / "a") == (b"new", (), b"")

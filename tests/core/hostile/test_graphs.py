@@ -49,7 +49,7 @@ def test_a_loop_that_its_own_condition_ends_is_taken() -> None:
     body.node[-1].op_type = "Not"
     check_work(loop)
     body.node[-1].op_type = "Identity"
-    with pytest.raises(ModelError, match="runs more than 100000000 nodes: shorten its loops or functions"):
+    with pytest.raises(ModelError, match="more than 100000000 nodes"):
         check_work(loop)
 
 

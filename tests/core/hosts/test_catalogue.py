@@ -25,12 +25,12 @@ def test_a_place_is_a_runtime_on_a_host() -> None:
 def test_what_is_no_place_is_refused() -> None:
     refused = {
         "openvin": "did you mean 'openvino'?",
-        "python:": "name the command that starts Python there",
+        "python:": "Add the command that starts Python there",
         "python:'": "no closing quotation",
         "ort@": "no host ''",
         "ort@telnet:me@pi": "no host 'telnet:me@pi'",
     }
-    refused |= {"adb@ssh:me@pi": "name it as adb:SERIAL"}
+    refused |= {"adb@ssh:me@pi": "Name it as adb:SERIAL"}
     refused |= {f"adb:{serial}": f"no device '{serial}'" for serial in ("", "-s", "a b", "a;reboot")}
     refused |= {name: f"no host '{name}'" for name in ("ssh:", "ssh:-oProxyCommand=touch", "ssh:me@pi; rm")}
     refused |= {name: f"no place '{name}'" for name in ("", "wasm-fp32@ssh:me@pi")}

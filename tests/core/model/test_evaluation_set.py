@@ -45,7 +45,7 @@ def test_several_are_one_whose_rows_say_which() -> None:
         join_evaluation_sets(day=GOOD, night=replace(night, metric_name="another"))
     with pytest.raises(ModelError, match="the evaluation set 'night' has other inputs than the first: images, queries"):
         join_evaluation_sets(day=GOOD, night=replace(night, inputs={"images": few["images"]}))
-    with pytest.raises(ModelError, match="there is no evaluation set to join"):
+    with pytest.raises(ModelError, match="no evaluation set to join"):
         join_evaluation_sets()
 
 
@@ -59,7 +59,7 @@ NAN[2, 0, 0, 0] = np.nan
         ({"names": GOOD.names[:1]}, "1 named images need float32"),
         ({"names": (*GOOD.names, "one more")}, f"{IMAGES + 1} named images need float32"),
         ({"names": ()}, "0 named images need"),
-        ({"inputs": {"images": GOOD.inputs["images"]}}, "lacks the input 'queries': the model takes images, queries"),
+        ({"inputs": {"images": GOOD.inputs["images"]}}, "lacks the input 'queries'. The model takes: images, queries"),
         ({"inputs": {**GOOD.inputs, "zz": NAN}}, "has an input 'zz'"),
         ({"inputs": with_images(GOOD.inputs["images"].astype("float64"))}, "has float64 .* for 'images'"),
         ({"inputs": with_images(GOOD.inputs["images"][:, :, :50])}, r"has float32 \[6, 3, 50, 96\] for 'images'"),
@@ -98,7 +98,7 @@ def test_a_metric_gives_a_number_an_image() -> None:
 @pytest.mark.parametrize(
     ("metric", "sentence"),
     [
-        (lambda outputs, truth: 0.5, r"the metric 'hits' returned float64 \[\]: .* one number an image, \[6\]"),
+        (lambda outputs, truth: 0.5, r"the metric 'hits' returned float64 \[\]. .* one number per image, \[6\]"),
         (lambda outputs, truth: truth[:2], r"returned float64 \[2\]"),
         (lambda outputs, truth: ["a"] * IMAGES, r"returned <U1 \[6\]"),
         (lambda outputs, truth: outputs["gone"], "the metric 'hits' raised KeyError: 'gone'"),

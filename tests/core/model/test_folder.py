@@ -18,14 +18,14 @@ from tests import modules
     [
         ("arr-coc-tny", UsageError, "no model 'arr-coc-tny': did you mean 'arr-coc-tiny'"),
         ("nonsense", UsageError, "possible are arr-coc"),
-        ("microsoft/swin-tiny", UsageError, "nothing is downloaded: name a folder"),
+        ("microsoft/swin-tiny", UsageError, "downloads nothing: name a folder"),
         ("timm/resnet18", UsageError, "package.module:factory"),
-        ("gone.onnx", UsageError, "there is no such file"),
+        ("gone.onnx", UsageError, "file does not exist"),
         ("gone.safetensors", UsageError, "gone.safetensors"),
         ("no.such.module:factory", ModelError, "cannot import 'no.such.module'"),
         ("tests.models:gone", ModelError, "has no function 'gone'"),
         ("tests.models:raising", ModelError, "raised ValueError: the weights are on another machine at"),
-        ("tests.models:no_spec", UsageError, "a module, which says no shape of 'input': write --inputs input:shape="),
+        ("tests.models:no_spec", UsageError, "needs the shape of 'input'. Add --inputs input:shape="),
         ("tests.models:odd_size", ModelError, "axis 'height' of 'small': the default 100 is not a multiple of 16"),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_changed_model_folder_is_refused(tmp_path: Path) -> None:
     tensors = checkpoint.read_checkpoint(folder / WEIGHTS)
     tensors["norm.bias"] += 1
     checkpoint.write_checkpoint(folder / WEIGHTS, tensors)
-    with pytest.raises(ModelError, match="was changed after it was written"):
+    with pytest.raises(ModelError, match="has changed since it was written"):
         load_model(folder)
     (folder / CONFIG).write_text("{}")
     with pytest.raises(ModelError, match="is not a model folder"):

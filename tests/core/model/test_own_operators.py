@@ -67,7 +67,7 @@ def test_a_translation_serves_onnx_alone_and_the_others_say_what_is_missing(tmp_
 def test_an_operator_without_a_replacement_is_named_with_its_line(tmp_path: Path) -> None:
     row = exported("left_alone", ("onnx",), tmp_path)["onnx"]
     (sentence,) = row.sentences
-    assert "it has no operator 'edgekit_tests.fused_score', used at" in sentence
+    assert "it does not have the operator 'edgekit_tests.fused_score', used at" in sentence
     assert "`ModelSpec.translations`" in sentence
 
 
@@ -77,7 +77,7 @@ def test_a_wrong_translation_is_rejected(tmp_path: Path) -> None:
 
 
 def test_a_wrong_decomposition_is_no_program() -> None:
-    with pytest.raises(CaptureError, match="answers differently from the module"):
+    with pytest.raises(CaptureError, match="differs from the module"):
         capture(own_operators.wrongly_decomposed())
 
 
@@ -87,7 +87,7 @@ def test_an_operator_that_is_not_registered_is_refused() -> None:
 
 
 def test_a_model_in_memory_needs_a_decomposition(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="name a decomposition"):
+    with pytest.raises(ModelError, match="decomposition"):
         save_model(own_operators.translated(), tmp_path / "model")
     save_model(replace(own_operators.replaced_everywhere(), factory=""), tmp_path / "model")
 
@@ -117,5 +117,5 @@ def test_a_program_says_which_module_registers_its_operators(tmp_path: Path) -> 
 
 
 def test_a_library_that_is_not_installed_is_named() -> None:
-    with pytest.raises(CaptureError, match=r"the operator 'gone::op', and 'gone.ops', which registers it, cannot be"):
+    with pytest.raises(CaptureError, match=r"the operator 'gone::op' of 'gone.ops'"):
         register({"gone::op": "gone.ops"})

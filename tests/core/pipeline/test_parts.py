@@ -246,7 +246,9 @@ def test_a_whole_is_driven_again_where_its_factory_may_run(
     found = verified(f"{__name__}:factory")
     assert [found["onnx"].status, found["onnx"].reused, found.note] == ["verified", False, ""]
     moved = verified("moved_towers:factory")
-    assert "the code behind 'moved_towers:factory', or a library's version, is not that of this build's" in moved.note
+    assert (
+        "the code behind 'moved_towers:factory', or a library's version, has changed since this build's" in moved.note
+    )
     assert moved["onnx"].status == "verified"
     assert verified(f"{__name__}:other_factory")["onnx"].status == "rejected"  # as it would be exported now
     assert read_parts(root).targets["onnx"].status == "rejected"
@@ -279,7 +281,7 @@ def test_what_was_changed_in_a_whole_is_refused(made: Build, tmp_path: Path) -> 
     record = root / PARTS
     text = record.read_text()
     for wrong, why in (
-        (text.replace('"calls": 36', '"calls": 37'), "is damaged: it is not as it was written"),
+        (text.replace('"calls": 36', '"calls": 37'), "is damaged: it has changed"),
         (seal_record({"name": "tiny"}), "validation error"),
         (seal_record(json.loads(text) | {"parts": {}}), "validation error"),
         (
@@ -440,9 +442,9 @@ def test_an_axis_may_be_empty_at_first_and_not_always() -> None:
 def test_what_is_no_model_of_parts_is_a_sentence() -> None:
     with pytest.raises(EdgekitError, match=r"the part 'step' of 'tiny' is a int, not a ModelSpec"):
         replace(model(), parts={"step": 3})  # type: ignore[dict-item]  # a user's mistake
-    with pytest.raises(EdgekitError, match="has no inputs to judge the whole on"):
+    with pytest.raises(EdgekitError, match="has no inputs to judge"):
         replace(model(), inputs=[])
     with pytest.raises(EdgekitError, match="is a model of parts, judged on what its driver gives them"):
         edgekit.export(model(), data="photos")
-    with pytest.raises(EdgekitError, match="is a model of parts, which `edgekit export` takes alone"):
+    with pytest.raises(EdgekitError, match="which only `edgekit export` takes"):
         edgekit.record(f"{__name__}:factory")

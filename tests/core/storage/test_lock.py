@@ -15,8 +15,8 @@ from edgekit.storage.files import lock
 HOLDER = """
 import sys
 from pathlib import Path
-from edgekit.storage.files import locked
-with locked(Path(sys.argv[1]), lambda: print("waiting", flush=True)):
+from edgekit.storage.files import lock
+with lock(Path(sys.argv[1]), lambda: print("waiting", flush=True)):
     print("held", flush=True)
     sys.stdin.read()
 """

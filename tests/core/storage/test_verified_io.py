@@ -60,7 +60,7 @@ def test_a_file_that_grows_without_end_is_read_up_to_the_limit(tmp_path: Path) -
         stream.truncate(1 << 40)
     with pytest.raises(verified_io.RefusedError, match="is larger than 100 bytes"):
         verified_io.read_bytes(tmp_path, "r", largest=100)
-    with pytest.raises(verified_io.RefusedError, match="its size is not what was recorded"):
+    with pytest.raises(verified_io.RefusedError, match="its size differs from the record"):
         verified_io.check_file(tmp_path, "r", 5, "0" * 64)
 
 

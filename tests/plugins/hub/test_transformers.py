@@ -64,9 +64,9 @@ def test_a_range_of_tokens_is_said_in_words_and_kept(bert: Path, tmp_path: Path)
         assert one.axes["tokens"] == Axis(24, 8, 40, 8)
         assert [i.shape for i in one.inputs] == [("batch", "tokens")] * 2
         assert one.outputs[0].classes == ("no", "yes")
-    with pytest.raises(UsageError, match="axes name the input 'ids', which the model has not"):
+    with pytest.raises(UsageError, match="axes name the input 'ids'"):
         resolve_model(f"transformers:{bert}", words_of(["ids:1=tokens:8..40"], None, None))
-    task = "for feature-extraction describes its inputs, outputs and axes itself"
+    task = "for feature-extraction describes its own"
     with pytest.raises(UsageError, match=task):
         resolve(f"transformers:{bert}", said, "feature-extraction")
 

@@ -63,7 +63,7 @@ def test_cells_are_left_out_and_added(tmp_path: Path) -> None:
         (GOOD.replace(MODEL, "edgekit.testing:no"), "models.small: 'edgekit.testing' has no function 'no'"),
         (GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", data = "no"}}'), "models.small: there is no folder 'no'"),
         (GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", inputs = ["x:y=1"]}}'), "models.small: inputs of 'x'"),
-        (GOOD.replace("small =", '"a/b" ='), "'a/b' is not a name for a model"),
+        (GOOD.replace("small =", '"a/b" ='), "'a/b' is not a valid model name"),
         (GOOD.replace('"onnx"', '"onx"'), "no target 'onx': did you mean 'onnx'?"),
         (GOOD + "[options]\nonnx = {opst = 1}\n", "target 'onnx' has no option 'opst'"),
         (GOOD + "[options]\nonnx = {opset = 1}\n", "option 'onnx.opset' cannot be 1"),

@@ -62,7 +62,7 @@ def test_commands_take_a_url(s3: S3, build: Path, tmp_path: Path, capfd: pytest.
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        (("export", "-o", "s3://bucket/builds"), "builds are made locally; send them there afterwards"),
+        (("export", "-o", "s3://bucket/builds"), "builds are made locally"),
         (("push", "nothing", URL), "no build in 'nothing': make one with `edgekit export`"),
         (("push", "nothing", f"{URL}@{'0' * 16}"), "a push takes no version"),
         (("pull", "s3://nothing/small"), "The specified bucket does not exist"),

@@ -77,7 +77,7 @@ def test_a_path_is_told_from_a_url(text: str | Path, url: str) -> None:
 def test_an_output_is_a_folder() -> None:
     require_folder("build", "builds are made")
     with pytest.raises(
-        UsageError, match=r"^'s3://a/b' is no folder: builds are made locally; .*edgekit push BUILD s3://a/b/"
+        UsageError, match=r"^'s3://a/b' is not a folder: builds are made locally .*edgekit push BUILD s3://a/b/"
     ):
         require_folder(Path("s3://a/b/"), "builds are made")
 

@@ -103,7 +103,7 @@ class TestOnnxBuckets(TargetContract):
             (one_shared_weight, "relevance"),
             (lambda folder: tampering.one_weight(folder / "model" / "160x112.onnx"), "height 160, width 112"),
             (swapped, "INVALID_ARGUMENT"),
-            (lambda folder: tampering.cut(folder / "model" / WEIGHTS), "in another file, which does not hold it"),
+            (lambda folder: tampering.cut(folder / "model" / WEIGHTS), "in another file"),
             (lambda folder: changed_index(folder, lambda told: told["buckets"].pop()), "there are 96x96, 160x112"),
             (lambda folder: changed_index(folder, lambda told: told.pop("rule")), "is not an index of buckets"),
         ],
@@ -127,7 +127,7 @@ class TestOnnxBuckets(TargetContract):
         """Whoever signs it again is told so: it is read before any runtime sees it."""
         with pytest.raises(
             ArtifactError,
-            match=r"160x112\.onnx' is not an ONNX file \(it is damaged: a field goes beyond its message\)",
+            match=r"160x112\.onnx' is not an ONNX file \(it is damaged",
         ):
             tampering.judged(
                 builds / "small", NAME, lambda folder: tampering.cut(folder / "model" / "160x112.onnx"), tmp_path

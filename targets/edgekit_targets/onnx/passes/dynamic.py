@@ -99,7 +99,7 @@ def _order_nodes(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No warnings: the quantizer recommends a pre-processing that fails on such graphs."""
+    """Yield no warnings: the quantizer recommends a pre-processing that fails on such graphs."""
     root = logging.getLogger()
     before = root.level
     root.setLevel(logging.ERROR)
@@ -112,7 +112,7 @@ def _quiet() -> Iterator[None]:
 def gemm_as_matmul(
     node: onnx.NodeProto, selected: set[str], weights: dict[str, onnx.TensorProto]
 ) -> Iterator[onnx.NodeProto]:
-    """A Gemm as MatMul and Add: the dynamic quantizer takes no Gemm, and ONNX Runtime fuses the two again."""
+    """Yield a Gemm as MatMul and Add: the dynamic quantizer takes no Gemm, and ONNX Runtime fuses the two again."""
     from onnx import helper, numpy_helper
 
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}

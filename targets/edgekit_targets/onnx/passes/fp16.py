@@ -101,7 +101,7 @@ def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
 
 
 def nodes_in_fp32(graph: ir.Graph) -> frozenset[ir.Node]:
-    """The nodes that stay in fp32, of a graph in topological order whose values have types."""
+    """Return the nodes that stay in fp32, of a graph in topological order whose values have types."""
     nodes: set[ir.Node] = set()
     half: set[ir.Value] = set()
     for node in graph:
@@ -303,7 +303,7 @@ def _restore_names(model: ir.Model, names: Mapping[str, tuple[str | None, ...]])
 
 
 def _is_float(value: ir.Value) -> bool:
-    """Whether a value is fp32."""
+    """Return whether a value is fp32."""
     import onnx_ir as ir
 
     return value.dtype == ir.DataType.FLOAT

@@ -161,7 +161,7 @@ def unfold(
     part: str,
     constants: Mapping[str, float],
 ) -> onnx.ModelProto:
-    """A graph whose wanted nodes of one input are written as several; those in branches and loops stay.
+    """Return a graph whose wanted nodes of one input are written as several; those in branches and loops stay.
 
     Args:
         graph: In fp32.
@@ -202,7 +202,7 @@ def _steps(node: onnx.NodeProto, formula: Callable[[Step, str, str], object], pa
 
 
 def copy_graph(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """The copy of a graph that a pass changes."""
+    """Return the copy of a graph that a pass changes."""
     import onnx
 
     copy = onnx.ModelProto()
@@ -211,7 +211,7 @@ def copy_graph(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def readers(graph: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
-    """The nodes that read each tensor, as often as they read it."""
+    """Return the nodes that read each tensor, as often as they read it."""
     nodes: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.graph.node:
         for name in node.input:
@@ -269,7 +269,7 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
 
 
 def module_path(notes: Mapping[str, str]) -> str:
-    """The module that a node stands in, by the exporter's notes on it; empty in the outermost `forward`."""
+    """Return the module that a node stands in, by the exporter's notes on it; empty in the outermost `forward`."""
     scopes = ast.literal_eval(notes.get(SCOPES, "[]"))
     path = next((scope for scope in reversed(scopes[:-1]) if scope and not scope.startswith("_")), "")
     return _FX_NAMES.sub("_", path)
@@ -366,7 +366,7 @@ def exact() -> Iterator[None]:
 
 @graph_pass("optimizer.folded")
 def fold_constants(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph with its recurrent layers' weights as constants; the graph itself where it has none of these.
+    """Return the graph with its recurrent layers' weights as constants; the graph itself where it has none of these.
 
     INT8 looks for weights, and finds only what is one. PyTorch's exporter folds small constants only; a recurrent
     layer's gates, which ONNX orders otherwise, are larger:
@@ -390,7 +390,7 @@ def fold_constants(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 @graph_pass("optimizer.fixed")
 def fix_shapes(graph: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
-    """A graph with inputs of these shapes; what it computes of shapes becomes constants.
+    """Return a graph with inputs of these shapes; what it computes of shapes becomes constants.
 
     images [batch, 3, height, width] -> Shape, Gather, Mul, Reshape -> ...
     images [1, 3, 224, 320] -> Reshape by a constant -> ...

@@ -51,7 +51,7 @@ LARGE = 4096
 
 
 def groups(graph: onnx.ModelProto, dynamic: bool = False) -> dict[str, tuple[str, ...]]:
-    """Names of the quantizable nodes by group, in the graph's order.
+    """Return names of the quantizable nodes by group, in the graph's order.
 
     Static INT8 takes linear layers and convolutions, dynamic INT8 linear and recurrent layers: ONNX Runtime computes a
     convolution with dynamic ranges slower than in float.
@@ -95,7 +95,7 @@ def group_of(node: str) -> str:
 
 
 def nodes_of(parts: Mapping[str, tuple[str, ...]], without: tuple[str, ...]) -> list[str]:
-    """All nodes but those of some groups."""
+    """Return all nodes but those of some groups."""
     return [node for name, nodes in parts.items() if name not in without for node in nodes]
 
 
@@ -123,7 +123,7 @@ def multiplications(
 
 
 def groups_after_extremes(graph: onnx.ModelProto) -> tuple[str, ...]:
-    """The groups of static INT8 with a layer that reads what ReduceMax or ReduceMin gave, through FUSED operators.
+    """Return the static INT8 groups with a layer that reads a ReduceMax or ReduceMin through FUSED operators.
 
         x -> ReduceMax -> QuantizeLinear -> DequantizeLinear -> Gemm
 
@@ -173,7 +173,7 @@ class QuantConfig:
         return ", ".join(words)
 
     def keeping(self, *groups: str) -> QuantConfig:
-        """The same configuration with these groups in float, and no others."""
+        """Return the same configuration with these groups in float, and no others."""
         return replace(self, floats=tuple(sorted(groups)))
 
 
@@ -222,7 +222,7 @@ class Chain:
 
 
 def convolutions(graph: onnx.ModelProto) -> tuple[str, ...]:
-    """Names of the convolutions that INT8 can make faster, in the graph's order."""
+    """Return names of the convolutions that INT8 can make faster, in the graph's order."""
     wiring = _Wiring(graph)
     able = [node for node in graph.graph.node if wiring.able(node)]
     convolution_names = frozenset(node.name for node in able)
@@ -275,7 +275,7 @@ def ends(graph: onnx.ModelProto) -> dict[str, str]:
 
 
 def _chained_convolutions(links: Chain, wiring: _Wiring, able: list[onnx.NodeProto]) -> set[str]:
-    """The convolutions that read what another gives, and those others, through what is carried."""
+    """Return the convolutions that read what another gives, and those others, through what is carried."""
     starts: dict[str, set[str]] = {}  # tensor -> the convolutions that it comes from
     chained: set[str] = set()
     names = {node.name for node in able}
@@ -300,7 +300,7 @@ class _Wiring:
         self.readers = readers(graph)
 
     def able(self, node: onnx.NodeProto) -> bool:
-        """Whether a node is a convolution with constant weights whose answer is not the model's own."""
+        """Return whether a node is a convolution with constant weights whose answer is not the model's own."""
         constant = node.op_type == CONV and all(name in self.weights for name in node.input[1:] if name)
         return constant and node.input[0] not in self.weights and self.end(node) not in self.outputs
 

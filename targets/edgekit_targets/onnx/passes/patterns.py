@@ -30,7 +30,7 @@ OLDEST = 13
 
 @graph_pass("gelu.by_sigmoid")
 def gelu_by_sigmoid(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """A graph whose exact GELUs are sigmoids; those that a model itself approximates by tanh stay.
+    """Return a graph whose exact GELUs are sigmoids; those that a model itself approximates by tanh stay.
 
         x -> Gelu                 x * Phi(x), with the normal distribution's Phi
         x -> Mul(x, Sigmoid(x * P(x * x)))
@@ -59,7 +59,7 @@ def _constant(power: int) -> str:
 
 @graph_pass("sigmoid.by_exponentials")
 def sigmoid_by_exponentials(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """A graph whose fp32 sigmoids are quotients of exponentials; those in branches and loops stay.
+    """Return a graph whose fp32 sigmoids are quotients of exponentials; those in branches and loops stay.
 
         x -> Sigmoid
         x -> Exp(Min(x, 0)) / (1 + Exp(-Abs(x)))
@@ -88,7 +88,7 @@ def sigmoid_by_exponentials(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 @graph_pass("softmax_guard.dropped")
 def drop_softmax_guards(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """A graph without the guards behind softmaxes; an IsNaN elsewhere stays.
+    """Return a graph without the guards behind softmaxes; an IsNaN elsewhere stays.
 
         x -> Softmax -> Where(IsNaN(softmax), 0, softmax)        as PyTorch's exporter writes masked attention
         x -> Softmax
@@ -133,7 +133,7 @@ def drop_softmax_guards(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 @graph_pass("recurrent.with_states")
 def add_lstm_states(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """A graph whose LSTMs name all outputs; nothing reads those that are new.
+    """Return a graph whose LSTMs name all outputs; nothing reads those that are new.
 
         LSTM -> Y
         LSTM -> Y, Y_h, Y_c
@@ -298,7 +298,7 @@ def _weights(node: ir.Node) -> tuple[Array, Array]:
 
 
 def _without_scale(value: ir.Value | None) -> tuple[ir.Value | None, float, float]:
-    """A value before it was multiplied by one constant and another was added: value = before * scale + shift."""
+    """Return a value before it was multiplied by one constant and another was added: value = before * scale + shift."""
     scale, shift = 1.0, 0.0
     while value is not None and (node := value.producer()) is not None and len(list(value.uses())) == 1:
         constant = node.inputs[1].const_value if len(node.inputs) == 2 and node.inputs[1] is not None else None
@@ -314,7 +314,7 @@ def _without_scale(value: ir.Value | None) -> tuple[ir.Value | None, float, floa
 
 
 def normalize_foreign(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
-    """The graph with these names of inputs and outputs, in order, weights as initializers and a name for each node.
+    """Return the graph with these names of inputs and outputs, weights as initializers and a name for each node.
 
     Another exporter's graph gets the form of edgekit's own::
 

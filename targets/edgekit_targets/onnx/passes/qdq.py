@@ -110,7 +110,7 @@ class _GraphQuantizer:
         node.input[0], node.input[1] = f"{rows}_dequantized", f"{weight}_dequantized"
 
     def _like(self, name: str) -> str:
-        """The tensor whose scale a tensor has."""
+        """Return the tensor whose scale a tensor has."""
         while name in self.chain.scaled_as:
             name = self.chain.scaled_as[name]
         return name
@@ -165,7 +165,7 @@ class _GraphQuantizer:
         return np.asarray(flat)
 
     def _bias_scale(self, rows: str, weight: str, node: onnx.NodeProto) -> Array:
-        """The unit of the sum, x's scale times W's: [outputs] or a scalar.
+        """Return the unit of the sum, x's scale times W's: [outputs] or a scalar.
 
         The graph multiplies it out, which ONNX Runtime does once, when it opens the file: stored, it would be bytes
         that do not compress. Only a product too small for that is stored, as SMALLEST.
@@ -207,7 +207,7 @@ class _GraphQuantizer:
 
 
 def _layout_nodes(graph: onnx.ModelProto, selected: set[str]) -> dict[str, tuple[onnx.NodeProto, ...]]:
-    """The Reshape and Transpose nodes right before the chosen layers, by the tensor that these alone read."""
+    """Return the Reshape and Transpose nodes right before the chosen layers, by the tensor that these alone read."""
     producers = {name: node for node in graph.graph.node for name in node.output}
     users, ends = readers(graph), {value.name for value in graph.graph.output}
     layouts: dict[str, tuple[onnx.NodeProto, ...]] = {}

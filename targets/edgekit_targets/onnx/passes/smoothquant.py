@@ -89,7 +89,7 @@ def _read_by_linears(
 
 
 def _with_reshapes(name: str, users: Mapping[str, list[onnx.NodeProto]]) -> list[str]:
-    """A tensor and what it is reshaped to."""
+    """Return a tensor and what it is reshaped to."""
     reshaped = [user.output[0] for user in users.get(name, ()) if user.op_type == "Reshape"]
     return [name, *(same for node in reshaped for same in _with_reshapes(node, users))]
 
@@ -168,7 +168,7 @@ def scale_channels(
 
 
 def _inputs_first(weight: onnx.TensorProto, node: onnx.NodeProto) -> Array:
-    """A weight as [inputs, outputs]."""
+    """Return a weight as [inputs, outputs]."""
     from onnx import numpy_helper
 
     values = np.asarray(numpy_helper.to_array(weight))
@@ -218,7 +218,7 @@ def round_weights(
 
 
 def inputs_on_grid(graph: onnx.ModelProto, levels: int = LEVELS) -> frozenset[str]:
-    """The tensors that only linear layers read whose weights are on their grid already, as a training may leave them.
+    """Return tensors read only by linear layers whose weights are already on their grid, as after some trainings.
 
     Rounding such weights changes nothing; to scale their inputs would move them off the grid.
     """

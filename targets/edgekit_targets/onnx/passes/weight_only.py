@@ -96,7 +96,7 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
 
 
 def _is_lookup_table(graph: onnx.ModelProto, name: str) -> bool:
-    """Whether nothing reads a table but nodes that take rows of it, outside of branches and loops."""
+    """Return whether nothing reads a table but nodes that take rows of it, outside of branches and loops."""
     nodes = [node for node in graph.graph.node if name in names_read(node)]
     return all(
         node.op_type == "Gather" and name not in node.input[1:] and not any(axis.i for axis in node.attribute)
@@ -133,7 +133,7 @@ def _in_int8(name: str, values: Array, outputs: int) -> tuple[dict[str, Array], 
 
 
 def _round_weight(values: Array) -> tuple[Array, Array, int]:
-    """A weight in INT8, its scales, and the axis that these are of: inputs or outputs, whichever loses less."""
+    """Return a weight in INT8, its scales, and the axis that these are of: inputs or outputs, whichever loses less."""
     candidates = []
     for axis in range(min(values.ndim, 2)):
         rounded, scale = _in_steps(values, axis)
@@ -152,7 +152,7 @@ def _in_steps(values: Array, axis: int) -> tuple[Array, Array]:
 
 
 def _fits_fp16(values: Array, weighs: bool) -> bool:
-    """Whether fp16 holds a table; of the weights of a layer the relative error counts."""
+    """Return whether fp16 holds a table; of the weights of a layer the relative error counts."""
     with np.errstate(over="ignore", invalid="ignore"):  # infinities: the error is not a number then
         error = np.abs(values - values.astype(np.float16).astype(np.float32)).max()
     relative = np.abs(values).max() / 1024
@@ -160,22 +160,22 @@ def _fits_fp16(values: Array, weighs: bool) -> bool:
 
 
 def count_stored(graph: onnx.ModelProto) -> int:
-    """How many weights `quantize_weights` stored in INT8 in a graph."""
+    """Return how many weights `quantize_weights` stored in INT8 in a graph."""
     return sum(node.name.endswith(STORED) for node in graph.graph.node)
 
 
 def channel_axis(node: onnx.NodeProto) -> int:
-    """The axis of the output channels in the weight of a layer of CHANNEL."""
+    """Return the axis of the output channels in the weight of a layer of CHANNEL."""
     return 0 if is_transposed(node) else CHANNEL[node.op_type]
 
 
 def is_transposed(node: onnx.NodeProto) -> bool:
-    """Whether a node has its weight as [outputs, inputs]."""
+    """Return whether a node has its weight as [outputs, inputs]."""
     return any(a.name == "transB" and a.i for a in node.attribute)
 
 
 def emulate_without_vnni(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """A quantized graph as a processor without VNNI computes it; the given one is not changed.
+    """Return a quantized graph as a processor without VNNI computes it; the given one is not changed.
 
     Only layers whose weights can saturate are changed: two weights w and v with 255 (|w| + |v|) <= 32,767 cannot.
 
@@ -213,7 +213,7 @@ def emulate_without_vnni(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def unshare_constants(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A quantized graph with INT8 constants of each layer's own; the given one is not changed.
+    """Return a quantized graph with INT8 constants of each layer's own; the given one is not changed.
 
     Under EXACT ONNX Runtime 1.31.1 opens no graph of which two layers share one: its Avx2WeightS8ToU8Transformer makes
     the same constant anew for each.
@@ -262,7 +262,7 @@ def _again(node: onnx.NodeProto, inputs: list[str], number: int) -> onnx.NodePro
 
 
 def convolutions(graph: onnx.ModelProto) -> int:
-    """How many convolutions take INT8: `emulated` leaves them as they are."""
+    """Return how many convolutions take INT8: `emulated` leaves them as they are."""
     rounded = {name for node in graph.graph.node if node.op_type == "DequantizeLinear" for name in node.output}
     return sum(node.op_type == "Conv" and set(node.input[:2]) <= rounded for node in graph.graph.node)
 

@@ -255,7 +255,7 @@ def at_shapes(
 def _open_sizes(
     spec: ModelSpec, dynamic: Collection[str], shapes: Sequence[Mapping[str, int]]
 ) -> list[Mapping[str, int]]:
-    """The shapes with other than default sizes, without their batches."""
+    """Return the shapes with other than default sizes, without their batches."""
     default = {name: axis.default for name, axis in spec.axes.items()} | {BATCH: 1}
     unique: list[Mapping[str, int]] = []
     for shape in shapes:
@@ -342,7 +342,7 @@ def _peak(low: Array, high: Array) -> float:
 def run_samples(
     session: ort.OrtRuntime, samples: Samples, size: int, names: Sequence[str]
 ) -> Iterator[tuple[dict[str, Array], int]]:
-    """The named tensors of each run of so many samples, and how many it had.
+    """Yield the named tensors of each run of so many samples, and how many it had.
 
     Raises:
         ExportError: If a tensor holds a NaN or Inf although the samples do not.
@@ -356,7 +356,7 @@ def run_samples(
 
 
 def _answers(session: ort.OrtRuntime, batch: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-    """The named tensors of one run; an input of the graph is what was given."""
+    """Return the named tensors of one run; an input of the graph is what was given."""
     outputs = session.run(batch)
     return {name: np.asarray(outputs[name] if name in outputs else batch[name]) for name in names}
 

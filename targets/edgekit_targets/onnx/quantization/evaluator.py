@@ -88,7 +88,7 @@ class Evaluator:
         self._scales = spreads(spec.outputs, self._truth[:1], {})
 
     def open_graph(self, graph: onnx.ModelProto, name: str) -> Runtime:
-        """A graph in ONNX Runtime."""
+        """Return a graph in ONNX Runtime."""
         path = self._folder / f"{name}.onnx"
         path.write_bytes(graph.SerializeToString())
         return ort.OrtRuntime(path, self._settings)
@@ -143,19 +143,19 @@ class Evaluator:
         return self._samples.batches(1)[0]
 
     def _answers(self, runtime: Runtime, batches: tuple[Batch, ...]) -> list[Mapping[str, Array]]:
-        """The answers, one sample a run, as the reference is asked."""
+        """Return the answers, one sample a run, as the reference is asked."""
         answers, _ = run_batches(runtime, self._spec.outputs, batches)
         runtime.close()
         return [batch.outputs for batch in answers]
 
 
 def without_task(tolerance: Tolerance) -> Tolerance:
-    """The same limits without those on the task metric, since calibration samples have no truth."""
+    """Return the same limits without those on the task metric, since calibration samples have no truth."""
     return tolerance.without(TASK_DROP, TASK_DROP_WORST)
 
 
 def stricter(tolerance: Tolerance) -> Tolerance:
-    """The same limits with STRICTER of their room, and without those on the task metric."""
+    """Return the same limits with STRICTER of their room, and without those on the task metric."""
 
     def room(limit: float) -> float:
         return 1.0 - (1.0 - limit) * STRICTER

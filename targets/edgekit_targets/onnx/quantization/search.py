@@ -114,7 +114,7 @@ class SearchResult:
 
 
 def split(samples: Samples, depth: Depth) -> tuple[Samples, Samples]:
-    """The samples that make the ranges, and those that are held back to judge: a third of few."""
+    """Return the samples that make the ranges, and those that are held back to judge: a third of few."""
     count = len(samples.names)
     judging = min(HELD_BACK[depth], count // 3)
     return samples.part(0, min(SHOWN[depth], count - judging)), samples.part(count - judging, count)
@@ -272,7 +272,7 @@ class _Search:
         return SearchResult(self.trials.quantize(winner.recipe), winner, ranked[0])
 
     def _between_sizes(self, ranked: Sequence[Trial], order: Sequence[str]) -> Trial:
-        """The first that passed and holds between the sizes of the grid as well; where none does, the nearest to that.
+        """Return the first that passed and holds between the grid's sizes too; otherwise the nearest to that.
 
         Asked of the best alone, since it costs as much as all else that a recipe is asked, and held to the gate's own
         limits: what the judge would reject is passed over, and nothing else.
@@ -291,7 +291,7 @@ class _Search:
         return fewest_broken(self._candidates(passing, order), count_failures)
 
     def _candidates(self, trials: Sequence[Trial], order: Sequence[str]) -> Iterator[Trial]:
-        """Those that passed; before the first whose ranges are cut, the best with more groups in float."""
+        """Yield those that passed; before the first whose ranges are cut, the best with more groups in float."""
         uncut = [trial for trial in trials if _uncut(trial)]
         yield from uncut
         if uncut:
@@ -351,7 +351,7 @@ class Fallback:
 
 
 def fewest_broken(candidates: Iterable[T], broken: Callable[[T], int]) -> T:
-    """The first of some candidates (at least one) that breaks no limit; where none is, the one that breaks fewest.
+    """Return the first candidate that breaks no limit, else the one that breaks fewest; at least one is given.
 
     Args:
         candidates: In the order of preference.

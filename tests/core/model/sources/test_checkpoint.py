@@ -126,9 +126,9 @@ def refused(path: Path, match: str) -> None:
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     refused(tmp_path / "nothing.pt", "does not exist")
-    refused(tmp_path, "is a folder: name the file of weights in it")
+    refused(tmp_path, "is a folder. Name the file of weights in it")
     (tmp_path / "model.safetensors").write_bytes(b"")
-    refused(tmp_path, "is a folder: name '.*model.safetensors'")
+    refused(tmp_path, "is a folder. Name '.*model.safetensors'")
     refused(tmp_path / "model.safetensors", "is empty")
     with pytest.raises(CheckpointError, match="cannot be read"):
         checkpoint.read_checkpoint(Path("a\0b"))
@@ -180,9 +180,9 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "extra key": (assembled({"a": entry(0, 12) | {"run": "me"}}, bytes(12)), "damaged header at tensor 'a'"),
     "a name twice": (
         assembled(b"{" + b",".join([b'"a":' + json.dumps(entry(0, 12)).encode()] * 2) + b"}", bytes(12)),
-        "names something twice",
+        "duplicate name",
     ),
-    "metadata twice": (assembled(b'{"__metadata__":{"x":"1","x":"2"}}', b""), "names something twice"),
+    "metadata twice": (assembled(b'{"__metadata__":{"x":"1","x":"2"}}', b""), "duplicate name"),
     "metadata not text": (assembled(TWO | {"__metadata__": {"x": [1]}}), "damaged"),
     "not UTF-8": (assembled(b'{"\xff\xfe":1}'), "damaged"),
     "a hundred thousand brackets": (assembled(b'{"a":' + b"[" * 100_000), "damaged"),
@@ -234,12 +234,12 @@ def test_fit() -> None:
         "a",
         "base_model.x",
     ]
-    with pytest.raises(CheckpointError, match=r"'x.pt' is of another model \(unexpected 'base_model.x'\):"):
+    with pytest.raises(CheckpointError, match=r"'x.pt' is of another model \(unexpected 'base_model.x'\)"):
         checkpoint.fit_checkpoint(state, {"a": (2, 3), "b": (4,)}, origin="'x.pt'")
     wanted = {"a": (3, 2), "b": (), **{f"layer.{i}": (1,) for i in range(9)}}
     with pytest.raises(CheckpointError) as caught:
         checkpoint.fit_checkpoint({name: state[name] for name in "ab"}, wanted)
     assert str(caught.value) == (
         "the checkpoint is of another model (missing 'layer.0', 'layer.1', 'layer.2' and 6 more; "
-        "other shapes: 'a' [2, 3] instead of [3, 2], 'b' [4] instead of []): name the model that it was trained as"
+        "other shapes: 'a' [2, 3] instead of [3, 2], 'b' [4] instead of []). Name the model that it belongs to"
     )

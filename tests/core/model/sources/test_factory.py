@@ -76,7 +76,7 @@ def test_a_builds_factory_in_the_working_directory_is_not_run(here: Path, capsys
     sys.path.remove(str(here))
     del sys.modules["theirs_evil"]
     (here / "theirs_evil.py").write_text(MARKED.format(mark=str(mark)) + FACTORY)
-    with pytest.raises(ModelError, match=r"is made by 'theirs_evil:make', .* --trust-build"):
+    with pytest.raises(ModelError, match=r"comes from 'theirs_evil:make', .* --trust-build"):
         load_builds_model(model, trusted=False)
     (build / "onnx").mkdir()
     (build / "onnx" / "manifest.json").write_text("{}")

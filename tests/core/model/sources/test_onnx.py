@@ -59,7 +59,7 @@ def test_its_folder_holds_the_file_and_tells_it_from_others(path: Path, tmp_path
 
 
 def test_targets_that_need_pytorch_say_what_is_possible(path: Path) -> None:
-    with pytest.raises(CaptureError, match="is an ONNX file, without PyTorch's code: possible are onnx and what is"):
+    with pytest.raises(CaptureError, match=r"is an ONNX file without PyTorch code\. Possible targets: onnx"):
         capture(resolve_model(str(path)))
 
 
@@ -105,13 +105,13 @@ def write_sequence(path: Path) -> None:
         (
             lambda path: path.write_bytes(b"not onnx"),
             ModelError,
-            "is not an ONNX file that can be opened: it has a field of the unknown kind",
+            "it has a field of the unknown kind",
         ),
         (lambda path: path.write_bytes(b""), ModelError, "is not a regular file of 1 to"),
         (
             write_open,
             UsageError,
-            "dimension 1 of the input 'x' is open ('tokens') and its range is not given: write --axes x:1=tokens:MIN",
+            "dimension 1 of the input 'x' is open ('tokens') and has no range. Add --axes x:1=tokens:MIN",
         ),
         (write_external_lost, ModelError, "in another file, which is not in its folder"),
         (write_sequence, ModelError, "'y' of the ONNX file is a sequence"),
@@ -160,9 +160,7 @@ def test_integers_have_the_range_that_their_readers_tell(tmp_path: Path) -> None
     spec = resolve_model(str(path))
     ids_input = spec.inputs[0]
     assert (ids_input.shape, ids_input.low, ids_input.high) == (("batch",), 0.0, 8.0)
-    with pytest.raises(
-        UsageError, match="'rate' holds integers, and the file does not tell which: write --inputs rate"
-    ):
+    with pytest.raises(UsageError, match=r"'rate' holds integers without a known range\. Add --inputs rate"):
         onnx_file.require_ranges(spec)
     said = resolve_model(str(path), words_of(None, ["rate:range=16000..16000"], None))
     onnx_file.require_ranges(said)
@@ -200,7 +198,7 @@ def test_the_mean_and_the_like_of_pictures_are_computed_in_the_graph(tmp_path: P
 @pytest.mark.parametrize(
     ("axes", "sentence"),
     [
-        ("y:1=tokens:1..5", "axes name the input 'y', which the model has not: possible are x"),
+        ("y:1=tokens:1..5", "axes name the input 'y', which does not exist. This model has: x"),
         ("x:7=tokens:1..5", "axes name dimension 7 of 'x', which has 2"),
     ],
 )
@@ -209,7 +207,7 @@ def test_axes_that_a_file_has_not_are_refused(axes: str, sentence: str, tmp_path
     with pytest.raises(UsageError, match=sentence):
         resolve_model(str(tmp_path / "theirs.onnx"), words_of([axes], None, None))
     (tmp_path / "fixed.onnx").write_bytes(theirs().SerializeToString())
-    with pytest.raises(UsageError, match=r"dimension 1 of 'input.1', which the file fixes at 3: leave it out"):
+    with pytest.raises(UsageError, match=r"dimension 1 of 'input.1', which the file fixes at 3"):
         resolve_model(str(tmp_path / "fixed.onnx"), words_of(["input.1:1=colours:1..4"], None, None))
 
 
@@ -239,7 +237,7 @@ def test_onnx_fp16_and_int8_follow_from_a_file(path: Path, tmp_path: Path) -> No
         "onnx-int8-static": "verified",
         "torchscript": "failed",
     }, [o.sentences for o in build.outcomes]
-    assert "is an ONNX file, without PyTorch's code" in build["torchscript"].error
+    assert "is an ONNX file without PyTorch code" in build["torchscript"].error
 
 
 @pytest.mark.nightly(but=("float16",))
@@ -290,9 +288,7 @@ def test_a_file_that_draws_random_numbers_is_refused(tmp_path: Path) -> None:
     (path := tmp_path / "noisy.onnx").write_bytes(
         model(nodes, {"x": ("n", 4)}, {"y": ("n", 4)}, {}).SerializeToString()
     )
-    with pytest.raises(
-        ModelError, match=r"answers differently each time in output 'y': it draws .* \(RandomNormalLike\)"
-    ):
+    with pytest.raises(ModelError, match=r"different output 'y' each time: it draws .* \(RandomNormalLike\)"):
         edgekit.export(path, targets=["onnx"], output=tmp_path / "build", progress="none")
 
 

@@ -103,7 +103,7 @@ def test_the_hand_made_file_is_good(tmp_path: Path) -> None:
 
 
 PICKLES: dict[str, tuple[bytes, str]] = {
-    "os.system": (pickle.dumps(Calls(os.system, "touch canary"), 2), "wants to run code .global 'posix.system'"),
+    "os.system": (pickle.dumps(Calls(os.system, "touch canary"), 2), "would run code .global 'posix.system'"),
     "protocol 0": (pickle.dumps(Calls(os.system, "true"), 0), "global 'posix.system'"),
     "protocol 4": (pickle.dumps(Calls(os.system, "true"), 4), "pickle protocol 4"),
     "STACK_GLOBAL": (state(text("os") + text("system") + b"\x93"), "opcode STACK_GLOBAL"),
@@ -154,7 +154,7 @@ PICKLES: dict[str, tuple[bytes, str]] = {
     ),
     "stack underflow": (b"\x80\x02s.", "damaged"),
     "no end": (state()[:-1], "damaged"),
-    "a second pickle behind": (state() + pickle.dumps(Calls(os.system, "true"), 2), "behind the end"),
+    "a second pickle behind": (state() + pickle.dumps(Calls(os.system, "true"), 2), "bytes after the end"),
     "nothing": (b"", "damaged"),
     "no state dict": (b"\x80\x02]K\x01a.", "holds no state dict but a list"),
     "a state dict of numbers": (state(b"K\x01"), "holds no state dict but 'w'"),
@@ -220,7 +220,10 @@ def test_hostile_archives(tmp_path: Path, name: str) -> None:
 
 
 def test_names_twice_folders_and_paths(tmp_path: Path) -> None:
-    for names, match in ((["x/data.pkl", "y/data.pkl"], "one name"), (["x/data.pkl", "../data/0"], "several folders")):
+    for names, match in (
+        (["x/data.pkl", "y/data.pkl"], "duplicate record names"),
+        (["x/data.pkl", "../data/0"], "several folders"),
+    ):
         made = io.BytesIO()
         with zipfile.ZipFile(made, "w") as archive:
             for name in names:

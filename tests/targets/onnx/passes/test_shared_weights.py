@@ -42,7 +42,7 @@ def test_each_value_lies_there_once_and_the_answers_are_the_same(tmp_path: Path)
         right = OrtRuntime(tmp_path / "whole.onnx").run({"x": x})["y"]
         beside = OrtSession(tmp_path / f"{rows}.onnx")
         np.testing.assert_array_equal(beside.run({"x": x})["y"], right)
-    with pytest.raises(ArtifactError, match="in another file: save it as one"):
+    with pytest.raises(ArtifactError, match="in another file"):
         OrtRuntime(tmp_path / "2.onnx")
 
 
@@ -64,13 +64,13 @@ def unknown(tensor: onnx.TensorProto) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (entry("location", "other.bin"), "which does not hold it"),
-        (entry("location", "../weights.bin"), "which does not hold it"),
-        (entry("offset", "64"), "which does not hold it"),
-        (entry("offset", "-64"), "which does not hold it"),
-        (entry("length", "1024"), "which does not hold it"),
-        (twice, "says twice, or in other words than ONNX's, where the tensor 'w' lies"),
-        (unknown, "says twice, or in other words than ONNX's, where the tensor 'w' lies"),
+        (entry("location", "other.bin"), "in another file"),
+        (entry("location", "../weights.bin"), "in another file"),
+        (entry("offset", "64"), "in another file"),
+        (entry("offset", "-64"), "in another file"),
+        (entry("length", "1024"), "in another file"),
+        (twice, "external-data keys for the tensor 'w'"),
+        (unknown, "external-data keys for the tensor 'w'"),
     ],
 )
 def test_a_tensor_elsewhere_is_refused(change: Callable[[onnx.TensorProto], None], said: str, tmp_path: Path) -> None:
@@ -87,5 +87,5 @@ def test_a_link_in_the_place_of_the_weights_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "weights.bin").rename(tmp_path / "elsewhere.bin")
     (tmp_path / "weights.bin").symlink_to(tmp_path / "elsewhere.bin")
-    with pytest.raises(ArtifactError, match="which does not hold it"):
+    with pytest.raises(ArtifactError, match="in another file"):
         check_file(tmp_path / "2.onnx", "weights.bin")
