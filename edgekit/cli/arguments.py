@@ -113,7 +113,8 @@ Chosen = Annotated[
 ModelName = Annotated[
     str,
     typer.Argument(
-        help="Preset, path of a checkpoint, a program (model.pt2) or an ONNX file, or package.module:factory.",
+        help="A preset (`arr-coc-tiny`), a factory (`package.module:function`), an ONNX file (`net.onnx`), a program "
+        "of torch.export (`model.pt2`), a checkpoint (`weights.safetensors`), `timm:NAME` or `transformers:FOLDER`.",
         autocompletion=model_names,
     ),
 ]
@@ -146,8 +147,9 @@ Data = Annotated[
     Path | None,
     typer.Option(
         "--data",
-        help="Folder of real inputs to judge on: pictures, or .npz files with an array for each input. Without "
-        "--calibration, 70 or more are split by their hashes: a part calibrates INT8, the others judge.",
+        help="Folder of real inputs to judge on: a folder of pictures for each class, pictures with labels.csv, or .npz "
+        "files with an array for each input. "
+        "Without --calibration, 70 or more are split by their hashes: a part calibrates INT8, the others judge.",
     ),
 ]
 Metric = Annotated[

@@ -28,18 +28,37 @@ def epilog(text: str) -> Callable[[F], F]:
     return add
 
 
+OPTION_PANELS = {
+    "Model": ("task", "axes", "inputs", "outputs", "weights", "ema", "name", "author", "licence"),
+    "Data": ("data", "metric", "calibration", "images", "reference"),
+    "Targets": ("target", "option", "fresh", "place"),
+    "Gate": ("budget", "key", "require_signature", "trust_build", "limits", "minutes", "seed"),
+    "Output": ("output", "bom", "sign", "verbose", "quiet", "as_json"),
+}
+"""Options of all commands by the subject under which help lists them; others stand in the general list."""
+MANY = 12
+"""Options from which on help is divided by subject: a short list is read faster in one piece."""
+
+
 class OptionsAsTyped:
-    """Mixin: help shows a flag without a value, and a repeated option with the value of one."""
+    """Mixin: help groups options by subject, shows a flag without a value, and a repeated option as one value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters; Typer shows flags as `<bool>` and repeated options as `<list[str]>`."""
-        params = super().get_params(ctx)  # type: ignore[misc]  # of the class that it is mixed into
+        params = list(super().get_params(ctx))  # type: ignore[misc]  # of the class that it is mixed into
+        panels = {name: panel for panel, names in OPTION_PANELS.items() for name in names}
+        if len(params) >= MANY:
+            order = [*OPTION_PANELS]
+            for param in params:
+                param.rich_help_panel = getattr(param, "rich_help_panel", None) or panels.get(param.name)
+            # Rich shows panels in the order in which their first option comes.
+            params.sort(key=lambda p: order.index(p.rich_help_panel) if p.rich_help_panel in order else len(order))
         for param in params:
             if getattr(param, "is_flag", False):
                 param.metavar = ""
             elif getattr(param, "multiple", False) and param.metavar is None and hasattr(param, "display_type"):
                 param.metavar = re.sub(r"^<list\[(.*)\]>$", r"<\1>", param.display_type(ctx))
-        return list(params)
+        return params
 
 
 class Command(OptionsAsTyped, TyperCommand):
