@@ -1,1 +1,1 @@
-"""Who made a build, and of what: signatures and bills of materials."""
+"""Provenance of a build: signatures and bills of materials."""

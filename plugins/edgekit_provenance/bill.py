@@ -1,7 +1,7 @@
 """The bill of materials of a build: `bom.cdx.json`, a CycloneDX ML-BOM.
 
-It names the model, the data that judged it, the artifacts, and the libraries that made them, with versions and
-licences. What nobody stated is said to be not stated. The same build gives the same bytes: it holds no time, and its
+It names the model, the data of its verdicts, the artifacts, and the libraries that made them, with versions and
+licences. Missing facts are marked as not stated. The same build gives the same bytes: the bill holds no time, and its
 serial number is made from its content.
 """
 
@@ -30,12 +30,13 @@ BILL = "bom.cdx.json"
 NOT_STATED = "not stated"
 LICENCE = "edgekit:licence"
 LONGEST_NAME = 60
-"""Characters of a licence's name; some packages state the whole text of theirs."""
-SERIALS = uuid.UUID("c0d5e2a6-6a0e-5d0b-9b1c-5c3f6d8f3a11")  # namespace of the serial numbers, drawn once
+"""Longest name of a licence; some packages state its whole text."""
+# Namespace of the serial numbers, drawn once.
+SERIALS = uuid.UUID("c0d5e2a6-6a0e-5d0b-9b1c-5c3f6d8f3a11")
 
 
 def require_library() -> None:
-    """See that the library which writes bills is installed.
+    """Check that the library that writes bills is installed.
 
     Raises:
         DependencyError: If it is not.
@@ -44,13 +45,13 @@ def require_library() -> None:
         import cyclonedx.output.json
     except ImportError as error:
         raise DependencyError(
-            f"a bill of materials needs cyclonedx-python-lib ({error}): {install_command('sign')}"
+            f"a bill of materials needs cyclonedx-python-lib ({error}). Run: {install_command('sign')}"
         ) from error
     del cyclonedx
 
 
 def bill_writer() -> Callable[[Build], Path]:
-    """Return the function that writes a build's bill; that its library is installed is checked now.
+    """Return the function that writes a build's bill, after checking that its library is installed.
 
     Raises:
         DependencyError: If it is not.
@@ -60,11 +61,11 @@ def bill_writer() -> Callable[[Build], Path]:
 
 
 def write_bill(build: Build) -> Path:
-    """Write the bill of what a run made or found unchanged; rejected artifacts are in it with their verdicts.
+    """Write the bill of the artifacts that a run made or kept; rejected ones are in it with their verdicts.
 
     Raises:
         DependencyError: If the library is not installed.
-        ModelError: If the build's model was changed.
+        ModelError: If the build's model has changed.
     """
     require_library()
     manifests = [outcome.manifest for outcome in build.outcomes if outcome.manifest is not None]
@@ -74,11 +75,11 @@ def write_bill(build: Build) -> Path:
 
 
 def bill_text(config: Mapping[str, Any], reference_info: ReferenceInfo, manifests: Iterable[Manifest]) -> str:
-    """Return the bill as it is written.
+    """Return the bill's text.
 
     Args:
         config: The model's config.json.
-        reference_info: What reference.json says.
+        reference_info: The contents of reference.json.
         manifests: The artifacts.
     """
     from cyclonedx.model.bom import Bom, BomMetaData
@@ -92,7 +93,7 @@ def bill_text(config: Mapping[str, Any], reference_info: ReferenceInfo, manifest
         own = ""
     tools = {DISTRIBUTION: own, **{n: v for artifact in artifacts for n, v in artifact.export.tools.items()}}
     model = _model(config, reference_info)
-    # The sets of real inputs that the artifacts were judged on.
+    # The data are the sets of real inputs on which the artifacts were judged.
     data = []
     for batch in reference_info.batches:
         if batch.name in (EVALUATION, PHOTOGRAPHS):
@@ -177,7 +178,7 @@ def _component(
 
 
 def _licence_of(package: str) -> str:
-    """What an installed package says of its licence: an SPDX expression or a name; empty where it says none."""
+    """Return an installed package's licence, an SPDX expression or a name; empty if it states none."""
     try:
         facts = metadata.metadata(package).json
     except metadata.PackageNotFoundError:

@@ -1,11 +1,11 @@
-"""Who made a build: `signature/statement.json` names its records with their hashes, `signature/statement.sig` signs it.
+"""Signatures of builds: `signature/statement.json` has the hashes of its records, `signature/statement.sig` signs it.
 
 The records are the heads of the build's chains of hashes: each artifact's manifest, config.json, reference.json,
-program.json, the seals of imported results, what run.json says became of each target, and the bill of materials. The
-results of an artifact are signed apart from the rest of its manifest, since each judgement measures other times.
-Nothing of this lies in an artifact: a signed build has the bytes of an unsigned one.
+program.json, the seals of imported results, each target's outcome in run.json, and the bill of materials. An artifact's
+results are signed separately from its manifest, since each judgement measures other times. Artifacts contain none of
+this: a signed build has the bytes of an unsigned one.
 
-The signature is one of OpenSSF Model Signing, by an ECDSA key; that library's own command checks it too.
+The signature is one of OpenSSF Model Signing, by an ECDSA key; that library's own command can check it too.
 """
 
 from __future__ import annotations
@@ -38,34 +38,36 @@ if TYPE_CHECKING:
 
 FOLDER, STATEMENT, SIGNATURE = "signature", "statement.json", "statement.sig"
 RECORDS = {MODEL: records.CONFIG, REFERENCE: info.INFO, PROGRAM: records.INFO}
-LARGEST = 1 << 20  # bytes of a statement, a signature or a key; real ones are some KiB
+# Bytes of a statement, a signature or a key; real ones are some KiB.
+LARGEST = 1 << 20
 MAKE_ONE = "make one with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`"
 
 
 def signer_of(key: Path) -> Signer:
-    """What signs with a private key.
+    """Return the signer of a private key.
 
     Raises:
-        UsageError: If it is no private ECDSA key without a passphrase.
+        UsageError: If it is not a private ECDSA key without a passphrase.
         DependencyError: If the library is not installed.
     """
     data = _key(key)
     if b"PUBLIC KEY-----" in data:
-        raise UsageError(f"'{key}' is a public key: --sign takes the private one")
+        raise UsageError(f"'{key}' is a public key. Give --sign the private one")
     if b"ENCRYPTED" in data:
-        raise UsageError(f"the key '{key}' has a passphrase, and edgekit asks for none: give one without")
+        raise UsageError(f"the key '{key}' has a passphrase, which edgekit does not support. Give one without")
     try:
         from model_signing.signing import Config
     except ImportError as error:
         raise _lacking(error) from error
     try:
         return Config().use_elliptic_key_signer(private_key=key)
-    except Exception as error:  # whatever the parsers make of it
+    # The parsers may raise anything.
+    except Exception as error:
         raise _no_key(key, "private", MAKE_ONE) from error
 
 
 def sign_with(key: Path) -> Callable[[Build, bool], None]:
-    """Return a function that signs a build, and its bill of materials where it is told to; the key is checked now.
+    """Return a function that signs a build, and optionally its bill of materials; the key is checked now.
 
     Raises:
         UsageError: As for `signer_of`.
@@ -75,11 +77,11 @@ def sign_with(key: Path) -> Callable[[Build, bool], None]:
 
 
 def sign(build: Build, bill: bool, signer: Signer) -> None:
-    """Sign a build: what the run made or found unchanged, and did not reject.
+    """Sign the artifacts of a build that the run made or kept, except rejected ones.
 
     Args:
-        build: What became of the run.
-        bill: Whether to vouch for the bill of materials too.
+        build: The run's build.
+        bill: True to sign the bill of materials too.
         signer: The key (`signer_of`).
 
     Raises:
@@ -92,7 +94,7 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
                 continue
             artifact = read_artifact(outcome.path)
             if artifact.sha256 != outcome.manifest.sha256:
-                raise ArtifactError(f"'{outcome.path}' was made again by another run, so nothing was signed: run again")
+                raise ArtifactError(f"another run replaced '{outcome.path}', so nothing was signed. Run again")
             records[f"{outcome.target}/{MANIFEST}"] = artifact_digest(artifact)
             records[f"{outcome.target}/{RESULT}"] = results_digest(artifact)
         if bill:
@@ -103,14 +105,14 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
 
 
 def require_signed(root: Path, key: Path) -> SignatureInfo:
-    """See that a build is signed by a key: its model, its reference and what else lies beside its artifacts.
+    """Check that a key signed a build: its model, its reference and the other files next to its artifacts.
 
-    Each artifact is asked for when it is read (`Signed.require_artifact`).
+    Each artifact is checked when it is read (`Signed.require_artifact`).
 
     Raises:
-        UsageError: If the key is no public ECDSA key.
+        UsageError: If the key is not a public ECDSA key.
         DependencyError: If the library is not installed.
-        ArtifactError: If there is no signature, one that is damaged or by another key, or anything differs from it.
+        ArtifactError: If the signature is missing, damaged or by another key, or anything differs from it.
     """
     signed = _read(root, key)
     records = _records(root)
@@ -124,9 +126,9 @@ def require_signed(root: Path, key: Path) -> SignatureInfo:
         signed.require(BILL, digest_file(root / BILL) if not (root / BILL).is_symlink() else "")
     for path in sorted(signed.records.keys() - {RUN}):
         folder, _, name = path.rpartition("/")
-        # An artifact's results are those that its manifest names.
+        # The manifest names an artifact's results.
         if not (root / folder / (MANIFEST if name == RESULT else name)).is_file():
-            raise ArtifactError(f"'{root / path}' was signed and is not there: take the build from its author again")
+            raise ArtifactError(f"'{root / path}' was signed and is missing. Get the build from its author again")
     return replace(signed, unsigned=tuple(sorted(run | (imported.keys() - signed.records.keys()))))
 
 
@@ -135,14 +137,14 @@ def _read(root: Path, key: Path) -> SignatureInfo:
     try:
         statement, signature = (verified_io.read_bytes(root / FOLDER, name, LARGEST) for name in (STATEMENT, SIGNATURE))
     except verified_io.MissingError as error:
-        raise ArtifactError(f"'{root}' is not signed: whoever made it must export it with --sign") from error
+        raise ArtifactError(f"'{root}' is not signed. Its author must export it with --sign") from error
     except verified_io.RefusedError as error:
-        raise ArtifactError(f"the signature in '{root / FOLDER}' {error}: export with --sign again") from error
+        raise ArtifactError(f"the signature in '{root / FOLDER}' {error}. Export with --sign again") from error
     return SignatureInfo(root, _verify(statement, signature, key, str(root)))
 
 
 def _verify(statement: bytes, signature: bytes, key: Path, name: str) -> dict[str, str]:
-    """See that a signature is of a statement, by a key; returns the statement's records, if it has any."""
+    """Check a statement's signature by a key; return the statement's records, if it has any."""
     verifier = _verifier_of(key)
     with scratch() as place:
         (place / STATEMENT).write_bytes(statement)
@@ -151,31 +153,33 @@ def _verify(statement: bytes, signature: bytes, key: Path, name: str) -> dict[st
             with contextlib.redirect_stdout(io.StringIO()):  # the library prints warnings
                 verifier.verify(place / STATEMENT, place / SIGNATURE)
             return {str(path): str(digest) for path, digest in load_json(statement).get("records", {}).items()}
-        except Exception as error:  # whatever the parsers make of it
+        # The parsers may raise anything.
+        except Exception as error:
             if "Key mismatch" in str(error):
                 why = f"is by another key than '{key}'"
             elif "Signature mismatch" in str(error):
-                why = "is of another statement: it was changed after it was signed"
+                why = "is of another statement: it has changed since it was signed"
             else:
                 why = f"is damaged or not by the key '{key}'"
-            raise ArtifactError(f"the signature of '{name}' {why}: do not use the build") from error
+            raise ArtifactError(f"the signature of '{name}' {why}. Do not use the build") from error
 
 
 def _verifier_of(key: Path) -> Verifier:
     if b"PRIVATE KEY-----" in _key(key):
-        raise UsageError(f"'{key}' is a private key: --key takes the public one (`openssl pkey -in KEY -pubout`)")
+        raise UsageError(f"'{key}' is a private key. Give --key the public one (`openssl pkey -in KEY -pubout`)")
     try:
         from model_signing.verifying import Config
     except ImportError as error:
         raise _lacking(error) from error
     try:
         return Config().use_elliptic_key_verifier(public_key=key)
-    except Exception as error:  # whatever the parsers make of it
+    # The parsers may raise anything.
+    except Exception as error:
         raise _no_key(key, "public", "`openssl pkey -in KEY -pubout` writes it") from error
 
 
 def _records(root: Path) -> dict[str, str]:
-    """Return the hashes that the records beside the artifacts have of themselves, each checked."""
+    """Return the records' own hashes, for the records next to the artifacts, each checked."""
     digests = {}
     for folder, name in RECORDS.items():
         try:
@@ -183,11 +187,12 @@ def _records(root: Path) -> dict[str, str]:
         except verified_io.MissingError:
             continue
         except verified_io.RefusedError as error:
-            raise ArtifactError(f"'{root / folder / name}' {error}: export again") from error
+            raise ArtifactError(f"'{root / folder / name}' {error}. Export again") from error
     statuses = {
         n: target for n, target in sorted(read_run(root).targets.items()) if target.status in NOT_MADE or target.over
     }
-    if statuses:  # else the manifests say it all
+    # Otherwise the manifests contain everything.
+    if statuses:
         digests[RUN] = digest_text(
             dump_json({n: (status.status, status.error, str(status.over)) for n, status in statuses.items()})
         )
@@ -195,7 +200,7 @@ def _records(root: Path) -> dict[str, str]:
 
 
 def _imported_seals(root: Path) -> dict[str, str]:
-    """Return the hashes of imported results' seals, after the files that they name were checked."""
+    """Return the hashes of imported results' seals, after checking the files that they name."""
     homes = (path.parent for path in sorted(root.glob(f"{imports.IMPORTED}/*/{imports.SEAL}")))
     return {
         f"{imports.IMPORTED}/{home.name}/{imports.SEAL}": imports.read_seal(home)[verified_io.SEAL] for home in homes
@@ -207,15 +212,15 @@ def _key(path: Path) -> bytes:
         with path.open("rb") as stream:
             data = stream.read(LARGEST)
     except OSError as error:
-        raise UsageError(f"cannot read the key '{path}' ({error.strerror}): name a file in PEM format") from error
+        raise UsageError(f"cannot read the key '{path}' ({error.strerror}). Name a file in PEM format") from error
     if b"-----BEGIN" not in data:
-        raise UsageError(f"'{path}' holds no key in PEM format: {MAKE_ONE}")
+        raise UsageError(f"'{path}' does not hold a key in PEM format: {MAKE_ONE}")
     return data
 
 
 def _no_key(path: Path, kind: str, hint: str) -> UsageError:
-    return UsageError(f"'{path}' is no {kind} ECDSA key of P-256, P-384 or P-521 in PEM format: {hint}")
+    return UsageError(f"'{path}' is not a {kind} ECDSA key of P-256, P-384 or P-521 in PEM format: {hint}")
 
 
 def _lacking(error: ImportError) -> DependencyError:
-    return DependencyError(f"signatures need model-signing ({error}): {install_command('sign')}")
+    return DependencyError(f"signatures need model-signing ({error}). Run: {install_command('sign')}")

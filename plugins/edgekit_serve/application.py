@@ -1,4 +1,4 @@
-"""The routes of the server, and the connections that requests come by."""
+"""The routes of the server, and the connections of its requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from edgekit_serve.process import STUCK, log
 from edgekit_serve.protocol import ClientLeftError, NotReadyError, RefusedError, SlowClientError, TooLargeError
 
 MEBIBYTE = 1 << 20
-DECODING = 2  # pictures at once: a whole one takes more memory than what waits of it
+# Images at once: a full-size image takes more memory than a waiting input.
+DECODING = 2
 FORM = {
     "requestBody": {
         "required": True,
@@ -53,13 +54,13 @@ INFERENCE = {"requestBody": {"required": True, "content": {"application/json": {
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client may ask.
+    """Limits of one client.
 
     Attributes:
         body: Bytes of a request.
-        pixels: Of a picture.
+        pixels: Pixels of an image.
         queue: Requests that may wait for an artifact.
-        seconds: For a body to arrive, and for an answer.
+        seconds: Time limit for a body to arrive, and for an answer.
     """
 
     body: int = 32 * MEBIBYTE
@@ -72,9 +73,9 @@ def application(models: Models, limits: Limits, every: float = 2.0) -> FastAPI:
     """Return the server's application.
 
     Args:
-        models: What it answers with; opened already.
-        limits: Of requests.
-        every: Seconds between looks for newer artifacts; 0 for none.
+        models: The opened models.
+        limits: Limits of requests.
+        every: Seconds between checks for newer artifacts; 0 for none.
     """
     state = _State(models, limits)
 
@@ -98,7 +99,7 @@ def application(models: Models, limits: Limits, every: float = 2.0) -> FastAPI:
 
 
 async def _looking(state: _State, every: float) -> None:
-    """Look for newer artifacts, and for a run that never ends: then the process ends, and is started again."""
+    """Check for newer artifacts, and end the process if a run hangs, so that it is started again."""
     renewed = time.monotonic()
     while True:
         await asyncio.sleep(1.0)
@@ -108,7 +109,8 @@ async def _looking(state: _State, every: float) -> None:
         if every and time.monotonic() - renewed >= every:
             try:
                 await state.models.renew()
-            except Exception as error:  # a fault here must not end the looking
+            # A failure here must not end the loop.
+            except Exception as error:
                 log("reload", outcome="failed", error=repr(error))
             renewed = time.monotonic()
 
@@ -122,21 +124,22 @@ class _State:
 
     def find(self, name: str, target: str) -> ServedModel:
         if not self.ready:
-            raise NotReadyError("the server starts or stops")
+            raise NotReadyError("the server is starting or stopping")
         return self.models.find(name, target)
 
     def stuck(self, served: ServedModel, times: float = 1.0) -> bool:
-        """Return whether the run that is under way takes longer than so many times what a client waits."""
+        """Return whether the current run takes longer than so many times the client's time limit."""
         started = served.batcher.started
         return started is not None and time.monotonic() - started > times * self.limits.seconds
 
     async def infer(self, served: ServedModel, request: Request, call: _Call) -> tuple[bytes, dict[str, str]]:
-        """Answer by the protocol."""
+        """Answer a request of the protocol."""
         body, length = await self._body(request, call), request.headers.get(protocol.LENGTH_HEADER)
-        # Numbers in JSON take longer than a run: others are answered meanwhile.
+        # Parsing numbers in JSON takes longer than a run, so other requests are answered meanwhile.
         short = length is not None and protocol.SHORT.fullmatch(length)
         question = protocol.parse(body, length) if short else await asyncio.to_thread(protocol.parse, body, length)
-        served = self.find(served.name, served.target)  # a newer one may have come while the body did
+        # A newer artifact may have replaced it while the body arrived.
+        served = self.find(served.name, served.target)
         answers = await self._run(served, question.inputs, call)
         return protocol.render(question, served.manifest, answers)
 
@@ -147,7 +150,8 @@ class _State:
             inputs, size = await asyncio.to_thread(
                 forms.inputs_of, served.manifest, form, served.vocabulary, self.limits.pixels
             )
-        served = self.find(served.name, served.target)  # a newer one may have come while the body did
+        # A newer artifact may have replaced it while the body arrived.
+        served = self.find(served.name, served.target)
         answers = await self._run(served, inputs, call)
         record = forms.answer_of(served.manifest, answers, size)
         return json.dumps(record, allow_nan=False).encode(), {"Content-Type": "application/json"}
@@ -163,7 +167,7 @@ class _State:
         start = time.monotonic()
         declared = request.headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > self.limits.body:
-            raise TooLargeError(f"the body has {declared} bytes: at most {self.limits.body} are taken")
+            raise TooLargeError(f"the body has {declared} bytes. The limit is {self.limits.body}")
         parts, size = [], 0
         try:
             async with asyncio.timeout(self.limits.seconds):
@@ -186,15 +190,16 @@ class _State:
 
         kind, options = parse_options_header(request.headers.get("content-type", ""))
         plain = kind + b"".join(b"; boundary=" + options[b"boundary"] for _ in range(b"boundary" in options))
-        scope = dict(request.scope) | {"headers": [(b"content-type", plain)]}  # no other encoding than UTF-8
+        # The only encoding is UTF-8.
+        scope = dict(request.scope) | {"headers": [(b"content-type", plain)]}
         try:
             async with Request(scope, receive).form(max_files=8, max_fields=32, max_part_size=MEBIBYTE) as form:
                 if not form:
                     raise RefusedError(
-                        "the request is no form: send fields, for example curl -F image=@a.jpg -F query=red"
+                        "the request is not a form. Send fields, for example curl -F image=@a.jpg -F query=red"
                     )
                 if len(form.multi_items()) > len(form):
-                    raise RefusedError("a field of the form is there twice")
+                    raise RefusedError("a field of the form occurs twice")
                 return {
                     name: await value.read() if isinstance(value, UploadFile) else value.encode()
                     for name, value in form.multi_items()
@@ -205,7 +210,7 @@ class _State:
 
 @dataclass
 class _Call:
-    """One request, as it is measured."""
+    """The measurements of one request."""
 
     id: str
     stages: dict[str, float]
@@ -277,8 +282,9 @@ def _add_inference(app: FastAPI, state: _State) -> None:
 
 
 class _DirectRoute(APIRoute):
-    """Hands the words of path and query to its function as they stand: FastAPI's checks of them take 0.1 ms."""
+    """A route that passes path and query unchecked to its function."""
 
+    # FastAPI's checks of them take 0.1 ms.
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         names = {query_param.name for query_param in self.dependant.query_params}
 
@@ -305,13 +311,14 @@ async def _answer(state: _State, request: Request, name: str, target: str, answe
         response = _refusal(ClientLeftError("the client left"))
     except EdgekitError as error:
         response = _refusal(error)
-    except Exception as error:  # a fault of ours must not end the server
+    # A bug of ours must not end the server.
+    except Exception as error:
         log("fault", id=call.id, error=repr(error))
-        response = _refusal(ArtifactError("the server met a fault, which its log names"))
+        response = _refusal(ArtifactError("the server failed; its log has the error"))
     response.headers["X-Request-Id"] = call.id
     spent = time.monotonic() - start
     call.stages["write"] = max(spent - sum(call.stages.values()), 0.0)
-    # After the answer is on its way.
+    # Logging happens after the answer is on its way.
     asyncio.get_running_loop().call_soon(_record, call, served, (name, target), response, spent)
     return response
 
@@ -339,13 +346,13 @@ def _record(call: _Call, served: ServedModel | None, names: tuple[str, str], res
 
 
 def _answer_headers(served: ServedModel) -> dict[str, str]:
-    """What every answer says of the artifact that gave it."""
+    """Return the headers of every answer, which describe its artifact."""
     verdict = VERIFIED if served.status == VERIFIED else f"{served.status}; allowed by --allow-unverified"
     return {"Edgekit-Target": served.target, "Edgekit-Verdict": verdict}
 
 
 def _refusal(error: EdgekitError) -> Response:
-    """Return an error as the protocol says it: one sentence; what the artifact says of the inputs is the client's."""
+    """Return an error in the protocol's form, one sentence; an artifact's error about the inputs is the client's."""
     status = error.status if isinstance(error, RefusedError) else 500 if isinstance(error, ArtifactError) else 400
     reason = error.reason if isinstance(error, RefusedError) else "failed" if status == 500 else "inputs"
     REFUSED.labels(reason).inc()
@@ -356,23 +363,25 @@ def _refusal(error: EdgekitError) -> Response:
 async def _no_route(request: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else ""
-    return JSONResponse({"error": f"{request.method} {request.url.path[:200]}: {detail}; /docs lists the routes"}, code)
+    return JSONResponse(
+        {"error": f"{request.method} {request.url.path[:200]}: {detail}; see /docs for the routes"}, code
+    )
 
 
 def connection(seconds: float, most: int) -> type[HttpToolsProtocol]:
-    """Return the class of connections that uvicorn closes, with a sentence, where a request's headers take longer.
+    """Return the class of connections that uvicorn closes, with a sentence, if a request's headers are late.
 
-    uvicorn itself waits for ever for a first request and for the rest of headers, and each such connection counts
-    among those that it takes at once. It also hands a body on in parts of 64 KiB, and waits for each to be taken: a
-    picture in floats has ten. Here it is handed on when it is whole.
+    uvicorn waits without limit for a first request and for the rest of headers, and each such connection counts towards
+    its limit. It also passes a body on in parts of 64 KiB and waits for each: a picture in floats has ten. Here it is
+    passed on when it is complete.
 
     Args:
-        seconds: For headers.
-        most: Bytes of a body that are waited for; a larger one is handed on before its end, to be refused.
+        seconds: Time limit for headers.
+        most: Bytes of a body to wait for; a larger one is passed on before its end, to be refused.
     """
 
     class Connection(HttpToolsProtocol):
-        """Its clock runs from the connection, or a later request's first byte, to the end of the headers."""
+        """A connection whose clock runs from its start, or a later request's first byte, to the end of the headers."""
 
         clock: asyncio.TimerHandle | None = None
 

@@ -28,41 +28,41 @@ NEEDS = "fastapi", "uvicorn", "prometheus_client", "python_multipart"
     "Then: `curl -F image=@a.jpg -F query='red circle' http://127.0.0.1:8000/predict`"
 )
 def serve(
-    builds: Annotated[list[Path] | None, typer.Argument(help="Builds' folders, or addresses in a store.")] = None,
+    builds: Annotated[list[Path] | None, typer.Argument(help="Build folders, or addresses in a store.")] = None,
     target: Annotated[
         list[str] | None,
         typer.Option(
             "-t",
             "--target",
-            help="Which artifacts, the default one first. Default: all that are verified and run in this process.",
+            help="Artifacts to serve, the default one first. Default: all verified ones that run in this process.",
             autocompletion=target_names,
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets every device in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts every device.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 selects a free one.", min=0, max=65535)] = 8000,
     device: Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among("cpu", "cuda"))] = "cpu",
     queue: Annotated[int, typer.Option(help="Requests that may wait for an artifact; more get 429.", min=0)] = 64,
-    batch: Annotated[int, typer.Option(help="Rows of waiting requests that one run joins: for GPUs.", min=1)] = 1,
+    batch: Annotated[int, typer.Option(help="Rows of waiting requests joined in one run, for GPUs.", min=1)] = 1,
     batch_wait: Annotated[float, typer.Option(help="ms that a run waits for others, with --batch.", min=0.0)] = 2.0,
     timeout: Annotated[float, typer.Option(help="Seconds for a body to arrive, and for an answer.", min=0.1)] = 30.0,
     max_body: Annotated[int, typer.Option(help="MiB of a request.", min=1)] = 32,
-    max_pixels: Annotated[int, typer.Option(help="Million pixels of a picture.", min=1)] = 24,
-    reload: Annotated[float, typer.Option(help="Seconds between looks for newer artifacts; 0: never.", min=0.0)] = 2.0,
+    max_pixels: Annotated[int, typer.Option(help="Million pixels of an image.", min=1)] = 24,
+    reload: Annotated[float, typer.Option(help="Seconds between checks for newer artifacts; 0: never.", min=0.0)] = 2.0,
     allow_unverified: Annotated[
-        bool, typer.Option("--allow-unverified", help="Serve what is not verified; every answer's header says so.")
+        bool, typer.Option("--allow-unverified", help="Serve unverified artifacts; every answer's header shows it.")
     ] = False,
     trust_build: TrustBuild = False,
     key: Key = None,
 ) -> None:
-    """Serve verified artifacts: Open Inference Protocol v2, pictures and words by form, metrics; /docs lists it all."""
+    """Serve verified artifacts: Open Inference Protocol v2, forms with pictures and words, metrics; /docs lists all."""
     if missing := [name for name in NEEDS if find_spec(name) is None]:
-        raise DependencyError(f"serving needs {missing[0]}: {install_command('serve')}")
+        raise DependencyError(f"serving needs {missing[0]}. Run: {install_command('serve')}")
     from edgekit_serve.application import Limits, application, connection
     from edgekit_serve.models import Batching, Models, ServeOptions
     from edgekit_serve.process import inherited_socket, listening, supervise
 
     if device not in ("cpu", "cuda"):
-        raise UsageError(f"no device '{device}': possible are cpu, cuda")
+        raise UsageError(f"no device '{device}'. Possible: cpu, cuda")
     listener = inherited_socket()
     if listener is None:
         with listening(host, port) as shared:
@@ -90,12 +90,13 @@ def serve(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(timeout) + 1,
     )
-    with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has stopped, and raises the signal again
+    # uvicorn has stopped, and raises the signal again.
+    with suppress(KeyboardInterrupt, SystemExit):
         uvicorn.Server(config).run(sockets=[listener])
 
 
 def _folders(build: Path) -> tuple[Path, ...]:
-    """Return a build's folder, fetched if it is a URL; of a model of parts the folder of each part."""
+    """Return a build's folder, fetched if it is a URL; for a composite model the folder of each part."""
     from edgekit.api import local
     from edgekit.artifact.run_record import PARTS, read_parts
 

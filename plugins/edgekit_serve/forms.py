@@ -1,4 +1,4 @@
-"""Pictures and words as a person sends them, and answers as a person reads them."""
+"""Pictures and words in a client's form, and answers for people."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from edgekit.reference.vocabulary import Vocabulary
 from edgekit_serve.protocol import RefusedError, TooLargeError
 
 FIELDS = {"image": "image", "query": "query"}
-"""Kind of an input -> the field that it may be sent as, beside its own name."""
+"""Kind of an input -> another field name for it, in addition to its own name."""
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 CLASSIFYING = ("logits", "probabilities")
 """Roles of outputs whose largest value is the answer."""
 MOST_CLASSES = 5
 SHOWN = 4096
-"""Values of an output that are given as they are; of a larger one the shape alone."""
+"""Largest output that is returned with its values; for a larger one only the shape."""
 
 
 def inputs_of(
     manifest: Manifest, form: Mapping[str, bytes], vocabulary: Vocabulary | None, pixels: int
 ) -> tuple[dict[str, Array], tuple[int, int]]:
-    """Inputs from a form's fields, and height and width of its picture (0, 0 without one).
+    """Return inputs from a form's fields, and height and width of its picture (0, 0 without one).
 
     Args:
-        manifest: The artifact's.
+        manifest: The artifact's manifest.
         form: Fields by name.
-        vocabulary: Of the model.
-        pixels: The most of a picture.
+        vocabulary: The model's vocabulary.
+        pixels: Largest number of pixels of a picture.
 
     Raises:
-        RefusedError: Naming the field and what it must be.
+        RefusedError: Naming the field and its expected value.
         TooLargeError: If the picture has more pixels.
     """
     inputs: dict[str, Array] = {}
@@ -51,13 +51,14 @@ def inputs_of(
         name = next((n for n in (tensor.name, FIELDS.get(tensor.kind, "")) if n in form), None)
         if name is None:
             raise RefusedError(
-                f"the field '{FIELDS.get(tensor.kind, tensor.name)}' is missing: {_expected_fields(tensor)}"
+                f"the field '{FIELDS.get(tensor.kind, tensor.name)}' is missing. Send {_expected_fields(tensor)}"
             )
         unused.discard(name)
         if tensor.kind == "image":
             picture = _picture(form[name], name, pixels)
             size = picture.shape[0], picture.shape[1]
-            inputs[tensor.name] = prepare_input(manifest, tensor, picture)  # what waits is of the model's size
+            # A waiting request holds the picture at the model's size only.
+            inputs[tensor.name] = prepare_input(manifest, tensor, picture)
         elif tensor.kind == "query" and vocabulary is not None:
             inputs[tensor.name] = vocabulary.encode(_text(form[name], name))[None]
         else:
@@ -67,12 +68,12 @@ def inputs_of(
                 raise RefusedError(f"the field '{name}' must be {_expected_fields(tensor)}") from error
     if unused:
         possible = ", ".join(FIELDS.get(tensor.kind, tensor.name) for tensor in manifest.inputs)
-        raise RefusedError(f"there is no field '{min(unused)[:80]}': '{manifest.name}' takes {possible}")
+        raise RefusedError(f"unknown field '{min(unused)[:80]}'. '{manifest.name}' takes: {possible}")
     return inputs, size
 
 
 def answer_of(manifest: Manifest, answers: Mapping[str, Array], size: tuple[int, int]) -> dict[str, Any]:
-    """An answer to one picture: the best patches with their boxes in it, whether anything is there, and the outputs."""
+    """Return the answer to one picture: the best patches with their boxes, whether anything is present, and outputs."""
     record: dict[str, Any] = {"model": manifest.name, "target": manifest.target}
     image = next((tensor for tensor in manifest.inputs if tensor.kind == "image"), None)
     for tensor in manifest.outputs:
@@ -110,7 +111,7 @@ def _top(tensor: TensorInfo, values: Array) -> list[dict[str, Any]]:
 def _patches(
     scores: Array, ranking: Array, picture: tuple[int, int], image: TensorInfo, manifest: Manifest
 ) -> list[dict[str, Any]]:
-    """Best first: row, column, score, and left, top, right, bottom in the picture. Patches are square."""
+    """Return patches, best first: row, column, score, and left, top, right, bottom in the picture; they are square."""
     height, width = picture_size(manifest, image.shape[2:], picture)
     rows = max(round(math.sqrt(scores.size * height / width)), 1)
     columns = scores.size // rows
@@ -128,7 +129,7 @@ def _patches(
 
 
 def _plain(values: Array) -> list[Any]:
-    """Values as JSON has them: null where one is no number."""
+    """Return values for JSON: null in place of NaN and infinity."""
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         return [value if math.isfinite(value) else None for value in values.ravel().tolist()]
     plain: list[Any] = values.ravel().tolist()
@@ -136,7 +137,7 @@ def _plain(values: Array) -> list[Any]:
 
 
 def _picture(data: bytes, name: str, pixels: int) -> Array:
-    """RGB bytes [H, W, 3], upright; what is transparent lies on white."""
+    """Return RGB bytes [H, W, 3], upright, with transparent parts on white."""
     from PIL import Image
 
     try:
@@ -144,28 +145,28 @@ def _picture(data: bytes, name: str, pixels: int) -> Array:
             warnings.simplefilter("ignore")
             opened = Image.open(io.BytesIO(data), formats=FORMATS)
             if opened.width * opened.height > pixels:
-                raise TooLargeError(
-                    f"the picture has {opened.width} x {opened.height} pixels: at most {pixels} are taken"
-                )
+                raise TooLargeError(f"the picture has {opened.width} x {opened.height} pixels. The limit is {pixels}")
             if opened.mode in ("I", "F"):
-                raise RefusedError(f"the field '{name}' is a picture of 32-bit numbers: send one of 8 or 16 bits")
+                raise RefusedError(f"the field '{name}' is a picture of 32-bit numbers. Send one of 8 or 16 bits")
             return pixels_of(opened)
     except RefusedError:
         raise
-    except Image.DecompressionBombError as error:  # Pillow's own limit, before it tells the size
+    # Pillow has its own limit, which it checks before it reports the size.
+    except Image.DecompressionBombError as error:
         most = min(pixels, 2 * (Image.MAX_IMAGE_PIXELS or pixels))
-        raise TooLargeError(f"the field '{name}' is a picture of too many pixels: at most {most} are taken") from error
-    except Exception as error:  # whatever Pillow's decoders raise
-        raise RefusedError(f"the field '{name}' is no picture, or a damaged one: send PNG, JPEG or WebP") from error
+        raise TooLargeError(f"the field '{name}' is a picture of too many pixels. The limit is {most}") from error
+    # Pillow's decoders may raise anything.
+    except Exception as error:
+        raise RefusedError(f"the field '{name}' is not a picture, or is damaged. Send PNG, JPEG or WebP") from error
 
 
 def _text(data: bytes, name: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise RefusedError(f"the field '{name}' is no text in UTF-8") from error
+        raise RefusedError(f"the field '{name}' is not UTF-8 text") from error
     if len(text) > 1000 or not re.search(r"\w", text):
-        raise RefusedError(f"the field '{name}' must be one to 1000 characters with a word")
+        raise RefusedError(f"the field '{name}' must have 1 to 1000 characters and contain a word")
     return text
 
 

@@ -1,7 +1,7 @@
-"""The models that a server answers with: their artifacts, the queues before them, and newer ones in their place.
+"""The models of a server: their artifacts, their queues, and their replacement by newer artifacts.
 
-An artifact is checked on this host when it is opened. Requests that wait for it may be answered in one run of several
-rows, which gains on a GPU and loses on most CPUs.
+An artifact is checked on this host when it is opened. Waiting requests may be answered in one run of several
+rows, which is faster on a GPU and slower on most CPUs.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Seen = tuple[str, int, int]
 BATCH = "batch"
 Arrays = Mapping[str, Array]
 Timed = tuple[dict[str, Array], float]
-"""Answers, and the seconds of the run that gave them."""
+"""Answers, and the seconds of their run."""
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-REQUESTS = Counter("edgekit_requests", "Requests that were answered or refused.", ("model", "target", "code"))
+REQUESTS = Counter("edgekit_requests", "Requests answered or refused.", ("model", "target", "code"))
 STAGES = Histogram(
     "edgekit_stage_seconds",
     "Time of a request by stage: read (its body), queue (until its run), run, write.",
@@ -53,16 +53,16 @@ STAGES = Histogram(
 )
 ROWS = Histogram("edgekit_batch_rows", "Rows of a request.", ("model", "target"), buckets=(1, 2, 4, 8, 16, 32, 64))
 QUEUE = Gauge("edgekit_queue", "Requests that wait or run.", ("model", "target"))
-REFUSED = Counter("edgekit_refused", "Requests that were refused, by reason.", ("reason",))
-RELOADS = Counter("edgekit_reloads", "Newer artifacts: done or refused.", ("model", "target", "outcome"))
+REFUSED = Counter("edgekit_refused", "Refused requests, by reason.", ("reason",))
+RELOADS = Counter("edgekit_reloads", "Newer artifacts, done or refused.", ("model", "target", "outcome"))
 
 
 @dataclass(frozen=True)
 class Batching:
-    """How requests are joined.
+    """Rules for joining requests.
 
     Attributes:
-        rows: At most so many in one run; 1 runs each request alone.
+        rows: Largest number of rows in one run; 1 runs each request alone.
         wait: Seconds that the first request of a run waits for others.
     """
 
@@ -72,7 +72,7 @@ class Batching:
 
 @dataclass(eq=False)
 class _Request:
-    """Inputs, which can be joined with those of the same form; None is a request that runs alone."""
+    """Inputs, which can be joined with those of an equal form; None runs alone."""
 
     inputs: Arrays
     form: object
@@ -86,10 +86,10 @@ class Batcher:
     """One thread that runs an artifact: requests in their order, those of the same sizes joined.
 
     Attributes:
-        manifest: The artifact's.
-        run: What answers one batch.
-        batching: How requests are joined; an artifact that takes one size of batch runs each alone.
-        started: When the run that is under way began; None between runs.
+        manifest: The artifact's manifest.
+        run: Runs one batch.
+        batching: Rules for joining requests; an artifact with one size of batch runs each alone.
+        started: Start of the current run; None between runs.
     """
 
     manifest: Manifest
@@ -101,7 +101,7 @@ class Batcher:
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "run"))
 
     def submit(self, inputs: Arrays) -> Future[Timed]:
-        """Answer a request after those that wait already; until its run begins it can be cancelled."""
+        """Queue a request behind the waiting ones; it can be cancelled until its run begins."""
         request = _Request(inputs, *self._form(inputs))
         with self._changed:
             self._waiting.append(request)
@@ -110,12 +110,12 @@ class Batcher:
         return request.future
 
     def close(self) -> None:
-        """Answer what waits, and end the thread."""
+        """Answer the waiting requests, and end the thread."""
         self._thread.shutdown()
 
     @cached_property
     def most(self) -> int:
-        """Rows of one run: as many as are wanted and the artifact was judged on; 1 where it takes one size only."""
+        """Rows of one run: as many as allowed and judged; 1 if the artifact takes one size only."""
         axis = self.manifest.axes.get(BATCH)
         tensors = (*self.manifest.inputs, *self.manifest.outputs)
         open_batch = axis is not None and axis.dynamic and not self.manifest.sizes
@@ -124,7 +124,7 @@ class Batcher:
         return min(self.batching.rows, axis.maximum)
 
     def _form(self, inputs: Arrays) -> tuple[object, int]:
-        """What is equal for requests that can be joined, and the rows; a wrong request runs alone, and is refused."""
+        """Return the form that joinable requests share, and the rows; a wrong request runs alone, and is refused."""
         if self.most == 1:
             return None, 1
         tensors = {tensor.name: tensor for tensor in self.manifest.inputs}
@@ -136,7 +136,7 @@ class Batcher:
         return (form, rows.pop()) if len(rows) == 1 else (None, 1)
 
     def _next(self) -> None:
-        """Answer the request that waits longest, with what can be joined; nothing where an earlier run took it."""
+        """Answer the longest waiting request and those that join it; do nothing if an earlier run answered it."""
         with self._changed:
             if not self._waiting:
                 return
@@ -155,7 +155,7 @@ class Batcher:
             self._answer(batch[0])
 
     def _take_batch(self) -> list[_Request]:
-        """Return the first request, and those behind it that fit into its run, out of the queue."""
+        """Remove the first request from the queue, and those behind it that fit into its run."""
         first = self._waiting.popleft()
         batch, rows = [first], first.rows
         for request in [*self._waiting] if first.form is not None else ():
@@ -172,7 +172,7 @@ class Batcher:
             request.future.set_exception(error)
 
     def _answer_joined(self, batch: list[_Request]) -> None:
-        """One run for all; where it is refused each is asked alone, so that one request does not spoil the others."""
+        """Run all requests at once; if that is refused, run each alone, so that one does not spoil the others."""
         places = {tensor.name: _at(tensor) for tensor in (*self.manifest.inputs, *self.manifest.outputs)}
         inputs = {n: np.concatenate([request.inputs[n] for request in batch], places[n]) for n in batch[0].inputs}
         try:
@@ -204,14 +204,14 @@ def _at(tensor: TensorInfo) -> int:
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """What must hold of an artifact before it is served.
+    """Conditions for serving an artifact.
 
     Attributes:
-        device: "cpu" or "cuda": which of its target's places runs it.
-        unverified: Whether one is served that is not verified.
-        trust_build: Whether code that the build chooses may run.
-        key: Public key (PEM) of whoever must have signed the build; None asks for no signature.
-        batching: How requests are joined.
+        device: "cpu" or "cuda": selects the place of its target.
+        unverified: True to serve an unverified artifact.
+        trust_build: True to run code that the build chooses.
+        key: Public key (PEM) of the build's required signer; None requires no signature.
+        batching: Rules for joining requests.
     """
 
     device: str = "cpu"
@@ -226,11 +226,11 @@ class ServedModel:
     """An opened artifact and its queue.
 
     Attributes:
-        folder: Its own.
-        artifact: What answers.
+        folder: The artifact's folder.
+        artifact: The opened artifact.
         status: Its verdict in the place that runs it.
-        vocabulary: What turns words into a query; None where the model has none.
-        seen: What its manifest's file was before it was opened, by which a newer one is looked for.
+        vocabulary: Turns words into a query; None if the model has none.
+        seen: State of its manifest's file before it was opened, to detect a newer one.
         batcher: The thread that runs it.
     """
 
@@ -244,33 +244,33 @@ class ServedModel:
 
     @property
     def name(self) -> str:
-        """Of the model."""
+        """Name of the model."""
         return self.artifact.manifest.name
 
     @property
     def version(self) -> str:
-        """The seal of its manifest, by which a newer one is known."""
+        """The seal of its manifest, which identifies a newer one."""
         return self.manifest.content_sha256
 
     @property
     def target(self) -> str:
-        """Of the artifact; the protocol's version."""
+        """Target of the artifact; the protocol's version."""
         return self.artifact.manifest.target
 
     @property
     def manifest(self) -> Manifest:
-        """The artifact's."""
+        """The artifact's manifest."""
         return self.artifact.manifest
 
     @contextmanager
     def place(self, queue: int) -> Iterator[None]:
-        """Yield a place in the queue, from before a request's body is read until it is answered.
+        """Hold a place in the queue, from before a request's body is read until it is answered.
 
         Raises:
-            BusyError: If `queue` requests wait already.
+            BusyError: If `queue` requests already wait.
         """
         if self.waiting > queue:
-            raise BusyError(f"{queue} requests wait for '{self.name}' already: ask again later")
+            raise BusyError(f"{queue} requests already wait for '{self.name}'. Try again later")
         self.waiting += 1
         try:
             yield
@@ -278,31 +278,31 @@ class ServedModel:
             self.waiting -= 1
 
     async def run(self, inputs: Mapping[str, Array], seconds: float) -> tuple[dict[str, Array], float]:
-        """Answer a request after those that wait already; with the seconds of the run that did.
+        """Answer a request after the waiting ones; return the answers and the seconds of the run.
 
         Raises:
-            TooSlowError: If there is no answer after `seconds`.
-            EdgekitError: What the artifact says of the inputs.
+            TooSlowError: If there was no answer within `seconds`.
+            EdgekitError: The artifact's error about the inputs.
         """
         future = self.batcher.submit(inputs)
         try:
             async with asyncio.timeout(seconds):
                 return await asyncio.wrap_future(future)
         except TimeoutError as error:
-            raise TooSlowError(f"'{self.name}' gave no answer within {seconds:g} s") from error
+            raise TooSlowError(f"'{self.name}' did not answer within {seconds:g} s") from error
 
     async def close(self) -> None:
-        """Let what waits be answered, then free the artifact."""
+        """Answer the waiting requests, then free the artifact."""
         await asyncio.to_thread(self.batcher.close)
         self.artifact.close()
 
 
 def open_served(build: Path, target: str, opening: ServeOptions) -> ServedModel:
-    """Open an artifact of a build, after its verdict, files, signature and golden vectors were checked.
+    """Open an artifact of a build, after checking its verdict, files, signature and golden vectors.
 
     Raises:
         UsageError: If it is not verified, or cannot run on the device.
-        ArtifactError: If it is missing, damaged, not signed, or answers differently on this host.
+        ArtifactError: If it is missing, damaged, not signed, or returns different outputs on this host.
     """
     folder = build / target
     seen = fingerprint(folder)
@@ -314,21 +314,21 @@ def open_served(build: Path, target: str, opening: ServeOptions) -> ServedModel:
     status = statuses.get(place, "not judged")
     if is_whole_rejected(build, target) and not opening.unverified:
         raise UsageError(
-            f"the whole that '{folder}' is a part of is rejected: only verified artifacts are served "
-            "(--allow-unverified serves it)"
+            f"'{folder}' is a part of a rejected composite model. Only verified artifacts are served "
+            "(to serve it anyway, add --allow-unverified)"
         )
     if status != VERIFIED and not opening.unverified:
         raise UsageError(
-            f"'{folder}' is {status} in '{place}': only verified artifacts are served (--allow-unverified serves it)"
+            f"'{folder}' is {status} in '{place}'. Only verified artifacts are served (or add --allow-unverified)"
         )
     artifact = load(folder, place=place, trust_build=opening.trust_build)
     try:
         if artifact.manifest.content_sha256 != manifest.content_sha256:
-            raise ArtifactError(f"'{folder}' was replaced while it was opened: start again")
+            raise ArtifactError(f"'{folder}' was replaced while it was opened. Start again")
         golden, limits = _golden_cases(build, folder, manifest, opening.trust_build)
         failures = golden.failures(artifact.run, limits)
         if failures and not opening.unverified:
-            raise ArtifactError(f"'{folder}' answers differently on this host: {failures[0]}")
+            raise ArtifactError(f"'{folder}' returns different outputs on this host: {failures[0]}")
         words = read_vocabulary(build / MODEL)
         batcher = Batcher(manifest, artifact.run, opening.batching)
         return ServedModel(folder, artifact, status, words, seen, batcher)
@@ -338,22 +338,24 @@ def open_served(build: Path, target: str, opening: ServeOptions) -> ServedModel:
 
 
 def fingerprint(folder: Path) -> Seen:
-    """What shows at a glance whether an artifact is another one: its folder, and its manifest's file and time."""
+    """Return a quick identity of an artifact: its folder, and its manifest's file and time."""
     try:
         state = (folder / MANIFEST).stat()
-    except OSError:  # it is being replaced: the next look finds it
+    # It is being replaced: the next check finds it.
+    except OSError:
         return str(folder), 0, 0
     return str(folder), state.st_ino, state.st_mtime_ns
 
 
 def servable(build: Path, device: str) -> list[str]:
-    """Return the targets of a build whose artifact is verified and runs in this process on a device, the best first."""
+    """Return a build's targets with a verified artifact that runs in this process on a device, the best first."""
     names = []
     for folder in sorted(path.parent for path in build.glob(f"*/{MANIFEST}")):
         manifest = read_artifact(folder)
         if is_whole_rejected(build, folder.name):
             continue
-        with suppress(EdgekitError):  # not installed here, a bundle, or for another device
+        # Not installed here, a bundle, or for another device.
+        with suppress(EdgekitError):
             place = _place(manifest, device)
             if any(verdict.place == place and verdict.status == VERIFIED for verdict in manifest.verdicts):
                 registry.require(manifest.target, registry.find(manifest.target))
@@ -374,7 +376,7 @@ def _place(manifest: Manifest, device: str) -> str:
     """
     target = registry.find(manifest.target)
     if manifest.bundle.variants:
-        raise UsageError(f"'{manifest.target}' is a bundle for browsers: `edgekit demo` serves it")
+        raise UsageError(f"'{manifest.target}' is a bundle for browsers. Serve it with `edgekit demo`")
     place = target.place_on(device)
     if place is None:
         raise UsageError(f"'{manifest.target}' has no place on {device}")
@@ -382,14 +384,13 @@ def _place(manifest: Manifest, device: str) -> str:
 
 
 def _golden_cases(build: Path, folder: Path, manifest: Manifest, trust_build: bool) -> tuple[Golden, Limits]:
-    """Cases and limits, made in a process that ends: the model itself and PyTorch take more memory than the server."""
+    """Return cases and limits, made in a process that ends afterwards."""
+    # The model itself and PyTorch take more memory than the server.
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         try:
             golden = process.submit(_cases, build, trust_build).result()
         except BrokenProcessPool as error:
-            raise ArtifactError(
-                f"the model of '{build}' ended the process that asked it: is there memory left?"
-            ) from error
+            raise ArtifactError(f"the model of '{build}' ended its process. Check the free memory") from error
     return golden, device_limits(golden, folder, manifest)
 
 
@@ -404,9 +405,9 @@ def _cases(build: Path, trust_build: bool) -> Golden:
 
 @dataclass
 class _Origin:
-    """Where an artifact comes from: its folder, and what it must be.
+    """The origin of an artifact: its folder, and its expected name and target.
 
-    `seen` is what was refused or is the same, which is not opened again; `refused` why.
+    `seen` was refused or is unchanged, and is not opened again; `refused` is the reason.
     """
 
     folder: Path
@@ -418,12 +419,12 @@ class _Origin:
 
 @dataclass
 class Models:
-    """What is served.
+    """The served models.
 
     Attributes:
         builds: Their folders.
-        targets: Which artifacts of each; empty for those that are verified and run in this process.
-        opening: What must hold of each.
+        targets: Artifacts of each; empty for the verified ones that run in this process.
+        opening: Conditions for each.
     """
 
     builds: tuple[Path, ...]
@@ -437,26 +438,26 @@ class Models:
         """Open every artifact.
 
         Raises:
-            UsageError: If there is nothing to serve, or a name is there twice.
-            EdgekitError: What is wrong with an artifact.
+            UsageError: If there is nothing to serve, or a name occurs twice.
+            EdgekitError: An artifact's error.
         """
         for build in self.builds:
             targets = self.targets or servable(build, self.opening.device)
             if not targets:
                 raise UsageError(
-                    f"'{build}' has nothing that is verified and runs in this process on {self.opening.device}: "
-                    f"export it first, for example `edgekit export -t onnx`"
+                    f"'{build}' has no verified artifact that runs in this process on {self.opening.device}. "
+                    f"Export one, for example `edgekit export -t onnx`"
                 )
             for target in targets:
                 served = open_served(build, target, self.opening)
                 versions = self._served.setdefault(served.name, {})
                 if served.target in versions:
-                    raise UsageError(f"two builds hold a '{served.target}' of '{served.name}': serve one of them")
+                    raise UsageError(f"two builds hold a '{served.target}' of '{served.name}'. Serve one of them")
                 versions[served.target] = served
                 self._origins.append(_Origin(served.folder, served.name, served.target))
 
     def names(self) -> list[str]:
-        """Of all models."""
+        """Return the names of all models."""
         return list(self._served)
 
     def versions(self, name: str) -> list[str]:
@@ -464,17 +465,17 @@ class Models:
         return list(self._served.get(name, {}))
 
     def find(self, name: str = "", target: str = "") -> ServedModel:
-        """Return an artifact by its model's name and its target; the first where they are not named.
+        """Return an artifact by its model's name and its target; the first one by default.
 
         Raises:
-            UnknownError: If there is none of that name.
+            UnknownError: If the name is unknown.
         """
         targets = self._served.get(name or next(iter(self._served)))
         if targets is None:
-            raise UnknownError(f"no model '{name[:80]}': there is {', '.join(self._served)}")
+            raise UnknownError(f"no model '{name[:80]}'. Possible: {', '.join(self._served)}")
         served = targets.get(target or next(iter(targets)))
         if served is None:
-            raise UnknownError(f"'{name}' has no target '{target[:80]}': there is {', '.join(targets)}")
+            raise UnknownError(f"'{name}' has no target '{target[:80]}'. Possible: {', '.join(targets)}")
         return served
 
     def __iter__(self) -> Iterator[ServedModel]:
@@ -482,16 +483,18 @@ class Models:
         return (served for targets in self._served.values() for served in targets.values())
 
     async def renew(self) -> None:
-        """Open what has changed and put it in the place of the older one, which answers what waits for it and goes.
+        """Replace changed artifacts by their newer versions; the older ones answer their waiting requests first.
 
-        One that is not verified, damaged or answers differently is refused; the older one goes on.
+        A newer artifact that is unverified, damaged or returns different outputs is refused, and the older one stays.
         """
         for origin in self._origins:
             try:
                 await self._renew(origin)
-            except Exception as error:  # one that is broken must not keep the others from being renewed
+            # A broken artifact must not prevent the renewal of the others.
+            except Exception as error:
                 sentence = str(error) if isinstance(error, EdgekitError) else repr(error)
-                if origin.refused != sentence:  # said once
+                # Logged once.
+                if origin.refused != sentence:
                     origin.refused = sentence
                     RELOADS.labels(origin.name, origin.target, "refused").inc()
                     log("reload", model=origin.name, target=origin.target, outcome="refused", error=sentence)
@@ -503,10 +506,11 @@ class Models:
             return
         manifest = await asyncio.to_thread(read_artifact, folder)
         if not manifest.verdicts and not self.opening.unverified:
-            return  # an export is under way, which judges it next
+            # An export is running, which judges it next.
+            return
         origin.seen = seen
         if (manifest.name, manifest.target) != (origin.name, origin.target):
-            raise UsageError(f"'{folder}' is a '{manifest.target}' of '{manifest.name}' now")
+            raise UsageError(f"'{folder}' is now a '{manifest.target}' of '{manifest.name}'")
         if manifest.content_sha256 == old.version:
             return
         new = await asyncio.to_thread(open_served, folder.parent, folder.name, self.opening)
@@ -519,5 +523,5 @@ class Models:
         closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Answer what waits, and free everything."""
+        """Answer the waiting requests, and free everything."""
         await asyncio.gather(*self._closing, *(served.close() for served in self))

@@ -1,4 +1,4 @@
-"""The server's processes: one that listens and watches, one that answers and is started again where it crashes.
+"""The server's processes: one listens and supervises, the other answers and is restarted after a crash.
 
 Both log to standard error, one JSON object a line.
 """
@@ -20,21 +20,22 @@ from types import FrameType
 from edgekit.errors import UsageError
 
 SOCKET = "EDGEKIT_SERVE_SOCKET"
-"""In the answering process: the number of the listening socket that it was given."""
+"""Environment variable of the answering process with the number of its listening socket."""
 STUCK = 70
-"""Exit code of one whose run never ended."""
+"""Exit code of a process with a run that hangs."""
 CRASHES, WITHIN = 5, 60.0
-"""So many in so many seconds are given up on."""
+"""The server gives up after so many crashes in so many seconds."""
 BACKLOG = 1024
-PAUSE = 15.0  # seconds before one that could not start is started again
+# Seconds before the restart of a process that could not start.
+PAUSE = 15.0
 DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; it outlives the process that answers, so that clients wait instead of failing.
+    """Return a listening socket; it outlives the answering process, so that clients wait instead of failing.
 
     Raises:
-        UsageError: If the address is taken or unknown.
+        UsageError: If the address is in use or unknown.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -44,9 +45,9 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def supervise(listener: socket.socket, command: list[str]) -> int:
-    """Run a command with the socket, again after each crash; its exit code once it ends by itself.
+    """Run a command with the socket, again after each crash; return its exit code when it ends normally.
 
-    Ctrl-C and SIGTERM reach it, and it answers what waits before it ends.
+    It receives Ctrl-C and SIGTERM, and answers the waiting requests before it ends.
     """
     crashes: deque[float] = deque(maxlen=CRASHES)
     child: subprocess.Popen[bytes] | None = None
@@ -74,9 +75,9 @@ def supervise(listener: socket.socket, command: list[str]) -> int:
 
 
 def _again(code: int, crashes: deque[float]) -> bool:
-    """Return whether a process that ended so is started again.
+    """Return whether to restart a process after this exit code.
 
-    One that cannot start is given up on; not after it had served: what it lacks, such as a build, may come back.
+    A process that cannot start is given up, unless it had served before: a missing build may come back.
     """
     if code >= 0 and code != STUCK and not crashes:
         return False
@@ -92,7 +93,7 @@ def _again(code: int, crashes: deque[float]) -> bool:
 
 
 def inherited_socket() -> socket.socket | None:
-    """The listening socket that a supervisor gave this process, which ends with it; None in the supervisor itself."""
+    """Return the listening socket from the supervisor, with which this process ends; None in the supervisor itself."""
     number, _, parent = os.environ.pop(SOCKET, "").partition(" ")
     if not number.isdigit():
         return None
@@ -100,13 +101,14 @@ def inherited_socket() -> socket.socket | None:
         import ctypes
 
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGTERM)
-        if os.getppid() != int(parent):  # it ended before
+        # It ended before.
+        if os.getppid() != int(parent):
             raise SystemExit(1)
     return socket.socket(fileno=int(number))
 
 
 def log(event: str, **fields: object) -> None:
-    """Write one line; fields that are None are left out."""
+    """Write one line, without the fields that equal None."""
     record = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
     record |= {name: value for name, value in fields.items() if value is not None}  # type: ignore[misc]  # any JSON
     sys.stderr.write(json.dumps(record) + "\n")

@@ -1,8 +1,8 @@
-"""The Open Inference Protocol, version 2: tensors in JSON and in its binary extension; and why a request is refused.
+"""The Open Inference Protocol, version 2: tensors in JSON and in its binary extension, and refusals.
 
 https://github.com/kserve/open-inference-protocol (specification/protocol), and for the extension
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md: the JSON object
-comes first, its length in a header; tensors follow as little-endian bytes in the order in which it names them.
+comes first, its length in a header; tensors follow as little-endian bytes in the order of their names in it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ DATATYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
     "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
 }  # fmt: skip
-"""NumPy's name -> the protocol's."""
+"""NumPy's name -> the protocol's name."""
 DTYPES = {name: np.dtype(dtype).newbyteorder("<") for dtype, name in DATATYPES.items()}
 KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
-"""Kind of a dtype -> kinds of numbers in JSON that it takes."""
+"""Kind of a dtype -> kinds of numbers in JSON that it accepts."""
 MOST_DIMENSIONS = 16
 SHORT = re.compile(r"[0-9]{1,4}")
-"""The length of a JSON object, before bytes, that is read faster than another thread is woken."""
+"""Length of a JSON object, before bytes, that is parsed faster than another thread wakes up."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Question:
     """A request for an inference.
 
     Attributes:
-        id: What the client calls it; empty where it does not.
+        id: The client's name for it; may be empty.
         inputs: Arrays by name.
-        outputs: The names that are asked for, and whether each is wanted in bytes; empty: all, as `binary` says.
-        binary: Whether outputs that are not named are wanted in bytes.
+        outputs: Requested names, each with True for bytes; empty: all, as `binary` says.
+        binary: True to return unnamed outputs in bytes.
     """
 
     id: str
@@ -52,40 +52,45 @@ class Question:
 
 
 def parse(body: bytes, header_length: str | None) -> Question:
-    """Return a request's body.
+    """Parse a request's body.
 
     Raises:
-        RefusedError: Saying what is wrong with it.
+        RefusedError: Naming the error.
     """
-    length = len(body)  # of the JSON at its start
+    # Of the JSON at its start.
+    length = len(body)
     if header_length is not None:
         is_number = header_length.isascii() and header_length.isdigit() and len(header_length) <= 12
         if not is_number or int(header_length) > len(body):
-            raise RefusedError(f"the header {LENGTH_HEADER} is '{header_length[:40]}': the body has {len(body)} bytes")
+            raise RefusedError(
+                f"the header {LENGTH_HEADER} is '{header_length[:40]}', but the body has {len(body)} bytes"
+            )
         length = int(header_length)
     try:
         request = json.loads(body[:length])
     except (ValueError, RecursionError) as error:
-        raise RefusedError(f"the request is no JSON: {error}") from error
+        raise RefusedError(f"the request is not JSON: {error}") from error
     tensors = _list(request, "inputs")
     if not tensors:
-        raise RefusedError("the request has no 'inputs': a list of tensors")
+        raise RefusedError("the request has no 'inputs'. Send a list of tensors")
     inputs: dict[str, Array] = {}
     at = length
     for tensor in tensors:
         name, size = _name(tensor), _parameters(tensor).get("binary_data_size")
         if name in inputs:
-            raise RefusedError(f"the input '{name}' is there twice")
+            raise RefusedError(f"the input '{name}' occurs twice")
         if size is None:
             inputs[name] = _from_json(name, tensor)
         elif not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(body) - at:
-            raise RefusedError(f"the input '{name}' has 'binary_data_size' {size!r}: {len(body) - at} bytes are left")
+            raise RefusedError(
+                f"the input '{name}' has 'binary_data_size' {size!r}, but {len(body) - at} bytes are left"
+            )
         else:
             data = memoryview(body)[at : at + size]
             shape, dtype = _form(name, tensor)
             if len(data) != math.prod(shape) * dtype.itemsize:
                 raise RefusedError(
-                    f"the input '{name}' has {len(data)} bytes: {tensor['datatype']} {list(shape)} has "
+                    f"the input '{name}' has {len(data)} bytes, but {tensor['datatype']} {list(shape)} needs "
                     f"{math.prod(shape) * dtype.itemsize}"
                 )
             inputs[name] = np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
@@ -96,7 +101,7 @@ def parse(body: bytes, header_length: str | None) -> Question:
     outputs = {_name(o): _parameters(o).get("binary_data", default) is True for o in _list(request, "outputs")}
     identifier = request.get("id", "")
     if not isinstance(identifier, str) or len(identifier) > 200 or not identifier.isprintable():
-        raise RefusedError("'id' must be a text of at most 200 characters that can be printed")
+        raise RefusedError("'id' must be printable text of at most 200 characters")
     return Question(identifier, inputs, outputs, default)
 
 
@@ -104,11 +109,11 @@ def render(question: Question, manifest: Manifest, answers: Mapping[str, Array])
     """Return a response's body and headers.
 
     Raises:
-        RefusedError: If an output is asked for that there is not, or one without bytes holds what JSON cannot.
+        RefusedError: If a requested output does not exist, or one in JSON holds a value that JSON does not support.
     """
     outputs = question.outputs or dict.fromkeys(answers, question.binary)
     if unknown := [name for name in outputs if name not in answers]:
-        raise RefusedError(f"'{manifest.name}' has no output '{unknown[0]}': it gives {', '.join(answers)}")
+        raise RefusedError(f"'{manifest.name}' has no output '{unknown[0]}'. Its outputs: {', '.join(answers)}")
     listed, parts = [], []
     for name, binary in outputs.items():
         array = np.ascontiguousarray(answers[name])
@@ -124,7 +129,9 @@ def render(question: Question, manifest: Manifest, answers: Mapping[str, Array])
     try:
         head = json.dumps(response | ({"id": question.id} if question.id else {}), allow_nan=False).encode()
     except ValueError as error:
-        raise RefusedError("an output holds numbers that JSON has not (NaN, infinity): ask for it in bytes") from error
+        raise RefusedError(
+            "an output holds NaN or infinity, which JSON does not support. Request it in bytes"
+        ) from error
     if not parts:
         return head, {"Content-Type": "application/json"}
     headers = {LENGTH_HEADER: str(len(head)), "Content-Type": "application/octet-stream"}
@@ -132,7 +139,7 @@ def render(question: Question, manifest: Manifest, answers: Mapping[str, Array])
 
 
 def metadata(manifest: Manifest, versions: list[str]) -> dict[str, Any]:
-    """What the protocol says of a model; -1 is a size that varies."""
+    """Return a model's metadata in the protocol; -1 is a size that varies."""
     return {
         "name": manifest.name,
         "versions": versions,
@@ -150,7 +157,7 @@ def _describe(manifest: Manifest, tensor: TensorInfo, output: bool = False) -> d
                 if dimension not in manifest.axes or manifest.axes[dimension].dynamic
                 else manifest.axes[dimension].default
             )
-        # An output's sizes are those of the default inputs: behind its batch they may follow from open axes.
+        # An output's sizes are those of the default inputs; after the batch they may follow from open axes.
         return -1 if output and at and any(a.dynamic for n, a in manifest.axes.items() if n != "batch") else dimension
 
     shape = [size(dimension, at) for at, dimension in enumerate(tensor.shape)]
@@ -177,16 +184,17 @@ def _from_json(name: str, tensor: Mapping[str, Any]) -> Array:
 
 
 def _leaves(data: object, count: int) -> list[bool | int | float]:
-    """The numbers of a list, or of lists in lists, in their order: of anything else NumPy would make huge arrays."""
+    """Return the numbers of a list, or of nested lists, in their order."""
+    # NumPy would make huge arrays of other values.
     if not isinstance(data, list):
-        raise TypeError("no list")
+        raise TypeError("not a list")
     leaves: list[bool | int | float] = []
     waiting = [iter(data)]
     while waiting:
         for value in waiting[-1]:
             if type(value) is list:
                 if len(waiting) > MOST_DIMENSIONS:
-                    raise TypeError("lists too deep")
+                    raise TypeError("lists are nested too deep")
                 waiting.append(iter(value))
                 break
             if type(value) not in (bool, int, float):
@@ -203,16 +211,16 @@ def _form(name: str, tensor: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dty
     shape, datatype = tensor.get("shape"), tensor.get("datatype")
     whole = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
     if not whole or not all(type(size) is int and 0 < size < 1 << 31 for size in shape or ()):
-        raise RefusedError(f"the input '{name}' has the shape {str(shape)[:80]}: it must be a list of sizes from 1")
+        raise RefusedError(f"the input '{name}' has the shape {str(shape)[:80]}. It must be a list of sizes from 1")
     if not isinstance(datatype, str) or datatype not in DTYPES:
-        raise RefusedError(f"the input '{name}' is {str(datatype)[:40]!r}: possible are {', '.join(DTYPES)}")
+        raise RefusedError(f"the input '{name}' is {str(datatype)[:40]!r}. Possible: {', '.join(DTYPES)}")
     return tuple(shape or ()), DTYPES[datatype]
 
 
 def _name(tensor: object) -> str:
     name = tensor.get("name") if isinstance(tensor, dict) else None
     if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
-        raise RefusedError("a tensor has no 'name' that can be printed")
+        raise RefusedError("a tensor has no printable 'name'")
     return name
 
 
@@ -225,7 +233,7 @@ def _parameters(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _list(request: object, key: str) -> list[Any]:
     if not isinstance(request, dict):
-        raise RefusedError("the request is no JSON object")
+        raise RefusedError("the request is not a JSON object")
     value = request.get(key) or []
     if not isinstance(value, list):
         raise RefusedError(f"'{key}' must be a list")
@@ -233,13 +241,13 @@ def _list(request: object, key: str) -> list[Any]:
 
 
 class RefusedError(EdgekitError):
-    """A request that is refused; `status` is HTTP's, `reason` a word for the metrics."""
+    """A refused request; `status` is HTTP's, `reason` a word for the metrics."""
 
     status, reason = 400, "malformed"
 
 
 class UnknownError(RefusedError):
-    """No such model, or no such target of it."""
+    """An unknown model, or an unknown target of it."""
 
     status, reason = 404, "unknown"
 
@@ -263,18 +271,18 @@ class BusyError(RefusedError):
 
 
 class ClientLeftError(RefusedError):
-    """A client that left before its body had arrived; nobody reads the answer."""
+    """A client that disconnected before its body had arrived; nobody reads the answer."""
 
     status, reason = 499, "left"
 
 
 class NotReadyError(RefusedError):
-    """A server that starts or stops."""
+    """A server that is starting or stopping."""
 
     status, reason = 503, "not ready"
 
 
 class TooSlowError(RefusedError):
-    """A run that gave no answer in time."""
+    """A run that did not answer in time."""
 
     status, reason = 504, "timeout"

@@ -34,6 +34,7 @@ BUILDS = Command(
 def __getattr__(name: str) -> Any:
     if name not in ("builds", "pull", "push"):
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    from edgekit_stores import api  # not above: `edgekit --help` reads this module
+    # Not at the top: `edgekit --help` reads this module.
+    from edgekit_stores import api
 
     return getattr(api, name)

@@ -1,4 +1,4 @@
-"""Builds in object stores, from Python: push, pull, list, and a URL wherever a build's folder is taken."""
+"""Builds in object stores, from Python: push, pull, list, and a URL in place of any build folder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @as_sentences()
 def push(build: str | Path, url: str, *, progress: Style = "auto") -> Transfer:
-    """Send a build to a store: what it has not, and last the index, which makes the build visible.
+    """Upload a build to a store: the missing files, and last the index, which makes the build visible.
 
     Args:
         build: A model's build folder.
-        url: Where the builds of this model are, for example "s3://bucket/arr-coc-tiny".
+        url: Location of the builds of this model, for example "s3://bucket/arr-coc-tiny".
         progress: As for `export`.
     """
     with _progress("push", progress) as tell:
@@ -34,12 +34,12 @@ def push(build: str | Path, url: str, *, progress: Style = "auto") -> Transfer:
 
 @as_sentences()
 def pull(url: str, *, into: str | Path = "build", key: str | Path | None = None, progress: Style = "auto") -> Transfer:
-    """Take a build from a store, all of it checked; it lies in `into` under the model's name.
+    """Download a build from a store and check all of it; its folder in `into` has the model's name.
 
     Args:
-        url: For example "s3://bucket/arr-coc-tiny@0123456789abcdef"; without a version, what was pushed last.
+        url: For example "s3://bucket/arr-coc-tiny@0123456789abcdef"; without a version, the last pushed one.
         into: A folder of builds.
-        key: Public ECDSA key (PEM) of whoever must have signed the build.
+        key: Public ECDSA key (PEM) of the build's required signer.
         progress: As for `export`.
     """
     with _progress("pull", progress) as tell:
@@ -51,17 +51,17 @@ def pull(url: str, *, into: str | Path = "build", key: str | Path | None = None,
 
 @as_sentences()
 def builds(url: str) -> dict[str, Index]:
-    """Return the index of each build in a store by its version: the build that was pushed last comes first."""
+    """Return the index of each build in a store by its version, the last pushed one first."""
     return remote.list_versions(_address(url).url)
 
 
 @as_sentences()
 def fetch_build(url: str, *, writable: bool = False, progress: Style = "auto") -> Path:
-    """Fetch a build, or an artifact in it, into the user's cache, and check it; return its folder there.
+    """Fetch a build, or an artifact in it, into the user's cache, check it, and return its folder there.
 
     Args:
         url: For example "s3://bucket/arr-coc-tiny@0123456789abcdef" or "...@0123456789abcdef/onnx".
-        writable: Whether the caller writes into the build: it is then a fresh copy.
+        writable: True to get a fresh copy that the caller may write to.
         progress: As for `export`.
     """
     address = _address(url)
@@ -70,7 +70,7 @@ def fetch_build(url: str, *, writable: bool = False, progress: Style = "auto") -
         folder = remote.working_copy(build, tell) if writable else build.path
     if not (folder / address.inside).exists():
         possible = ", ".join(build.index.verdicts)
-        raise UsageError(f"'{address}' has no '{address.inside}': its artifacts are {possible}")
+        raise UsageError(f"'{address}' has no '{address.inside}'. Its artifacts: {possible}")
     return folder / address.inside
 
 

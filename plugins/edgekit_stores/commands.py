@@ -1,4 +1,4 @@
-"""The commands that send builds to object stores, take them from there, and list them."""
+"""The commands that push, pull and list builds in object stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgekit_stores.remote import Transfer
 
 Place = Annotated[
-    str, typer.Argument(help="Where the builds of a model are: s3://BUCKET/NAME, or gs://, az://, hf://, file://.")
+    str, typer.Argument(help="Location of a model's builds: s3://BUCKET/NAME, or gs://, az://, hf://, file://.")
 ]
 Pinned = Annotated[
     str, typer.Argument(help="A build in a store: s3://BUCKET/NAME@VERSION. Default: the last pushed version.")
@@ -61,7 +61,7 @@ def pull(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Download a build from an object store. The folder appears when every file of it is there and checked."""
+    """Download a build from an object store. The folder appears when it is complete and checked."""
     from edgekit_stores import api as stores
     from edgekit_stores.remote import SHORT
 
@@ -76,7 +76,7 @@ def pull(
 
 @epilog("Examples:\n\n`edgekit builds s3://bucket/arr-coc-tiny`\n\n`edgekit builds s3://bucket/arr-coc-tiny --json`")
 def builds(url: Place, as_json: Json = False) -> None:
-    """List the versions of a build in an object store, and what is verified. The last pushed version comes first."""
+    """List the versions of a build in an object store, and their verdicts. The last pushed version comes first."""
     from edgekit.cli.console import print_table
     from edgekit_stores import api as stores
     from edgekit_stores.remote import SHORT
@@ -99,6 +99,6 @@ def builds(url: Place, as_json: Json = False) -> None:
 
 
 def _transfer_text(transfer: Transfer, how: str) -> str:
-    """What was transferred, and what the build holds; files with the same content are one object."""
+    """Return a line on the transfer and the build; files with the same content are one object."""
     moved, size = f"{transfer.moved_size / 1e6:.1f} MB", f"{transfer.index.size / 1e6:.1f} MB"
     return f"{transfer.moved} objects {how}, {moved}; the build has {len(transfer.index.files)} files, {size}"

@@ -1,7 +1,7 @@
 """The index of a build: every file that edgekit wrote in it, by path, size and sha256. Its own sha256 is the version.
 
-It holds no date of its own and no path of a host, so that the same build has the same version wherever it is pushed.
-What edgekit did not write is not in it: notes, keys, and the `cache` of a build.
+It holds no date or host path of its pushing, so that the same build has the same version wherever it is pushed.
+It leaves out files that edgekit did not write (notes, keys), and the `cache` of a build.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ BESIDE = {
     REFERENCE: ("reference.json", "inputs.safetensors", "outputs.safetensors"),
     "signature": ("statement.json", "statement.sig"),
 }
-"""Files that no record names, by folder."""
+"""Files without a record that names them, by folder."""
 HEADS = {MODEL: records.CONFIG, PROGRAM: records.INFO, "imported/*": "seal.json"}
 """Records that name the files of their folder."""
 LONGEST_NAME = 200
 
 
 class Index(BaseModel):
-    """What is in a build.
+    """The contents of a build.
 
     Attributes:
-        name: Of the model, and of the build's folder.
-        began: When the last run over it began, as in run.json.
-        verdicts: The state of each artifact, by target.
-        files: By path in the build.
+        name: Name of the model, and of the build's folder.
+        began: Start of the last run over it, as in run.json.
+        verdicts: The status of each artifact, by target.
+        files: Files by path in the build.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,7 +78,7 @@ class Index(BaseModel):
 
     @property
     def data(self) -> bytes:
-        """The index as it is stored."""
+        """The stored form of the index."""
         return dump_json(self.model_dump(mode="json", exclude_none=True)).encode()
 
     @property
@@ -88,36 +88,36 @@ class Index(BaseModel):
 
 
 def read_index(data: bytes) -> Index:
-    """Return an index as it was stored.
+    """Parse a stored index.
 
     Raises:
-        RefusedError: If it is none, or names a file outside the build.
+        RefusedError: If it is not an index, or names a file outside the build.
     """
     try:
         index = Index.model_validate(load_json(data))
         if index.data != data:
-            raise verified_io.RefusedError("is no index of a build (it is not as it was written)")
+            raise verified_io.RefusedError("is not an index of a build (it has changed since it was written)")
         return index
     except verified_io.RefusedError:
         raise
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise verified_io.RefusedError(f"is no index of a build ('{where}': {first['msg']})") from error
+        raise verified_io.RefusedError(f"is not an index of a build ('{where}': {first['msg']})") from error
     except ValueError as error:
-        raise verified_io.RefusedError(f"is no index of a build ({reason(error)})") from error
+        raise verified_io.RefusedError(f"is not an index of a build ({reason(error)})") from error
 
 
 def index_of(build: Path) -> tuple[Index, tuple[str, ...]]:
-    """Return the index of a build folder, after all that it names was checked, and the files that are not in it.
+    """Return the checked index of a build folder, and the files that are not in it.
 
     Raises:
-        ArtifactError: If there is no build, or a file is damaged.
+        ArtifactError: If the build is missing, or a file is damaged.
     """
     if not (build / MODEL / records.CONFIG).is_file() and os.path.lexists(build / PARTS):
         return _of_whole(build, read_parts(build))
     if not (build / MODEL / records.CONFIG).is_file():
-        raise ArtifactError(f"no build in '{build}': make one with `edgekit export`")
+        raise ArtifactError(f"no build in '{build}'. Make one with `edgekit export`")
     artifacts = {
         folder.name: read_artifact(folder)
         for folder in sorted(build.iterdir())
@@ -141,10 +141,10 @@ def index_of(build: Path) -> tuple[Index, tuple[str, ...]]:
 
 
 def _of_whole(build: Path, record: PartsRecord) -> tuple[Index, tuple[str, ...]]:
-    """The index of a model of several graphs: its parts', and what was found of the whole with these artifacts."""
+    """Return the index of a composite model: its parts' files, and its verdicts with these artifacts."""
     folders = [part.folder for part in record.parts.values()]
     if link := next((folder for folder in folders if (build / folder).is_symlink()), ""):
-        raise ArtifactError(f"'{build / link}' is a link: put the part itself into the build")
+        raise ArtifactError(f"'{build / link}' is a link. Put the part itself into the build")
     each, left_out = {}, []
     for folder in folders:
         each[folder], others = index_of(build / folder)
@@ -153,7 +153,7 @@ def _of_whole(build: Path, record: PartsRecord) -> tuple[Index, tuple[str, ...]]
         for part, sha256 in whole.artifacts.items():
             if read_artifact(build / record.parts[part].folder / target).sha256 != sha256:
                 raise ArtifactError(
-                    f"the part '{part}' in '{build}' is not the '{target}' that the whole was judged with: export again"
+                    f"the part '{part}' in '{build}' is not the '{target}' of the whole model's verdict. Export again"
                 )
     check_hub(build, record)
     files = [
@@ -172,12 +172,12 @@ def _of_whole(build: Path, record: PartsRecord) -> tuple[Index, tuple[str, ...]]
 
 
 def _of_targets(record: PartsRecord) -> dict[str, Status]:
-    """What was found of the whole, by target, where it was judged."""
+    """Return the composite model's verdicts by target."""
     return {name: target.result.status for name, target in record.targets.items() if target.result is not None}
 
 
 def check_files(folder: Path, index: Index) -> None:
-    """See that a folder holds every file of an index as it should be, and that its artifacts are whole.
+    """Check that a folder holds every file of an index, and that its artifacts are complete.
 
     Raises:
         ArtifactError: If anything differs.
@@ -186,18 +186,18 @@ def check_files(folder: Path, index: Index) -> None:
         try:
             verified_io.check_file(folder, file.path, file.size, file.sha256, alone=True)
         except verified_io.RefusedError as error:
-            raise ArtifactError(f"'{folder / file.path}' {error}: remove the folder and pull again") from error
+            raise ArtifactError(f"'{folder / file.path}' {error}. Remove the folder and pull again") from error
     whole = any(file.path == PARTS for file in index.files)
     heads = (Path(file.path) for file in index.files if file.path.endswith(f"/{MANIFEST}"))
     homes = [head.parent for head in heads if len(head.parts) == (3 if whole else 2)]
     states = {home.as_posix(): _state(read_artifact(folder / home)) for home in homes}
     states = _of_targets(read_parts(folder)) if whole else states
     if states != index.verdicts:
-        raise ArtifactError(f"the index of '{folder}' does not say what its manifests say: push the build again")
+        raise ArtifactError(f"the index of '{folder}' differs from its manifests. Push the build again")
 
 
 def _of_record(build: Path, pattern: str, head: str) -> Iterator[str]:
-    """Yield the files that the records of some folders name, each checked."""
+    """Yield the files named by the records of some folders, each checked."""
     for folder in sorted(path.parent for path in build.glob(f"{pattern}/{head}")):
         home, name = folder.relative_to(build).as_posix(), head
         try:
@@ -207,13 +207,13 @@ def _of_record(build: Path, pattern: str, head: str) -> Iterator[str]:
                 verified_io.check_file(folder, name, None, sha256)
                 yield f"{home}/{name}"
         except (verified_io.RefusedError, KeyError, AttributeError) as error:
-            raise ArtifactError(f"'{folder / name}' {error}: export again") from error
+            raise ArtifactError(f"'{folder / name}' {error}. Export again") from error
 
 
 def _file(build: Path, path: str) -> File:
     file = build / path
     if file.is_symlink() or any((build / part).is_symlink() for part in list(PurePosixPath(path).parents)[:-1]):
-        raise ArtifactError(f"'{file}' lies behind a link: put the file itself into the build")
+        raise ArtifactError(f"'{file}' lies behind a link. Put the file itself into the build")
     return File(path=path, size=file.stat().st_size, sha256=digest_file(file))
 
 
@@ -224,7 +224,7 @@ def _state(manifest: Manifest) -> Status:
 
 
 def _build_files(build: Path) -> Iterator[str]:
-    """Yield all files of a build but those of its cache and what writers have not finished."""
+    """Yield all files of a build except those of its cache and unfinished ones."""
     for path in sorted(build.rglob("*")):
         parts = path.relative_to(build).parts
         if not path.is_dir() and parts[0] != CACHE and not any(part.startswith(".") for part in parts):

@@ -1,7 +1,7 @@
-"""An object store by its URL, through fsspec: an object is there whole or not at all, and each failure is one sentence.
+"""An object store by its URL, through fsspec: an object is complete or missing, and each failure is one sentence.
 
-The libraries try again by themselves where a store is slow or busy. A local folder (file://) is a store too: there an
-object is a file that is written aside and renamed.
+The libraries retry if a store is slow or busy. A local folder (file://) is a store too, whose objects are files that
+are written to a temporary name and renamed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ LIBRARIES = {
     "file": "",
     "memory": "",
 }
-"""The schemes of URLs that stores have, and what installs their library."""
-AT_ONCE = 4  # transfers; more gain little on one connection, and hold more files in memory
-TRIES = 3  # of an object that came shorter than it is
+"""URL schemes of stores, with the command that installs their library."""
+# Transfers; more gain little on one connection, and hold more files in memory.
+AT_ONCE = 4
+TRIES = 3  # for an object that arrived incomplete
 S3_SETTINGS = {"config_kwargs": {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempts": 2}}}
-"""Seconds, and attempts; s3fs itself tries five times. $FSSPEC_S3 replaces them."""
-_NO_BUCKET = "bucket does not exist"  # of S3's answer; other libraries say of a path that it is missing
+"""Seconds, and attempts; s3fs itself tries five times. $FSSPEC_S3 replaces these settings."""
+# In S3's answer; other libraries report a missing path.
+_NO_BUCKET = "bucket does not exist"
 _DENIED = ("Credentials", "TokenRetrieval", "Unauthorized", "AuthError", "ClientAuthentication", "SSO", "GatedRepo")
 _OUT_OF_REACH = ("Connect", "Timeout", "NameResolution", "Resolve", "ServiceRequest", "SSLError")
 Item = TypeVar("Item")
@@ -44,12 +46,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Store:
-    """What lies below a URL.
+    """The objects below a URL.
 
     Attributes:
         url: Without a slash at its end.
         files: fsspec's file system.
-        root: Of this store in it.
+        root: Root of this store in the file system.
     """
 
     url: str
@@ -60,7 +62,7 @@ class Store:
         """Return the bytes of a small object.
 
         Raises:
-            MissingError: If there is none.
+            MissingError: If it does not exist.
             RefusedError: If it is larger than any record.
         """
         with self._sentences(name):
@@ -70,7 +72,7 @@ class Store:
         return data
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the names and sizes in bytes of the objects in a folder; none where there is no such folder."""
+        """Return the names and sizes in bytes of the objects in a folder; empty if the folder does not exist."""
         try:
             with self._sentences(folder):
                 entries = self.files.ls(f"{self.root}/{folder}", detail=True)
@@ -82,7 +84,7 @@ class Store:
 
     @property
     def commits(self) -> bool:
-        """True if every write is a commit, of which a host takes few an hour: then many objects go in one."""
+        """True if every write is a commit, which a host limits to a few an hour: then many objects go in one."""
         return self.url.startswith("hf:")
 
     def write(self, name: str, data: bytes) -> None:
@@ -107,7 +109,7 @@ class Store:
                 self.files.put_file(str(path), f"{self.root}/{name}")
 
     def commit(self, objects: Mapping[str, bytes | Path]) -> None:
-        """Write objects by name, all of them or none, in a store that `commits`."""
+        """Write objects by name, all or none, in a store that `commits`."""
         with self._sentences("", writing=True):
             from huggingface_hub import CommitOperationAdd, HfApi
 
@@ -122,10 +124,10 @@ class Store:
             self.files.invalidate_cache()
 
     def fetch(self, name: str, path: Path, size: int) -> None:
-        """Read an object into a file; what comes short is asked for again.
+        """Read an object into a file, with retries if it is incomplete.
 
         Raises:
-            MissingError: If there is none.
+            MissingError: If it does not exist.
             RefusedError: If it has another size.
         """
         for _ in range(TRIES):
@@ -134,15 +136,15 @@ class Store:
             if path.stat().st_size >= size:
                 break
         if path.stat().st_size != size:
-            raise RefusedError(f"has {path.stat().st_size} bytes and should have {size}")
+            raise RefusedError(f"has {path.stat().st_size} bytes instead of {size}")
 
     def tidy(self, *folders: str) -> None:
-        """Remove what stopped processes left in folders of this host."""
+        """Remove stopped processes' leftovers from folders of this host."""
         for folder in folders if self.url.startswith("file:") else ():
             sweep(Path(self.root) / folder)
 
     def _local(self, name: str) -> Path | None:
-        """Where an object is written on this host; None in other stores."""
+        """Return the path of an object on this host; None in other stores."""
         if not self.url.startswith("file:"):
             return None
         home = Path(self.root) / name
@@ -151,7 +153,7 @@ class Store:
 
     @contextlib.contextmanager
     def _sentences(self, name: str, writing: bool = False) -> Iterator[None]:
-        """Whatever a library raises, as an error of edgekit's."""
+        """Turn any library's exception into an error of edgekit."""
         try:
             yield
         except (EdgekitError, RefusedError):
@@ -160,8 +162,9 @@ class Store:
             if not writing and _NO_BUCKET not in str(error):
                 raise MissingError("is not there") from error
             what = "repository" if self.commits else "bucket"
-            raise UsageError(f"cannot use '{self.url}' ({reason(error)}): name a {what} that is there") from error
-        except Exception as error:  # each library has errors of its own
+            raise UsageError(f"cannot use '{self.url}' ({reason(error)}). Name an existing {what}") from error
+        # Each library has its own errors.
+        except Exception as error:
             raise self._error(error) from error
 
     def _error(self, error: Exception) -> EdgekitError:
@@ -170,40 +173,40 @@ class Store:
             return HostError(sentence)
         if isinstance(error, PermissionError) or any(word in kinds for word in _DENIED):
             return UsageError(
-                f"'{self.url}' does not let us in ({why}): give credentials as the tools of this store take them, for "
-                "example $AWS_PROFILE, or ask its owner for the right to read and to write"
+                f"'{self.url}' denies access ({why}). Give credentials as this store's own tools do, for "
+                "example $AWS_PROFILE, or ask its owner for permission to read and to write"
             )
         if isinstance(error, TimeoutError | ConnectionError) or any(word in kinds for word in _OUT_OF_REACH):
             return HostError(
-                f"'{self.url}' cannot be reached ({why}): check the network and run the same command again"
+                f"'{self.url}' cannot be reached ({why}). Check the network and run the same command again"
             )
         if self.url.startswith("file:"):
-            return UsageError(f"'{self.url}' cannot be used ({why}): choose another place")
-        return HostError(f"'{self.url}' failed ({why}): what was transferred is kept, run the same command again")
+            return UsageError(f"'{self.url}' cannot be used ({why}). Choose another place")
+        return HostError(f"'{self.url}' failed ({why}). What was transferred is kept; run the same command again")
 
 
 def open_store(url: str) -> Store:
-    """Open the store at a URL; nothing is asked of it yet.
+    """Open the store at a URL, without contacting it yet.
 
     Raises:
-        UsageError: If it is no URL of a store, or names no place in a bucket.
+        UsageError: If it is not a store's URL, or names no place in a bucket.
         DependencyError: If its library is not installed.
     """
     scheme, _, place = url.partition("://")
     if scheme not in LIBRARIES:
         meant = did_you_mean(scheme, LIBRARIES)
         raise UsageError(
-            f"'{url}' is no URL of a store: {meant + ' ' if meant else ''}possible are "
+            f"'{url}' is not a store's URL. {meant + ' ' if meant else ''}Possible: "
             f"{', '.join(f'{scheme}://' for scheme in LIBRARIES if scheme != 'memory')}"
         )
     if "" in place.strip("/").split("/") or "/" not in place.rstrip("/"):
         raise UsageError(
-            f"'{url}' names no place for a build: name one in a bucket or a folder, for example {scheme}://BUCKET/NAME"
+            f"'{url}' names no place for a build. Name one in a bucket or a folder, for example {scheme}://BUCKET/NAME"
         )
     top = Path(*Path(f"/{place.lstrip('/')}").parts[:2])
     if scheme == "file" and not top.is_dir():
         raise UsageError(
-            f"'{url}' begins at the root of this host, which has no folder '{top}': write file:// and the whole path"
+            f"'{url}' begins at the root of this host, where '{top}' does not exist. Write file:// and the whole path"
         )
     import fsspec
 
@@ -211,20 +214,20 @@ def open_store(url: str) -> Store:
     try:
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
-        raise DependencyError(f"'{url}' needs a library that is not installed: {LIBRARIES[scheme]}") from error
+        raise DependencyError(f"'{url}' needs a library that is not installed. Run: {LIBRARIES[scheme]}") from error
     files = kind(use_listings_cache=False, skip_instance_cache=True, **settings)
     return Store(url.rstrip("/"), files, str(files._strip_protocol(url)).rstrip("/"))
 
 
 def in_parallel(work: Callable[[Item], object], items: Sequence[Item], ended: Callable[[Item], None]) -> None:
-    """Do some work for each item, a few at once; the first error ends it, once what has begun has ended.
+    """Process items in parallel, a few at once; after the first error the running ones finish.
 
-    The threads are daemons: after Ctrl-C nobody waits for the end of a large transfer.
+    The threads are daemons: after Ctrl-C the process does not wait for a large transfer.
 
     Args:
-        work: It may raise.
-        items: What it is done for.
-        ended: Called in this thread for each item whose work has ended well.
+        work: Processes one item; may raise.
+        items: The items.
+        ended: Called in this thread for each item that succeeded.
     """
     waiting: queue.SimpleQueue[Item] = queue.SimpleQueue()
     ends: queue.SimpleQueue[tuple[Item, BaseException | None]] = queue.SimpleQueue()

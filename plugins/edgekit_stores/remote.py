@@ -1,17 +1,17 @@
-"""Push builds to a store, and take them from it, through a cache on this host.
+"""Push builds to a store and pull them, through a cache on this host.
 
 A build in a store has the URL `s3://BUCKET/NAME@VERSION`. Below `s3://BUCKET/NAME` lie
 
     blobs/<sha256>               a file's content
     versions/<16 digits>.json    the index of a build (`edgekit_stores.index`); its sha256 is the version
-    latest.json                  the version that was pushed last, which a URL without a version means
+    latest.json                  the last pushed version, which a URL without a version means
 
-Pushing sends the files whose hashes the store has not, then the index, which is the commit: a push that stopped leaves
-nothing that anybody sees, and the next one goes on from there. Taking fetches what no build in the cache holds, checks
-each file by its hash, and puts a whole folder in its place by one rename.
+A push sends the files whose hashes the store does not have, then the index, which is the commit: an interrupted push
+stays invisible, and the next one resumes it. A pull fetches files that no build in the cache holds, checks each file by
+its hash, and puts a complete folder in place by one rename.
 
-The cache has a folder a version, with the index and the build, and `parts`: what
-was fetched of builds that are not yet whole. It may be removed whenever nothing uses it.
+The cache has a folder per version, with the index and the build, and `parts`: files of incomplete builds. It may be
+removed whenever nothing uses it.
 """
 
 from __future__ import annotations
@@ -43,21 +43,23 @@ from edgekit_stores.index import Index, check_files, index_of, read_index
 from edgekit_stores.object_store import Store, in_parallel, open_store
 
 BLOBS, VERSIONS, LATEST = "blobs", "versions", "latest.json"
-SHORT = 16  # digits of a version in names and in what people read
+# Digits of a version in names and in output.
+SHORT = 16
 VERSION = re.compile(rf"[0-9a-f]{{{SHORT},64}}")
 INDEX, PARTS = "index.json", "parts"
-SMALL = 16 << 20  # bytes; a smaller file is read once, so that what is checked is what is sent
+# Bytes; a smaller file is read once, so that the checked bytes are sent.
+SMALL = 16 << 20
 Tell = Callable[[float, str], None]
-"""Told the share that is done, and what is done."""
+"""Callback with the completed share, and a text."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a build is.
+    """The location of a build.
 
     Attributes:
-        url: Of the builds of one model, in a store.
-        version: At least 16 digits of it; empty for the build that was pushed last.
+        url: Location of the builds of one model, in a store.
+        version: At least 16 digits of it; empty for the last pushed build.
         inside: Path in the build, for example of an artifact; empty for the build itself.
     """
 
@@ -71,13 +73,13 @@ class Address:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What was sent or fetched.
+    """A finished transfer.
 
     Attributes:
         address: The build, by its version.
         path: Its folder on this host.
-        index: What is in it.
-        moved: How many objects were transferred, the index not counted.
+        index: Its index.
+        moved: Number of transferred objects, without the index.
         moved_size: Their bytes.
         left_out: Files of the folder that edgekit did not write, and that were not sent.
     """
@@ -90,7 +92,7 @@ class Transfer:
     left_out: tuple[str, ...] = ()
 
     def as_record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the transfer as JSON values."""
         return {
             "schema_version": 1,
             "url": self.address.url,
@@ -105,10 +107,10 @@ class Transfer:
 
 
 def address_of(url: str) -> Address:
-    """Take a URL apart: `s3://BUCKET/NAME`, `...@VERSION` or `...@VERSION/ARTIFACT`.
+    """Parse a URL: `s3://BUCKET/NAME`, `...@VERSION` or `...@VERSION/ARTIFACT`.
 
     Raises:
-        UsageError: If no version stands behind the @.
+        UsageError: If the text after the @ is not a version.
     """
     scheme, _, rest = url.rstrip("/").partition("://")
     host, slash, path = rest.partition("/")
@@ -129,10 +131,10 @@ def address_of(url: str) -> Address:
 
 
 def list_versions(url: str) -> dict[str, Index]:
-    """Return the indexes of the builds at a URL by version: the build that was pushed last, then by their last run.
+    """Return the indexes of the builds at a URL by version: the last pushed build, then by their last run.
 
     Raises:
-        UsageError: If there is none.
+        UsageError: If there are no builds.
         ArtifactError: If a record is damaged.
     """
     store, versions = open_store(url), dict[str, Index]()
@@ -149,10 +151,10 @@ def list_versions(url: str) -> dict[str, Index]:
 
 
 def resolve(address: Address) -> tuple[str, Index]:
-    """Return the version that an address means, in full, and its index.
+    """Return the full version of an address, and its index.
 
     Raises:
-        UsageError: If the store has no such version.
+        UsageError: If the store does not have this version.
         ArtifactError: If a record is damaged.
     """
     store = open_store(address.url)
@@ -163,7 +165,7 @@ def resolve(address: Address) -> tuple[str, Index]:
 
 
 def push(build: Path, address: Address, tell: Tell) -> Transfer:
-    """Send a build to a store.
+    """Upload a build to a store.
 
     Raises:
         UsageError: If the address has a version, or holds builds of another model.
@@ -171,14 +173,14 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
         HostError: If the store cannot be reached; what was sent is kept.
     """
     if address.version:
-        raise UsageError(f"a push takes no version: push to '{address.url}'")
+        raise UsageError(f"a push takes no version. Push to '{address.url}'")
     store = open_store(address.url)
     with lock(build, lambda: tell(0.0, f"waiting for another run in '{build}'")):
         tell(0.0, "checking the build")
         index, left_out = index_of(build)
         latest = _read_latest(store)
         if latest is not None and (name := _read_version(store, latest)[1].name) != index.name:
-            raise UsageError(f"'{address.url}' holds builds of '{name}': push '{index.name}' to another place")
+            raise UsageError(f"'{address.url}' holds builds of '{name}'. Push '{index.name}' to another place")
         store.tidy(BLOBS, VERSIONS, "")
         stored_sizes = store.sizes(BLOBS)
         fresh = tuple(
@@ -207,13 +209,13 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
 
 
 def local(address: Address, tell: Tell) -> Transfer:
-    """Return a build of a store on this host: whole, checked, in the cache, and not to be written to.
+    """Return a store's build from this host's cache, complete and checked; the caller must not write to it.
 
-    A version that is in the cache is taken from there, and no store is asked.
+    A version in the cache is taken from there, without contacting a store.
 
     Raises:
-        UsageError: If there is no such build.
-        ArtifactError: If a file in the store is not what the index says.
+        UsageError: If the build does not exist.
+        ArtifactError: If a file in the store differs from the index.
         HostError: If the store cannot be reached.
     """
     version, index = _cached_version(address.version) or resolve(address)
@@ -225,17 +227,18 @@ def local(address: Address, tell: Tell) -> Transfer:
             write_bytes(home / INDEX, index.data)
         try:
             check_files(folder, index)
-        except ArtifactError:  # it is not there, or somebody wrote to it
+        # It does not exist, or somebody wrote to it.
+        except ArtifactError:
             moved = _fetch(open_store(address.url), index, folder, tell)
             return Transfer(pinned, folder, index, moved.count, moved.size)
         return Transfer(pinned, folder, index)
 
 
 def pull(build: Transfer, into: Path, tell: Tell) -> Transfer:
-    """Copy a build from the cache into a folder of builds; what is there is replaced only where a store has it too.
+    """Copy a build from the cache into a folder of builds; an existing build is replaced only if a store has it too.
 
     Raises:
-        UsageError: If a folder is in the way.
+        UsageError: If another folder exists there.
     """
     final = into / build.index.name
     own: set[str] = set()
@@ -253,7 +256,7 @@ def pull(build: Transfer, into: Path, tell: Tell) -> Transfer:
 
 
 def working_copy(build: Transfer, tell: Tell) -> Path:
-    """Return a fresh copy of a build, in the cache too, for what writes into a build, such as `verify`."""
+    """Return a fresh copy of a build, also in the cache, for commands that write into a build, such as `verify`."""
     final = cache() / build.address.version / "work" / build.index.name
     with _lock_cache(tell), staging(final, every_path) as staged:
         _place(build.index, lambda file: build.path / file.path, staged)
@@ -261,7 +264,7 @@ def working_copy(build: Transfer, tell: Tell) -> Path:
 
 
 def cache() -> Path:
-    """Where builds lie that were taken from stores: $EDGEKIT_BUILDS, or `edgekit/builds` in the user's cache."""
+    """Return the folder of builds from stores: $EDGEKIT_BUILDS, or `edgekit/builds` in the user's cache."""
     return user_folder("builds", "EDGEKIT_BUILDS").absolute()
 
 
@@ -272,11 +275,11 @@ def _content(build: Path, file: File) -> bytes | Path:
             return verified_io.read_file(build, file.path, file.size, file.sha256)
         return verified_io.check_file(build, file.path, file.size, file.sha256)
     except verified_io.RefusedError as error:
-        raise ArtifactError(f"'{build / file.path}' changed while it was pushed ({error}): push again") from error
+        raise ArtifactError(f"'{build / file.path}' changed while it was pushed ({error}). Push again") from error
 
 
 def _read_latest(store: Store) -> str | None:
-    """Return the version that was pushed last; None if there is none."""
+    """Return the last pushed version, or None."""
     try:
         version = str(verified_io.parse_record(store.read(LATEST)).get("version"))
         if not VERSION.fullmatch(version):
@@ -293,7 +296,7 @@ def _read_version(store: Store, version: str) -> tuple[str, Index]:
     try:
         data = store.read(path)
         if not (full := digest_bytes(data)).startswith(version):
-            raise verified_io.RefusedError("is damaged: its content is not what its version says")
+            raise verified_io.RefusedError("is damaged: its content does not match its version")
         return full, read_index(data)
     except verified_io.MissingError:
         raise UsageError(
@@ -304,11 +307,11 @@ def _read_version(store: Store, version: str) -> tuple[str, Index]:
 
 
 def _no_build(url: str) -> UsageError:
-    return UsageError(f"there is no build in '{url}': send one with `edgekit push BUILD {url}`")
+    return UsageError(f"no build in '{url}'. Send one with `edgekit push BUILD {url}`")
 
 
 def _cached_version(version: str) -> tuple[str, Index] | None:
-    """Return a version in the cache and its index; None where it must be asked for."""
+    """Return a version in the cache and its index; None if it is not there."""
     for path in cache().glob(f"{version}*/{INDEX}") if version else ():
         data = path.read_bytes()
         if digest_bytes(data) == path.parent.name:
@@ -317,7 +320,7 @@ def _cached_version(version: str) -> tuple[str, Index] | None:
 
 
 def _fetch(store: Store, index: Index, folder: Path, tell: Tell) -> _TransferProgress:
-    """Put a build into the cache."""
+    """Fetch a build into the cache."""
     parts = cache() / PARTS
     parts.mkdir(parents=True, exist_ok=True)
     sweep(parts)
@@ -338,7 +341,7 @@ def _receive(store: Store, file: File, parts: Path) -> None:
         with aside(parts / file.sha256) as temporary:
             store.fetch(name, temporary, file.size)
             if digest_file(temporary) != file.sha256:
-                raise verified_io.RefusedError("is damaged: its content is not what its name says")
+                raise verified_io.RefusedError("is damaged: its content does not match its name")
     except verified_io.RefusedError as error:
         raise ArtifactError(
             f"'{store.url}/{name}' ('{file.path}') {error}; remove that object and push the build again"
@@ -346,7 +349,7 @@ def _receive(store: Store, file: File, parts: Path) -> None:
 
 
 def _here(index: Index, parts: Path) -> dict[str, Path]:
-    """Files of an index that are on this host, by hash: fetched before, or in another build of the cache."""
+    """Return files of an index that are on this host, by hash: fetched before, or in another build of the cache."""
     files = {file.sha256: file for file in index.files}
     paths: dict[str, Path] = {}
     places = [(parts, sha256, sha256) for sha256 in files]
@@ -371,19 +374,19 @@ def _place(index: Index, source: Callable[[File], Path], staged: Path) -> None:
 
 
 def _stored_index(folder: Path, address: Address) -> Index:
-    """The index of a build folder that the cache or the store has, so that nothing is lost where it is replaced."""
+    """Return the index of a build folder, if the cache or the store has it, so that replacing it loses nothing."""
     try:
         index, _ = index_of(folder)
     except ArtifactError as error:
         raise UsageError(
-            f"'{folder}' is in the way and holds no whole build: move it, or choose another folder with --into"
+            f"'{folder}' exists and is not a complete build. Move it, or choose another folder with --into"
         ) from error
     if _cached_version(index.version) is None:
         try:
             resolve(Address(address.url, index.version))
         except UsageError as error:
             raise UsageError(
-                f"'{folder}' holds another build, which is not in '{address.url}': push it, move it, or choose another "
+                f"'{folder}' holds another build, which is not in '{address.url}'. Push it, move it, or choose another "
                 "folder with --into"
             ) from error
     return index
@@ -391,20 +394,20 @@ def _stored_index(folder: Path, address: Address) -> Index:
 
 @contextlib.contextmanager
 def _lock_cache(tell: Tell) -> Iterator[None]:
-    """Hold the cache: one process at a time changes it."""
+    """Lock the cache, so that one process at a time changes it."""
     with lock(cache(), lambda: tell(0.0, "waiting for another process that uses the cache")):
         yield
 
 
 class _TransferProgress:
-    """Counts what was transferred, and tells of it."""
+    """A counter of transferred files that reports progress."""
 
     def __init__(self, files: Sequence[File], tell: Tell) -> None:
         self.all, self.of, self.tell = len(files), sum(file.size for file in files), tell
         self.count = self.size = 0
 
     def add(self, file: File) -> None:
-        """One more file."""
+        """Count one more file."""
         self.count, self.size = self.count + 1, self.size + file.size
         text = f"{self.count} of {self.all} objects, {self.size / 1e6:.1f} of {self.of / 1e6:.1f} MB"
         self.tell(self.size / max(self.of, 1), text)

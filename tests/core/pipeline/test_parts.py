@@ -223,7 +223,7 @@ def test_a_part_of_a_rejected_whole_is_not_served(made: Build, tmp_path: Path) -
     bad = {name: one.model_copy(update={"status": "rejected"}) for name, one in record.targets.items()}
     write_parts(root, record.model_copy(update={"targets": bad}))
     assert servable(root / "step", "cpu") == []
-    with pytest.raises(EdgekitError, match=r"the whole that .* is a part of is rejected"):
+    with pytest.raises(EdgekitError, match=r"is a part of .* rejected composite model"):
         open_served(root / "step", "onnx", ServeOptions())
 
 

@@ -136,7 +136,7 @@ def test_a_signature_vouches_for_it(build: Build, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"bom\.cdx\.json' is not what was signed"):
         signature.require_signed(build.path, public)
     path.unlink()
-    with pytest.raises(ArtifactError, match=r"bom\.cdx\.json' was signed and is not there"):
+    with pytest.raises(ArtifactError, match=r"bom\.cdx\.json' was signed and is missing"):
         signature.require_signed(build.path, public)
 
 

@@ -53,9 +53,9 @@ def test_a_full_queue_refuses_and_a_late_answer_is_not_waited_for(
 
         first, second = asyncio.create_task(one()), asyncio.create_task(one())
         assert await asyncio.to_thread(begun.wait, 30)
-        with pytest.raises(BusyError, match="1 requests wait for 'toy' already"), served.place(1):
+        with pytest.raises(BusyError, match="1 requests already wait for 'toy'"), served.place(1):
             pass
-        with pytest.raises(TooSlowError, match=r"gave no answer within 0\.1 s"):
+        with pytest.raises(TooSlowError, match=r"did not answer within 0\.1 s"):
             await served.run(inputs(), seconds=0.1)
         assert served.batcher.started is not None
         held.set()

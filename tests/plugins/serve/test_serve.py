@@ -168,11 +168,11 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve_here
     assert server.ask("POST", INFER, large)[0].status == 413
     assert server.form(image=huge(1200, 900), query=b"red")[:2] == (
         413,
-        {"error": "the picture has 1200 x 900 pixels: at most 1000000 are taken"},
+        {"error": "the picture has 1200 x 900 pixels. The limit is 1000000"},
     )
     assert server.form(image=huge(14_000, 14_000), query=b"red")[:2] == (
         413,
-        {"error": "the field 'image' is a picture of too many pixels: at most 1000000 are taken"},
+        {"error": "the field 'image' is a picture of too many pixels. The limit is 1000000"},
     )
     unknown = (
         "/predict?target=other",
@@ -185,8 +185,8 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve_here
         assert response.status == 404
         assert json.loads(data)["error"]
     assert server.form(image=picture())[1] == {"error": "the field 'query' is missing: words"}
-    assert "there is no field 'more'" in server.form(image=picture(), query=b"red", more=b"1")[1]["error"]
-    assert "is no picture" in server.form(image=b"\x89PNG nothing", query=b"red")[1]["error"]
+    assert "unknown field 'more'" in server.form(image=picture(), query=b"red", more=b"1")[1]["error"]
+    assert "is not a picture" in server.form(image=b"\x89PNG nothing", query=b"red")[1]["error"]
     body, _ = question(
         {"images": np.zeros((1, 3, 16, 20), np.float32), "queries": np.zeros((1, 24), np.float32)}, False
     )
@@ -346,7 +346,7 @@ def test_what_is_not_verified_is_served_on_request_only_and_says_so(
 ) -> None:
     toy.judge(build / "onnx", "rejected", "max abs 0.3")
     assert exit_code("serve", build, "--port", "0", "-t", "onnx", "--trust-build") == 2
-    assert "only verified artifacts are served (--allow-unverified serves it)" in capfd.readouterr().err
+    assert "Only verified artifacts are served" in capfd.readouterr().err
     server = serve_here(build, ("onnx",), unverified=True)
     reply = server.form(image=picture(), query=b"red")[2]
     assert reply.headers["Edgekit-Verdict"] == "rejected; allowed by --allow-unverified"
@@ -379,7 +379,7 @@ def test_a_mistake_ends_the_command_with_a_sentence(
     ("arguments", "sentence"),
     [
         (("{build}", "-t", "web"), "web"),
-        (("{build}", "--device", "cuda"), "nothing that is verified and runs in this process on cuda"),
+        (("{build}", "--device", "cuda"), "no verified artifact that runs in this process on cuda"),
         (("{build}", "{build}"), "two builds hold a 'onnx' of 'toy'"),
     ],
 )
@@ -439,7 +439,7 @@ def test_pictures_of_every_kind(exported: Path, shared: Serving) -> None:
     assert seen["16 bits"] == seen["8 bits"] == seen["palette"]
     for image, kind, sentence in (
         (Image.fromarray(grey.astype(np.float32)), "TIFF", "32-bit numbers"),
-        (Image.new("RGB", (16, 16)), "ICO", "is no picture"),
+        (Image.new("RGB", (16, 16)), "ICO", "is not a picture"),
     ):
         file = io.BytesIO()
         image.save(file, kind)
@@ -456,7 +456,7 @@ def test_a_form_of_another_encoding_holds_up_nobody(shared: Serving) -> None:
         "POST", "/predict", body, Content_Type="multipart/form-data; boundary=edge; charset=punycode"
     )
     assert response.status == 400
-    assert json.loads(data)["error"] == "a field of the form is there twice"
+    assert json.loads(data)["error"] == "a field of the form occurs twice"
     assert time.monotonic() - start < 20  # a minute and more, decoded as punycode
 
 

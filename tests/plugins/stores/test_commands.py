@@ -63,10 +63,10 @@ def test_commands_take_a_url(s3: S3, build: Path, tmp_path: Path, capfd: pytest.
     ("command", "sentence"),
     [
         (("export", "-o", "s3://bucket/builds"), "builds are made locally"),
-        (("push", "nothing", URL), "no build in 'nothing': make one with `edgekit export`"),
+        (("push", "nothing", URL), "no build in 'nothing'. Make one with `edgekit export`"),
         (("push", "nothing", f"{URL}@{'0' * 16}"), "a push takes no version"),
         (("pull", "s3://nothing/small"), "The specified bucket does not exist"),
-        (("pull", URL), "there is no build in 's3://bucket/small': send one with `edgekit push BUILD"),
+        (("pull", URL), "no build in 's3://bucket/small'. Send one with `edgekit push BUILD"),
         (("pull", URL, "--require-signature"), "--require-signature needs --key"),
         (("verify", f"{URL}@{'0' * 16}"), "has no version '0000000000000000'"),
         (("profile", f"{URL}@{'0' * 16}"), "has no version '0000000000000000'"),

@@ -62,18 +62,18 @@ def test_a_flipped_bit_is_refused(hub: tuple[Hub, S3], build: Path, tmp_path: Pa
     push(build, URL)
     path, data = max(hub[0].files.items(), key=lambda item: len(item[1]))
     hub[0].files[path] = data[:-1] + bytes([data[-1] ^ 1])
-    with pytest.raises(ArtifactError, match="is damaged: its content is not what its name says"):
+    with pytest.raises(ArtifactError, match="is damaged: its content does not match its name"):
         pull(tmp_path / "into", URL)
     assert not (tmp_path / "into" / "small").exists()
 
 
 def test_a_missing_repository_and_a_store_that_fails_are_a_sentence(hub: tuple[Hub, S3], build: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot use 'hf://no/body/small' .*: name a repository that is there"):
+    with pytest.raises(UsageError, match=r"cannot use 'hf://no/body/small' .* Name an existing repository"):
         push(build, "hf://no/body/small")
-    with pytest.raises(UsageError, match="there is no build in"):
+    with pytest.raises(UsageError, match="no build in"):
         pull(build, URL)
     hub[1].fault = lambda method, path, number: "503" if "/commit/" in path else ""
-    with pytest.raises(HostError, match="what was transferred is kept, run the same command again"):
+    with pytest.raises(HostError, match="What was transferred is kept"):
         push(build, URL)
     assert open_store(URL).sizes("") == {}
 

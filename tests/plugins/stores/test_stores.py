@@ -34,7 +34,7 @@ def test_a_url_stands_for_a_folder(url: str, build: Path, tmp_path: Path) -> Non
     assert edgekit.local(pinned, progress="none") == folder
     assert edgekit.local(f"{pinned}/onnx", progress="none") == folder / "onnx"
     assert edgekit.load(folder / "onnx").manifest == read_artifact(build / "onnx")
-    with pytest.raises(UsageError, match=r"has no 'coreml': its artifacts are onnx, onnx-fp16"):
+    with pytest.raises(UsageError, match=r"has no 'coreml'. Its artifacts: onnx, onnx-fp16"):
         edgekit.local(f"{pinned}/coreml", progress="none")
 
 
