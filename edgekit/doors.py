@@ -25,8 +25,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from edgekit.errors import DISTRIBUTION, DependencyError, UsageError, install_command, suggestion
 
+# The origin of edgekit's own records, and the name of its package.
 EDGEKIT = "edgekit"
-"""The origin of edgekit's own records, and the name of its package."""
 GROUPS = ("edgekit.targets", "edgekit.commands", "edgekit.sources", "edgekit.places", "edgekit.hooks")
 Panel = Literal["Export", "Understand", "Ship", "Other machines", "Scale"]
 PANELS: tuple[Panel, ...] = ("Export", "Understand", "Ship", "Other machines", "Scale")
@@ -192,7 +192,8 @@ class Door(Generic[T]):
         if name not in entries:
             raise UsageError(f"no {self.noun} '{name}': {suggestion(name, entries)}possible are {', '.join(entries)}")
         entry = entries[name]
-        if name in duplicates and entry.origin != EDGEKIT:  # edgekit's own keep their names
+        # Records of edgekit itself keep their names.
+        if name in duplicates and entry.origin != EDGEKIT:
             raise duplicates[name]
         if not entry.attribute:
             raise UsageError(f"{self.noun} '{name}' of {entry.origin} names no attribute: declare it as module:RECORD")
@@ -213,6 +214,7 @@ commands: Door[Command] = Door("edgekit.commands", "command", f"{__name__}:Comma
 sources: Door[Source] = Door("edgekit.sources", "source", f"{__name__}:Source")
 places: Door[PlaceRuntime] = Door("edgekit.places", "place", f"{__name__}:PlaceRuntime")
 
+# What the core calls where a package brings it, and what is missing where none does.
 HOOKS: Mapping[str, str] = {
     "fetch_build": "builds in stores need edgekit_stores",
     "sign_build": "signatures need edgekit_provenance",
@@ -221,7 +223,6 @@ HOOKS: Mapping[str, str] = {
     "compare_matrices": "matrices need edgekit_matrix",
     "write_hub": "folders for transformers.js need edgekit_hub",
 }
-"""What the core calls where a package brings it, and what is missing where none does."""
 
 
 def hook(name: str) -> Callable[..., Any]:

@@ -28,8 +28,8 @@ from collections.abc import Iterable
 from importlib import metadata
 from urllib.parse import unquote, urlsplit
 
+# The name of edgekit's distribution on package indexes.
 DISTRIBUTION = "edgekit-export"
-"""The name of edgekit's distribution on package indexes."""
 
 
 class EdgekitError(Exception):
@@ -98,6 +98,7 @@ class RuntimeMissingError(NotVerifiedHere, DependencyError):
     """What runs the artifact is not installed on this host; the message says how to install it."""
 
 
+# What libraries say when there is no more.
 OUT_OF_MEMORY = (
     "MemoryError",
     "bad_alloc",
@@ -107,7 +108,6 @@ OUT_OF_MEMORY = (
     "Failed to allocate memory",
     "can't start new thread",
 )
-"""What libraries say when there is no more."""
 
 
 def out_of_memory(text: str) -> bool:
@@ -118,7 +118,7 @@ def out_of_memory(text: str) -> bool:
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The known name that a misspelt one is nearest to, as a question; empty where none is near."""
     near = difflib.get_close_matches(name, list(names), n=1)
-    return f"did you mean '{near[0]}'?" if near else ""
+    return f"Did you mean '{near[0]}'?" if near else ""
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:

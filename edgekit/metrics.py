@@ -19,10 +19,10 @@ from edgekit.errors import UsageError, suggestion
 if TYPE_CHECKING:
     from edgekit.model.spec import Array, Metric
 
+# Class of a pixel that is not counted.
 IGNORED = -1
-"""Class of a pixel that is not counted."""
+# dB that count as 1: a difference of a thousandth of the peak, a quarter of a step of 8 bits.
 HIGHEST_PSNR = 60.0
-"""dB that count as 1: a difference of a thousandth of the peak, a quarter of a step of 8 bits."""
 
 
 def top_k(output: str, k: int = 1) -> Metric:

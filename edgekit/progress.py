@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Style = Literal["auto", "live", "lines", "none"]
-EVERY = 10.0  # seconds between two lines of one step
-LONGEST = 80  # letters of a reason in a line; the whole of it follows on standard output
+# Seconds between two lines of one step.
+EVERY = 10.0
+# Letters of a reason in a line; the whole of it follows on standard output.
+LONGEST = 80
 COLOURS = {
     "verified": "green",
     "rejected": "bold red",
@@ -53,7 +55,8 @@ class Live(Listener):
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, width: int | None = None):
-        self.targets: dict[str, float | None] = {}  # with the seconds of an earlier run
+        # With the seconds of an earlier run.
+        self.targets: dict[str, float | None] = {}
         self.view = _view(clock, width, self._heading)
 
     def __enter__(self) -> Self:
@@ -192,7 +195,8 @@ class Lines(Listener):
         """Write how a target ended, and how long it took."""
         first = "" if outcome.status == "verified" else next(iter(outcome.sentences), "")
         why = f" - {textwrap.shorten(first, LONGEST, placeholder=' ...')}" if first else ""
-        start = self.starts.get(outcome.target)  # None where only places were asked, which are steps of their own
+        # None where only places were asked, which are steps of their own.
+        start = self.starts.get(outcome.target)
         took = "" if start is None else f" ({words(self.clock() - start)})"
         note = " (unchanged)" if outcome.reused else took
         self._write(outcome.target, f"{outcome.status}{note}{why}")

@@ -24,6 +24,7 @@ PROGRAM = "program"
 BASIC_SOURCES = ("model", PROGRAM)
 ALL = "all"
 INTERPRETER = "mil_interpreter"
+# Of edgekit's own requirements those that decide what is in an artifact.
 LIBRARIES = (
     DISTRIBUTION,
     "torch",
@@ -35,7 +36,6 @@ LIBRARIES = (
     "safetensors",
     "pillow",
 )
-"""Of edgekit's own requirements those that decide what is in an artifact."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""What was found, as records: a code, the numbers, the limit and where. One place turns them into sentences.
+"""Facts of a verdict, as records: a code, numbers, the limit and the place. This file turns them into sentences.
 
-Verdicts carry facts as reasons and notes; `result.json` holds them so for machines, and `str(fact)` is the sentence for
-people. A program that wants to know whether an artifact is slower asks for the code, never for words of a sentence.
+Verdicts carry facts as reasons and notes; `result.json` stores the records, and `str(fact)` is the sentence. Programs
+should check the code, never the words of a sentence.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ EVALUATION = "evaluation"
 
 
 class Code(StrEnum):
-    """What kind of fact it is."""
+    """Kind of a fact."""
 
-    # Reasons: why an artifact is not verified.
+    # Reasons why an artifact is not verified.
     LIMIT_EXCEEDED = "limit exceeded"
     ROWS_BEYOND = "rows beyond a limit"
     TOO_FEW_ROWS = "too few rows"
@@ -43,7 +43,7 @@ class Code(StrEnum):
     EXPORTER_FAILURE = "exporter failure"
     OVER_BUDGET = "over budget"
     BUDGET_UNKNOWN = "budget unknown"
-    # Notes: what a reader should know of an artifact, whatever its verdict.
+    # Notes on an artifact, whatever its verdict.
     COUNTS_ROUNDED = "counts rounded"
     TIES_AT_K = "ties at K"
     TIES_WITHIN_K = "ties within K"
@@ -64,15 +64,15 @@ class Fact(BaseModel):
     """One fact of a verdict.
 
     Attributes:
-        code: What kind of fact it is.
-        batch: Where: "evaluation", "stress" or the sizes of a grid shape; empty where it concerns all.
+        code: Kind of the fact.
+        batch: "evaluation", "stress" or the sizes of a grid shape; empty if it concerns all.
         output: Name of the output, or empty.
         metric: Name of the metric, or empty.
-        value: What was measured; None where there is not a number or it is not finite.
-        limit: What it was held against.
+        value: Measured value; None without a finite number.
+        limit: Limit of the value.
         row: The worst row, or empty.
-        index: Where in the row, along the output's axes; -1 where that means nothing.
-        details: Further numbers and words, by name.
+        index: Position in the row, along the output's axes; -1 if that has no meaning.
+        details: Further numbers and texts, by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -90,7 +90,7 @@ class Fact(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        """Phones write their reasons as sentences."""
+        """Accept a sentence as a fact: phones write their reasons as sentences."""
         return {"code": Code.TEXT, "details": {"text": value}} if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -98,7 +98,7 @@ class Fact(BaseModel):
         try:
             str(self)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"the details of '{self.code}' lack what its sentence needs ({error})") from error
+            raise ValueError(f"the details of '{self.code}' lack a value of its sentence ({error})") from error
         return self
 
     def __str__(self) -> str:
@@ -107,17 +107,17 @@ class Fact(BaseModel):
         return _SENTENCES[self.code].format_map(_Words(self)) + where
 
     def as_record(self) -> dict[str, Any]:
-        """For machines: the fields and the sentence."""
+        """Return the fields and the sentence."""
         return {**self.model_dump(mode="json"), "sentence": str(self)}
 
 
 def fact(code: Code, **details: str | int | float) -> Fact:
-    """A fact that has no numbers but its details."""
+    """Return a fact with details only."""
     return Fact(code=code, details=details)
 
 
 class _Words(dict[str, Any]):
-    """What the sentences' placeholders stand for."""
+    """Values of the sentences' placeholders."""
 
     def __init__(self, fact: Fact) -> None:
         info = metric_info(fact.metric)
@@ -136,7 +136,7 @@ class _Words(dict[str, Any]):
 
 
 def _place(fact: Fact) -> str:
-    """Which row and where in it; a task metric's mean has none, and names the row that lost most."""
+    """Return the row and the index in it; a task metric's mean has no row, and names the one that lost most."""
     if not fact.row:
         return ""
     if fact.row.startswith("channel "):
@@ -159,12 +159,13 @@ _BY_BATCH = {
     Code.NO_ANSWER,
     Code.TASK_METRIC_NOT_FINITE,
 }
+# A sentence for each code. Placeholders are the fact's fields, its details, and the additions of `_Words`.
 _SENTENCES = {
     Code.LIMIT_EXCEEDED: "{what} is {value}{place}, must be {bound} {limit}",
     Code.ROWS_BEYOND: "{what} must be {bound} {limit} in all but {allowed} of {rows} rows, and is not in {beyond}: "
     "{value}{place}",
     Code.TOO_FEW_ROWS: "{what} must be {bound} {limit} in all but {allowed} of {rows} rows, and is not in {beyond}: "
-    "too few inputs to say whether 99 of 100 keep it",
+    "too few inputs to tell whether 99 of 100 are within the limit",
     Code.NOT_FINITE: "output '{output}' of the {side} is not finite (NaN or Inf) in {wrong} of {all} values, "
     "first{place}",
     Code.WRONG_DTYPE: "output '{output}' of the {side} is {dtype}, not {expected}",
@@ -172,17 +173,17 @@ _SENTENCES = {
     Code.OUTPUT_MISSING: "output '{output}' of the {side} is missing",
     Code.BAD_COUNTS: "output '{output}' of the {side} is not an integer in [{low:g}, {high:g}] in {wrong} of {all} "
     "values, first{place}",
-    Code.BAD_RANKING: "output '{output}' of the {side} names an index twice or one that is not among {places} in "
-    "{wrong} of {all} values, first{place}",
+    Code.BAD_RANKING: "output '{output}' of the {side} has a repeated index or one outside of {places} in {wrong} of "
+    "{all} values, first{place}",
     Code.BASE_MISSING: "output '{output}' is derived from '{base}', which is not an output with the role '{role}'",
-    Code.NO_ANSWER: "the artifact gave no answer: {error_text}",
+    Code.NO_ANSWER: "the artifact returned no output: {error_text}",
     Code.TASK_METRIC_NOT_FINITE: "the task metric is not finite",
-    Code.REFERENCE_NOISE: "the reference's own noise of '{output}' is '{noise}': record the reference again",
-    Code.REFERENCE_TOO_NOISY: "the reference of '{output}' differs from itself by {error}, and {multiple:g} "
-    "times that is more than {allowed}: it judges nothing",
+    Code.REFERENCE_NOISE: "the reference's own noise of '{output}' is '{noise}'. Record the reference again",
+    Code.REFERENCE_TOO_NOISY: "the reference of '{output}' differs from itself by {error}, and {multiple:g} times that "
+    "is more than {allowed}: the reference is too noisy to use",
     Code.NOTHING_COMPARED: "nothing was compared",
-    Code.REAL_INPUTS_NEEDED: "the limits of '{tolerance_name}' need real inputs, and the model has no evaluation set: "
-    "give some with `--data FOLDER` (`data=` in Python), pictures or .npz files with an array for each input",
+    Code.REAL_INPUTS_NEEDED: "the limits of '{tolerance_name}' need real inputs, and the model has no evaluation set. "
+    "Add one with `--data FOLDER` (`data=` in Python): pictures, or .npz files with an array for each input",
     Code.NO_LIMIT_APPLIES: "no limit of '{tolerance_name}' applies to output '{output}'",
     Code.RUNTIME_MISSING: "{text}",
     Code.HOST_LIMIT: "{text}",
@@ -198,16 +199,15 @@ _SENTENCES = {
     "{tolerance})",
     Code.LIMIT_WIDENED: "the limit on {metric} of '{output}' is {limit} instead of {table}: {multiple:g} times the "
     "reference's own noise",
-    Code.NO_EVALUATION_SET: "the model has no evaluation set: nothing is known of the inputs that it was made for",
+    Code.NO_EVALUATION_SET: "the model has no evaluation set, so no real inputs were judged",
     Code.NO_TASK_METRIC: "no task metric was judged: the evaluation set has no metric or no truth",
-    Code.NOISE_WITHOUT_FP64: "the reference's own noise was measured without float64, in which the model does not run",
+    Code.NOISE_WITHOUT_FP64: "the reference's own noise was measured without float64, which the model does not support",
     Code.ASKED: "{text}",
     Code.SAMPLED: "slow here, so judged on {images} of {all_images} evaluation images and {shapes} of {all_shapes} "
-    "shapes: `-O {target}.images=all` judges on all",
+    "shapes. To judge on all, use `-O {target}.images=all`",
     Code.SLOWER: "Warning: {ratio:.2f}x the speed of {baseline}",
-    Code.SPEED_UNKNOWN: "too noisy to say how fast it is beside {baseline}: {low:.2f} to {high:.2f} times",
+    Code.SPEED_UNKNOWN: "too noisy to tell its speed against {baseline}: {low:.2f} to {high:.2f} times",
     Code.VARIANT_REPLACED: "'{variant}' was rejected here and left out: {why}",
     Code.FRESH_INPUTS: "{rows:,} fresh inputs in {runs:,} runs ({seconds:.0f} s, seed {seed})",
     Code.TEXT: "{text}",
 }
-"""A sentence for each code. Placeholders are the fact's fields, its details, and what `_Words` adds."""

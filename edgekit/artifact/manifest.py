@@ -1,7 +1,7 @@
-"""The manifest: what is in an artifact. `manifest.schema.json`, the contract with web/ and mobile/, is made from it.
+"""Manifest of an artifact. `manifest.schema.json`, the contract with web/ and mobile/, is generated from it.
 
-It holds no dates, no paths and no latency, so that the same inputs and tools give the same bytes but for the hashes of
-what was measured (`results`).
+It has no dates, paths or latencies. The same inputs and tools give the same bytes, except for the hashes of
+measurements (`results`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgekit.model.spec import Axis, Fit, Input, Output
 from edgekit.storage.verified_io import require_plain
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200)]
-"""A word that stands in the code of apps, so that a manifest brings none. The libraries refuse others likewise."""
+"""A name that is safe in the generated code of apps. The libraries refuse other names too."""
 Sum = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(\+[A-Za-z0-9_.-]+)+$", max_length=200)]
 """A size that is the sum of axes: "past+tokens"."""
 
@@ -28,14 +28,14 @@ class _Record(BaseModel):
 
     @classmethod
     def _fields_of_declaration(cls, declared: Input | Output | Axis) -> dict[str, Any]:
-        """The fields that a model's own declaration has too."""
+        """Return the fields that a model's own declaration has too."""
         return {name: getattr(declared, name) for name in cls.model_fields if hasattr(declared, name)}
 
 
 class File(_Record):
     """One file of an artifact: path relative to the folder (POSIX), size in bytes, sha256.
 
-    `gzip` and `brotli` are the sizes of the precompressed files `path.gz` and `path.br` that lie beside it, if any.
+    `gzip` and `brotli` are the sizes of the precompressed files `path.gz` and `path.br` next to it, if any.
     """
 
     path: str
@@ -67,12 +67,12 @@ class TensorInfo(_Record):
 
     @classmethod
     def of_input(cls, declared: Input) -> Self:
-        """What the manifest says of a model's input."""
+        """Return the manifest's record of a model's input."""
         return cls(**cls._fields_of_declaration(declared))
 
     @classmethod
     def of_output(cls, declared: Output, shape: tuple[int | str, ...]) -> Self:
-        """What the manifest says of a model's output, with the shape that it was seen to have."""
+        """Return the manifest's record of a model's output, with its observed shape."""
         return cls(**cls._fields_of_declaration(declared), shape=shape)
 
 
@@ -87,7 +87,7 @@ class AxisInfo(_Record):
 
     @classmethod
     def of_axis(cls, axis: Axis, dynamic: bool) -> Self:
-        """What the manifest says of a model's axis, dynamic in this artifact or fixed."""
+        """Return the manifest's record of a model's axis, dynamic in this artifact or fixed."""
         return cls(**cls._fields_of_declaration(axis), dynamic=dynamic)
 
     @property
@@ -99,16 +99,16 @@ class AxisInfo(_Record):
 
 
 class Source(_Record):
-    """What the artifact was made from: the model's folder, the captured program or another target's artifact."""
+    """The artifact's source: the model's folder, the captured program or another target's artifact."""
 
     name: str
     sha256: str
 
 
 class Variant(_Record):
-    """One of several models in a bundle: which precision, which file, proved as which target.
+    """One of several models in a bundle: its precision, its file, and the target that it was verified as.
 
-    `first_visit` is what a first visit that runs it transfers, in bytes with brotli; 0 where it is not chosen unasked.
+    `first_visit` is the transfer of a first visit that runs it, in bytes with brotli; 0 if it is not chosen by default.
     """
 
     name: Name
@@ -124,7 +124,7 @@ class BundleInfo(_Record):
     Attributes:
         variants: The models.
         golden: Path of the golden vectors.
-        left_out: What would have been a variant and was rejected in this bundle: target and its artifact's sha256.
+        left_out: Variants that were rejected in this bundle: target and its artifact's sha256.
     """
 
     variants: tuple[Variant, ...] = ()
@@ -133,17 +133,17 @@ class BundleInfo(_Record):
 
 
 class ExportInfo(_Record):
-    """What went into an export, and what the exporter itself found wrong.
+    """Inputs of an export, and faults that the exporter found.
 
     Attributes:
-        key: sha256 of all that went in (source, target's code, options, tool versions): unchanged means no work.
-        source: What the artifact was made from.
+        key: sha256 of all inputs (source, target's code, options, tool versions): an unchanged key needs no work.
+        source: Source of the artifact.
         model_sha256: Hash of the model folder at the head of the chain.
         options: The target's options.
         tools: Versions of the libraries that made it.
-        failures: What the exporter itself found wrong; such an artifact is rejected.
-        self_quantized: Whether the model rounds its activations itself, in ranges that it learned; it is then judged as
-            INT8 in every target.
+        failures: Faults that the exporter found; such an artifact is rejected.
+        self_quantized: True if the model quantizes its activations itself, in learned ranges; every target then judges
+            it as INT8.
     """
 
     key: str
@@ -162,8 +162,8 @@ class VerdictSummary(_Record):
         place: Its name.
         status: Verified, rejected, or not verified here.
         reason: Why it is not verified; empty where it is.
-        evidence: What was asked; None where whoever measured did not say.
-        proof: Shapes at which everything held, one dictionary of axis sizes each.
+        evidence: Covered inputs; None if the measuring side did not report them.
+        proof: Shapes within all limits, one dictionary of axis sizes each.
     """
 
     place: Name
@@ -174,25 +174,25 @@ class VerdictSummary(_Record):
 
 
 class Manifest(_Record):
-    """What is in an artifact.
+    """Content of an artifact.
 
     Attributes:
-        schema_version: It rises where a field is renamed, moved or removed.
-        name: Of the model.
-        target: Of the target that made it.
-        precision: Of the weights and of most of the arithmetic.
+        schema_version: It rises if a field is renamed, moved or removed.
+        name: Name of the model.
+        target: Name of the target.
+        precision: Precision of the weights and of most of the arithmetic.
         entry: The file or folder that a runtime opens.
-        export: What it was made from, and how.
-        inputs: In the order of the module's forward.
-        outputs: Likewise.
+        export: Its source and options.
+        inputs: Inputs in the order of the module's forward.
+        outputs: Outputs in the module's order.
         axes: Dimensions that vary, or could have.
-        sizes: The only sizes of the axes beside the batch that it takes together; empty where all within `axes` are.
-        notes: Facts a user should know.
+        sizes: The only combinations of sizes, other than the batch, that it takes; empty if it takes all within `axes`.
+        notes: Notes for users.
         files: Every file but the manifest and the results.
         bundle: The models of a bundle; empty for a single model.
-        verdicts: One a place; empty before it was judged.
-        results: The files that the verdicts rest on, result.json and score maps; other numbers in each run.
-        content_sha256: sha256 of all of this record but this field (`edgekit.storage.verified_io.seal_of`).
+        verdicts: One per place; empty before it is judged.
+        results: The evidence for the verdicts, result.json and score maps; its numbers vary between runs.
+        content_sha256: sha256 of this record without this field (`edgekit.storage.verified_io.seal_of`).
     """
 
     schema_version: Literal[2] = 2
@@ -219,12 +219,12 @@ class Manifest(_Record):
 
     @property
     def size(self) -> int:
-        """Bytes on disk: of a bundle all of its files, else the entry file or folder and the weights beside it."""
+        """Bytes on disk: all files of a bundle, else the entry file or folder and its weights."""
         return sum(file.size for file in (self.files if self.bundle.variants else (*self.entry_files, *self._beside)))
 
     @property
     def _beside(self) -> tuple[File, ...]:
-        """What has the entry's name and another suffix (model.xml, model.bin), or a further one (model.onnx.data)."""
+        """Files with the entry's name and another suffix (model.xml, model.bin), or a further one (model.onnx.data)."""
         stem = PurePosixPath(self.entry).with_suffix("")
         others = tuple(file for file in self.files if file.path != self.entry)
         return tuple(
@@ -233,37 +233,37 @@ class Manifest(_Record):
 
     @property
     def first_visit(self) -> int | None:
-        """Bytes that a first visit to a bundle's page transfers, with brotli; None where that is not known."""
+        """Bytes that a first visit to a bundle's page transfers, with brotli; None if unknown."""
         places = [verdict.place for verdict in self.verdicts if verdict.status == "verified"]
         verified = [v for v in self.bundle.variants if any(place.endswith(f"-{v.name}") for place in places)]
         return min((v.first_visit for v in verified or self.bundle.variants[:1] if v.first_visit), default=None)
 
     @property
     def static(self) -> bool:
-        """Whether every axis is fixed."""
+        """True if every axis is fixed."""
         return not any(axis.dynamic for axis in self.axes.values())
 
     @property
     def rejected(self) -> bool:
-        """Whether any place rejected it; such an artifact enters no bundle and no app."""
+        """True if any place rejected it; such an artifact is used in no bundle and no app."""
         return any(v.status == "rejected" for v in self.verdicts)
 
     @property
     def open_sizes(self) -> dict[str, range]:
-        """The sizes that it takes of each dynamic axis; where `sizes` names some, only these go together."""
+        """Sizes of each dynamic axis; if `sizes` lists combinations, only these are possible."""
         return {name: axis.sizes for name, axis in self.axes.items() if axis.dynamic}
 
     def takes(self, sizes: Mapping[str, int]) -> bool:
-        """Whether these sizes of axes, as far as they are given, are among those that it takes together."""
+        """Return whether sizes of axes, as far as given, are among the combinations that it takes."""
         matches = [row for row in self.sizes if all(row.get(name, size) == size for name, size in sizes.items())]
         return not self.sizes or bool(matches)
 
     def entry_of(self, path: str) -> File | None:
-        """What it says of a file; None where it does not name it."""
+        """Return its record of a file; None for an unknown file."""
         return next((file for file in (*self.files, *self.results) if file.path == path), None)
 
     @property
     def sha256(self) -> str:
-        """One hash for the whole artifact's content: of the files' hashes, in order."""
+        """Hash of the whole artifact's content: of the files' hashes, in order."""
         lines = "\n".join(f"{f.path} {f.sha256}" for f in self.files)
         return hashlib.sha256(lines.encode()).hexdigest()

@@ -1,6 +1,6 @@
-"""The metrics that results hold: name, direction, unit and format, once for the judge, the command line and reports.
+"""Metrics in results: name, direction, unit and format, for the judge, the command line and reports.
 
-How each is computed stands in `edgekit.judge.metrics`, which limits apply in `edgekit.judge.limits`.
+`edgekit.judge.metrics` defines their computation, `edgekit.judge.limits` their limits.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ NOT_FINITE = "not finite"
 
 @dataclass(frozen=True, kw_only=True)
 class MetricInfo:
-    """What there is to know of a metric.
+    """Description of a metric.
 
     Attributes:
-        name: As results hold it and tables print it.
-        meaning: In a few words.
-        better: Whether a lower or a higher value is better; a limit is the largest or the smallest allowed value.
+        name: Its name in results and tables.
+        meaning: Its meaning in a few words.
+        better: The better direction; a limit is the largest or the smallest allowed value.
         unit: "score" (units of a score), "dB", "share" (of 1), "peak" (the reference's largest magnitude), "spread"
             (the standard deviation of the reference's values), "degrees", "" (none).
-        style: How a value is printed: "plain", or "share" for what is 1 at best and matters by its distance from 1.
-        widened: Whether the reference's own noise can widen its limit.
-        mean: Whether its limit is on the mean over all rows, of which a single one may always be off.
-        relative: Whether it says nothing where the difference lies within the reference's own noise.
+        style: Format of a value: "plain", or "share" if it is 1 at best and its distance from 1 matters.
+        widened: True if the reference's own noise can widen its limit.
+        mean: True if its limit is on the mean over all rows, of which a single one may always be off.
+        relative: True if it has no meaning for differences within the reference's own noise.
     """
 
     name: str
@@ -39,16 +39,16 @@ class MetricInfo:
 
     @property
     def sign(self) -> float:
-        """Times a value: the larger the product, the worse."""
+        """Factor of a value: the larger the product, the worse."""
         return -1.0 if self.better == "higher" else 1.0
 
     def format(self, value: float | None) -> str:
-        """A value, by the custom of the metric."""
+        """Return a value in the metric's style."""
         text = share(value) if self.style == "share" else plain(value)
         return f"{text} dB" if self.unit == "dB" and text != NOT_FINITE else text
 
     def format_beside(self, value: float | None, limit: float | None) -> str:
-        """A value beside its limit: with as many digits as it takes to see that they differ."""
+        """Return a value with enough digits to tell it from its limit."""
         text = self.format(value)
         if value is None or limit is None or value == limit or text != self.format(limit):
             return text
@@ -57,7 +57,7 @@ class MetricInfo:
         return f"{limit_text} dB" if self.unit == "dB" else limit_text
 
     def format_limit(self, limit: float) -> str:
-        """A limit: a round number, written without zeros at its end."""
+        """Return a limit as a round number without trailing zeros."""
         mantissa, _, exponent = f"{limit:.2e}".partition("e")
         text = f"{float(mantissa):g}e{int(exponent)}" if 0 < abs(limit) < 1e-3 else f"{limit:.4g}"
         return f"{text} dB" if self.unit == "dB" else text
@@ -68,7 +68,7 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(name="max abs", meaning="largest absolute difference", unit="score", widened=True),
         MetricInfo(name="mean abs", meaning="mean absolute difference", unit="score"),
         MetricInfo(name="nrmse of spread", meaning="the same, over half the spread of real scores", relative=True),
-        MetricInfo(name="nrmse", meaning="root mean square difference over the map's spread", relative=True),
+        MetricInfo(name="nrmse", meaning="normalized root mean square error, over the map's spread", relative=True),
         MetricInfo(name="cosine", meaning="cosine similarity of a row", better="higher", style="share", relative=True),
         MetricInfo(name="cosine whole", meaning="cosine similarity of all rows", better="higher", style="share"),
         MetricInfo(
@@ -88,38 +88,43 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(name="count l1", meaning="mean absolute difference of counts", unit="counts"),
         MetricInfo(name="count total", meaning="relative difference of the total", unit="share"),
         MetricInfo(name="equal", meaning="share of equal counts", better="higher", style="share"),
-        MetricInfo(name="swap gap", meaning="score gap of what changed places", unit="score", widened=True),
+        MetricInfo(
+            name="swap gap",
+            meaning="score gap between places swapped at the top-K boundary",
+            unit="score",
+            widened=True,
+        ),
         MetricInfo(name="order gap", meaning="score gap of a changed order", unit="score", widened=True),
         MetricInfo(name="own gap", meaning="ranking against the artifact's own scores", unit="score"),
         MetricInfo(name="order faults", meaning="places of the ranking in another order"),
         MetricInfo(name="jaccard", meaning="overlap of the top K", better="higher", style="share"),
         MetricInfo(name="agreement", meaning="overlap of the top K, ties ignored", better="higher", style="share"),
+        MetricInfo(name="lost accuracy", meaning="probability lost by choosing other classes", unit="share", mean=True),
         MetricInfo(
-            name="lost accuracy", meaning="probability that the classes chosen otherwise cost", unit="share", mean=True
+            name="presence", meaning="share of rows where a detection appears or vanishes", unit="share", mean=True
         ),
-        MetricInfo(name="presence", meaning="share of rows in which something comes or goes", unit="share", mean=True),
-        MetricInfo(name="lost mass", meaning="share of the best sum of K scores that is lost", relative=True),
+        MetricInfo(name="lost mass", meaning="top-K regret: lost share of the best sum of K scores", relative=True),
         MetricInfo(name="relative", meaning="largest difference over the peak", unit="peak", widened=True),
         MetricInfo(name="deviation", meaning="largest difference in units of the spread", unit="spread"),
         *_lines("", "of a row"),
         *_lines("channel ", "of a channel"),
-        MetricInfo(name="argmax gap", meaning="what the largest class lost, in units of the classes' spread"),
-        MetricInfo(name="label gap", meaning="what the labelled class lost, in units of the classes' spread"),
-        MetricInfo(name="own label gap", meaning="what the labelled class lost, by the artifact's own classes"),
+        MetricInfo(name="argmax gap", meaning="loss of the largest class, in units of the classes' spread"),
+        MetricInfo(name="label gap", meaning="loss of the labelled class, in units of the classes' spread"),
+        MetricInfo(name="own label gap", meaning="loss of the labelled class, by the artifact's own classes"),
         MetricInfo(
             name="flips", meaning="share of largest classes or confidences that differ", unit="share", mean=True
         ),
-        MetricInfo(name="lost boxes", meaning="share of the boxes over 0.5 that come or go", unit="share", mean=True),
+        MetricInfo(name="lost boxes", meaning="share of boxes over 0.5 that appear or vanish", unit="share", mean=True),
         MetricInfo(name="lost classes", meaning="the same by a box's largest confidence", unit="share", mean=True),
-        MetricInfo(name="detection gap", meaning="score that nothing explains on the other side", unit="score"),
+        MetricInfo(name="detection gap", meaning="score without an equal on the other side", unit="score"),
         MetricInfo(name="misplaced", meaning="1 less the overlap of the matched detections", unit="share", mean=True),
         MetricInfo(name="lost detections", meaning="share of detections without a match", unit="share", mean=True),
-        MetricInfo(name="untied iou", meaning="overlap where no scores are equal", better="higher", style="share"),
+        MetricInfo(name="untied iou", meaning="overlap in rows without equal scores", better="higher", style="share"),
         MetricInfo(
-            name="lost untied detections", meaning="the same where no scores are equal", unit="share", mean=True
+            name="lost untied detections", meaning="the same in rows without equal scores", unit="share", mean=True
         ),
         MetricInfo(name="own count", meaning="a count against the artifact's own detections", unit="counts"),
-        MetricInfo(name="nrmse across rows", meaning="error in units of what the inputs move"),
+        MetricInfo(name="nrmse across rows", meaning="error in units of the variation over inputs"),
         MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
         MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),
         MetricInfo(name="total variation", meaning="half of the sum of differences of two distributions"),
@@ -140,12 +145,12 @@ def _lines(prefix: str, what: str) -> tuple[MetricInfo, ...]:
     )
 
 
+# Every metric except the drop of the task metric, which has the model's name for it.
 METRICS = _table()
-"""Every metric but the drop of the task metric, whose name the model gives."""
 
 
 def metric_info(name: str) -> MetricInfo:
-    """The row of a metric; of a name that is not in the table (a task metric's drop, a phone's own) less is better."""
+    """Return the row of a metric; for unknown names (a task metric's drop, a phone's own) less is better."""
     return METRICS.get(name.lower()) or MetricInfo(name=name, meaning=_meaning(name))
 
 
@@ -153,19 +158,19 @@ def _meaning(name: str) -> str:
     task, _, drop = name.partition(" ")
     if not drop.startswith("drop"):
         return name
-    amount = "what the artifact loses on average" if drop == "drop" else "the most that one input loses"
+    amount = "the artifact's average loss" if drop == "drop" else "the largest loss of one input"
     return f"{amount} of {task_meaning(task)}"
 
 
 def task_meaning(name: str) -> str:
-    """A model's own metric in words: of `coverage@32` over how many places it is."""
+    """Return a model's own metric in words; `coverage@32` is over the first 32 places."""
     base, _, first = name.partition("@")
-    places = f", over the {first} places that it ranks first" if first else ""
+    places = f", over the first {first} places of the ranking" if first else ""
     return f"the model's own task metric '{base}'{places}"
 
 
 def plain(value: float | None, digits: int = 3) -> str:
-    """A number with a few significant digits: `0.0123`, `1.2e-6`, `1234`."""
+    """Return a number with a few significant digits: `0.0123`, `1.2e-6`, `1234`."""
     if value is None or not math.isfinite(value):
         return NOT_FINITE
     if value == 0:
@@ -178,7 +183,7 @@ def plain(value: float | None, digits: int = 3) -> str:
 
 
 def share(value: float | None) -> str:
-    """A correlation or a share: enough decimals to see how far from 1 it is, and never rounded up to 1."""
+    """Return a correlation or a share with enough decimals to see its distance from 1; never rounded up to 1."""
     if value is None or not math.isfinite(value):
         return NOT_FINITE
     if value == 1:

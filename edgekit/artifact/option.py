@@ -1,7 +1,7 @@
-"""An option of a target: declared once with its type; parsed, refused and described here and nowhere else.
+"""Option of a target: declared once with its type; parsed, refused and described only here.
 
 On the command line an option is text (`-O onnx.opset=21`), in Python a value (`options={"onnx": {"opset": 21}}`). Both
-go through `Option.parse`, so that a target only ever sees values of the declared type.
+go through `Option.parse`, so a target only sees values of the declared type.
 """
 
 from __future__ import annotations
@@ -40,15 +40,14 @@ class Option(Generic[T_co]):
     """An option of a target: `-O TARGET.NAME=VALUE` on the command line.
 
     Attributes:
-        name: As the user types it.
-        default: The value where the user says nothing. Its type is the option's: bool (yes or no), int, float, str,
-            tuple (a list of words, separated by commas) or None (a folder, whose content goes into the artifact's key
-            and whose path does not).
+        name: Its name for users.
+        default: The default value. Its type is the option's: bool (yes or no), int, float, str, tuple (a list of words,
+            separated by commas) or None (a folder, whose content but not its path is part of the artifact's key).
         help: One line.
         choices: The possible values; empty for all of the type.
         minimum: Smallest number.
         maximum: Largest number.
-        unit: Of a number, for example "ms" or "images".
+        unit: Unit of a number, for example "ms" or "images".
     """
 
     name: str
@@ -66,7 +65,7 @@ class Option(Generic[T_co]):
 
     @property
     def possible(self) -> str:
-        """The possible values, as an error names them."""
+        """Possible values, for an error."""
         if self.choices:
             return ", ".join(as_text(choice) for choice in self.choices)
         bounds = [f"at least {self.minimum:g}"] if self.minimum is not None else []
@@ -80,14 +79,14 @@ class Option(Generic[T_co]):
         return " ".join([kinds.get(self.kind, f"a {self.kind}"), *([" and ".join(bounds)] if bounds else [])])
 
     def parse(self, target: str, raw: object) -> OptionValue:
-        """A user's text or value as a value of the option's type.
+        """Return the user's text or value as a value of the option's type.
 
         Args:
             target: The target's name, for the error.
             raw: Text of the command line, or a value from Python.
 
         Raises:
-            UsageError: Naming the option, the value and what is possible.
+            UsageError: With the option, the value and the possible values.
         """
         value = self._convert(raw)
         inside = not isinstance(value, int | float) or (
@@ -96,11 +95,11 @@ class Option(Generic[T_co]):
         members = value if isinstance(value, tuple) else (value,)
         allowed = not self.choices or all(member in _members(self.choices) for member in members)
         if isinstance(value, _InvalidValue) or not inside or not allowed:
-            raise UsageError(f"option '{target}.{self.name}' cannot be {_quote(raw)}: possible are {self.possible}")
+            raise UsageError(f"option '{target}.{self.name}' cannot be {_quote(raw)}. Possible values: {self.possible}")
         return value
 
     def schema(self) -> dict[str, object]:
-        """Its JSON schema (draft 2020-12)."""
+        """Return its JSON schema (draft 2020-12)."""
         schema = {**_SCHEMAS[self.kind], "description": self.help, "default": _plain(self.default)}
         if self.kind == "list" and self.choices:
             schema["items"] = {"type": "string", "enum": sorted(map(str, _members(self.choices)))}
@@ -128,11 +127,11 @@ class Option(Generic[T_co]):
 
 
 class _InvalidValue:
-    """What is no value of the type."""
+    """Marker for an invalid value."""
 
 
 def as_text(value: object) -> str:
-    """A value as the command line and the manifest write it: yes and no, words with commas, "" for no folder."""
+    """Return a value as in the command line and the manifest: yes and no, words with commas, "" for no folder."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -143,7 +142,7 @@ def as_text(value: object) -> str:
 
 
 def _quote(value: object) -> str:
-    """What a user gave: a text as the command line writes it, anything else as Python writes it."""
+    """Return the user's value: a text as the command line writes it, anything else as Python does."""
     return f"'{value}'" if isinstance(value, str) else repr(value)
 
 

@@ -1,4 +1,4 @@
-"""What `edgekit profile` measured of a model; of a build the report shows it, or leaves it out where it is damaged."""
+"""Measurements of `edgekit profile`. The report of a build shows them, or leaves them out if damaged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from edgekit.storage.files import finite, load_json
 
 FILE = "profile.json"
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""In JSON null where it is none."""
+"""NaN is null in JSON."""
 
 
 @dataclass(frozen=True)
 class GraphBreak:
-    """Where a compiled function is cut: the user's file and line, its text, and PyTorch's reason."""
+    """Break of a compiled function: the user's file and line, its text, and PyTorch's reason."""
 
     file: str
     line: int
@@ -31,7 +31,7 @@ class GraphBreak:
 
 @dataclass(frozen=True)
 class Recompilation:
-    """Sizes for which the module was compiled anew, and the guard that failed; or why it fails for them."""
+    """Sizes for which the module was recompiled, and the guard that failed, or the error."""
 
     sizes: Mapping[str, int]
     guard: str
@@ -39,7 +39,7 @@ class Recompilation:
 
 @dataclass(frozen=True)
 class Share:
-    """Time of a module or an operator: milliseconds of its own, and how often it was called."""
+    """Time of a module or an operator: its own milliseconds, and its number of calls."""
 
     name: str
     milliseconds: float
@@ -52,16 +52,16 @@ class ModeProfile:
 
     Attributes:
         mode: Its name.
-        device: What ran it, in words.
+        device: Description of the device.
         first_ms: From opening to the first answer, compiling included.
         p50: Median of one run, in milliseconds; likewise the percentiles 10 and 90.
         p10: As above.
         p90: As above.
-        mean: Of all runs, in milliseconds: what break-even follows from.
-        memory: Bytes that opening it and the first run added at their peak; on a GPU those of its memory.
-        max_abs: Largest absolute difference from eager's floating outputs; features, which follow a ranking, aside.
-        break_even: Runs after which it has taken less time than eager in all; 0 if from the first, None if never.
-        error: Why it does not run here, in a sentence; empty where it does.
+        mean: Mean of all runs, in milliseconds, for break-even.
+        memory: Peak bytes that opening it and the first run added; on a GPU those of its memory.
+        max_abs: Largest absolute difference from eager's floating outputs, without features, which follow a ranking.
+        break_even: Runs after which its total time is less than eager's; 0 if from the first, None if never.
+        error: Sentence why it does not run here; empty if it does.
     """
 
     mode: str
@@ -78,7 +78,7 @@ class ModeProfile:
 
     @property
     def pays(self) -> str:
-        """After how many runs it has taken less time than eager."""
+        """Number of runs after which its total time is less than eager's."""
         if self.break_even is None:
             return "never"
         return f"after {self.break_even:,} runs" if self.break_even else "at once"
@@ -89,9 +89,9 @@ class BatchProfile:
     """All modes at one batch size.
 
     Attributes:
-        batch: Rows of one run; 0 where the model has no batch axis.
-        flops: Of one run in matrix products, convolutions and attention.
-        bytes: Least that one run must move: weights, inputs and outputs.
+        batch: Rows of one run; 0 if the model has no batch axis.
+        flops: Operations of one run in matrix products, convolutions and attention.
+        bytes: Least bytes that one run must move: weights, inputs and outputs.
         modes: Eager first, then the quickest first.
     """
 
@@ -101,13 +101,13 @@ class BatchProfile:
     modes: Annotated[tuple[ModeProfile, ...], Field(min_length=1)]
 
     def speed(self, row: ModeProfile) -> str:
-        """How many times as fast as eager."""
+        """Return how many times as fast as eager."""
         return f"{self.modes[0].p50 / row.p50:.2f}x" if row.p50 > 0 else ""
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Peak rates of a device, measured beside a profile: FLOP/s in an fp32 matrix product, bytes/s in a copy."""
+    """Peak rates of a device, measured with a profile: FLOP/s in an fp32 matrix product, bytes/s in a copy."""
 
     flops: float
     bandwidth: float
@@ -115,22 +115,22 @@ class Peaks:
 
 @dataclass(frozen=True)
 class Profile:
-    """What was measured.
+    """Measurements of a model.
 
     Attributes:
         model: Its name.
         device: "cpu" or "cuda".
-        peaks: Of the device, just now.
-        batches: By batch size.
-        breaks: Where compiling cuts the module.
-        unexplained: Why the breaks could not be found; empty where they were.
-        recompilations: Sizes that compiled anew.
-        sizes: The sizes that were asked for that, in their order.
+        peaks: Peak rates of the device.
+        batches: Profiles by batch size.
+        breaks: Breaks of the compiled module.
+        unexplained: Why the breaks could not be found; empty if they were.
+        recompilations: Sizes that were recompiled.
+        sizes: The tested sizes, in order.
         modules: Eager time by module.
         operators: Eager time by operator, or by kernel on a GPU.
-        kernels: Time by operator or kernel of the compiled module; empty where it was not compiled.
+        kernels: Time by operator or kernel of the compiled module; empty without it.
         left_out: Artifacts that were not timed, and why.
-        advice: Which mode to take.
+        advice: Recommended mode.
         artifacts: sha256 of each artifact of the build, by folder: a profile of earlier ones is not shown.
     """
 
@@ -150,16 +150,16 @@ class Profile:
     artifacts: Mapping[str, str]
 
     def as_record(self) -> dict[str, Any]:
-        """As JSON: what is no number is null."""
+        """Return the profile for JSON; NaN is null."""
         return {"schema_version": 1, **finite(asdict(self))}
 
 
 def read_profile(build: Path, artifacts: Mapping[str, str]) -> Profile | None:
-    """The profile of a build; None where there is none that can be read, or an artifact is another one now.
+    """Return the profile of a build; None if it is missing, unreadable or of other artifacts.
 
     Args:
         build: Its folder.
-        artifacts: sha256 of each artifact that is there, by folder.
+        artifacts: sha256 of each artifact in the build, by folder.
     """
     try:
         profile = TypeAdapter(Profile).validate_python(load_json(verified_io.read_bytes(build, f"{CACHE}/{FILE}")))

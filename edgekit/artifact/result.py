@@ -1,10 +1,10 @@
-"""What one artifact measured where it ran: `result.json`, beside the manifest.
+"""Result of one artifact on one host: `result.json`, next to the manifest.
 
-The manifest says what an artifact is and never varies; a result says what a host found, with times and devices. A phone
-or a browser writes the same file, and `edgekit report` reads them all alike. The maps that a report draws lie beside it
-in `scores-<place>.safetensors`: for each output with the role "scores" one array [n, N] over the evaluation images.
-Of a model without scores there is `errors-<place>.safetensors`: for each output of floats one array [n], the largest
-error in each image over the peak of the output's reference.
+The manifest describes an artifact and never varies; a result has a host's measurements, with times and devices. A phone
+or a browser writes the same file, and `edgekit report` reads all of them. The maps for a report are in
+`scores-<place>.safetensors`: for each output with the role "scores" one array [n, N] over the evaluation images. A
+model without scores has `errors-<place>.safetensors`: for each output of floats one array [n], the largest error in
+each image over the peak of the output's reference.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from edgekit.errors import ArtifactError
 from edgekit.storage.files import dump_json
 
 RESULT = "result.json"
-LARGEST = 32 << 20  # bytes; that of a search on a large grid is below 1 MiB
-CANDIDATE = "candidate"  # name of an artifact's own timing
+# Most bytes of a result; one of a search on a large grid has less than 1 MiB.
+LARGEST = 32 << 20
+# Name of an artifact's own timing.
+CANDIDATE = "candidate"
+# Largest quotient of an interval's ends: in a wider one not even the first digit of the ratio is known.
 WIDEST = 2.0
-"""Times its lower end, the upper end of a ratio's interval: of a wider one not even the first digit is known."""
-Milliseconds = Annotated[float, Field(ge=0, le=1e9)]  # eleven days
+# Eleven days.
+Milliseconds = Annotated[float, Field(ge=0, le=1e9)]
 Times = Annotated[float, Field(gt=0, le=1e6)]
 NO_EVALUATION_SET = "no evaluation set"
 _KINDS = {
@@ -44,21 +47,21 @@ class _Record(BaseModel):
 
 
 class Measure(_Record):
-    """One number that was judged or is worth showing.
+    """One measured value, judged or only shown.
 
     Attributes:
-        batch: Where it was measured: "evaluation", "stress" or the sizes of a grid shape.
+        batch: "evaluation", "stress" or the sizes of a grid shape.
         output: Name of the output.
-        metric: Name of the metric, as the table heads show it ("max abs", "spearman", "coverage@32 drop").
-        value: What was measured; None where it is not finite.
-        limit: What it was held against; None where it is only shown.
+        metric: Name of the metric, as in table headings ("max abs", "spearman", "coverage@32 drop").
+        value: Measured value; None if it is not finite.
+        limit: Its limit; None if it is only shown.
         table: The limit before the reference's noise widened it.
         noise: The reference's own noise in this metric.
-        passed: Whether it held.
+        passed: True if it is within its limit.
         row: The worst row, by name.
-        index: Where in the row, along the output's axes; -1 where that means nothing.
-        rows: Of how many rows 99 of 100 must keep the limit; 0 where each must.
-        beyond: How many of these do not.
+        index: Position in the row, along the output's axes; -1 if that has no meaning.
+        rows: Number of rows of which 99 of 100 must be within the limit; 0 if each must.
+        beyond: Number of these rows beyond the limit.
     """
 
     batch: str
@@ -76,7 +79,7 @@ class Measure(_Record):
 
     @property
     def within_noise(self) -> bool:
-        """Whether it failed by less than the reference differs from itself."""
+        """True if it failed by less than the reference differs from itself."""
         has_numbers = self.noise is not None and self.value is not None
         return not self.passed and has_numbers and self.value <= self.noise  # type: ignore[operator]  # both are numbers
 
@@ -85,8 +88,8 @@ class Timing(_Record):
     """Latency of one runtime in milliseconds, by the protocol of `latency.py`.
 
     Attributes:
-        warm_ups: Runs before the first timed one; None where whoever measured did not say.
-        load: Of the host when the timing began: processes that wanted to run, on average over a minute; likewise.
+        warm_ups: Runs before the first timed one; None if the measuring side did not report it.
+        load: Load of the host when the timing began: runnable processes, averaged over a minute; None likewise.
     """
 
     device: str
@@ -102,7 +105,7 @@ class Timing(_Record):
 
 
 class Ratio(_Record):
-    """How much faster than a baseline: baseline p50 / candidate p50, with a 95 % bootstrap interval."""
+    """Speed relative to a baseline: baseline p50 / candidate p50, with a 95 % bootstrap interval."""
 
     baseline: str
     value: Times
@@ -111,19 +114,19 @@ class Ratio(_Record):
 
     @property
     def noisy(self) -> bool:
-        """Whether the interval is too wide for the ratio to be told."""
+        """True if the interval is too wide to state the ratio."""
         return not self.high <= WIDEST * self.low
 
     @property
     def slower(self) -> bool:
-        """Whether the candidate is slower for sure: the whole interval says so."""
+        """True if the candidate is surely slower: the whole interval is below 1."""
         return self.high < 1.0
 
 
 class StartUp(_Record):
-    """What a fresh process needs: milliseconds to open an artifact and to the first answer, and peak memory in bytes.
+    """Start-up of a fresh process: milliseconds to open and to the first output, and peak memory in bytes.
 
-    The time to the first answer includes the time to open; importing the runtime's library counts in neither.
+    The time to the first output includes the time to open; the import of the runtime's library counts in neither.
     """
 
     open_ms: float
@@ -136,19 +139,19 @@ class StartUp(_Record):
 
 
 class Evidence(_Record):
-    """What was asked of an artifact in one place.
+    """Coverage of an artifact's evaluation in one place.
 
     Attributes:
-        inputs: Rows that were compared, by kind of batch.
-        shapes: Shapes that were asked.
-        between: How many of them are not of the grid.
-        combinations: Shapes that the artifact's open axes allow.
-        repeated: Rows that were asked twice, in another order.
-        place: What ran it: runtime, version, device, threads, in words.
-        settings: Of the place, by name.
-        answered_by: Rows of the reference by who answered.
-        not_asked: What was left out, a few words each.
-        sampled_from: Evaluation inputs of the model, where only a sample of them was asked; else 0.
+        inputs: Compared rows, by kind of batch.
+        shapes: Number of tested shapes.
+        between: Number of these that are not in the grid.
+        combinations: Shapes that the artifact's dynamic axes allow.
+        repeated: Rows that ran twice, in another order.
+        place: Description of the place: runtime, version, device, threads.
+        settings: Settings of the place, by name.
+        answered_by: Rows of the reference by device.
+        not_asked: Inputs that were left out, in a few words each.
+        sampled_from: Number of the model's evaluation inputs if only a sample of them ran; else 0.
     """
 
     inputs: dict[str, int] = {}
@@ -164,7 +167,7 @@ class Evidence(_Record):
 
     @property
     def qualifier(self) -> str:
-        """What must stand beside the word verified; empty where a whole evaluation set was asked."""
+        """Qualifier of the word verified; empty if the whole evaluation set ran."""
         rows = self.inputs.get(EVALUATION, 0)
         if not rows:
             return NO_EVALUATION_SET
@@ -180,26 +183,26 @@ class Evidence(_Record):
         where = f" in {self.place}{settings}" if self.place else ""
         answers = ", ".join(f"{by} ({count} rows)" for by, count in self.answered_by.items())
         against = f"; against {answers}" if answers else ""
-        left_out = f"; not asked: {', '.join(self.not_asked)}" if self.not_asked else ""
-        return f"asked: {', '.join(parts) or 'nothing'}{where}{against}{left_out}"
+        left_out = f"; not covered: {', '.join(self.not_asked)}" if self.not_asked else ""
+        return f"evidence: {', '.join(parts) or 'nothing'}{where}{against}{left_out}"
 
 
 class EvaluationResult(_Record):
-    """What was found of one artifact in one place (cpu, wasm-fp32, interpreter, a phone).
+    """Result of one artifact in one place (cpu, wasm-fp32, interpreter, a phone).
 
     Attributes:
         place: Its name.
-        device: What ran it, in words.
+        device: Description of the device.
         status: Verified, rejected, or not verified here.
         variant: Name of the bundle's variant that ran there; empty for a single model.
-        reasons: Why it is not verified; empty where it is.
-        notes: What a reader should know whatever the status: ties, limits widened, slower than its source ...
-        measures: Every number, with the limit that was used.
-        timings: By name: CANDIDATE, and the baselines that ran in turn with it.
-        ratios: Candidate against each baseline.
-        evidence: What was asked; None where whoever measured did not say.
-        start_up: What a fresh process needs; None where that was not measured.
-        proof: The sizes of the shapes at which everything held.
+        reasons: Why it is not verified; empty if it is.
+        notes: Notes, whatever the status: ties, limits widened, slower than its source ...
+        measures: Every measure, with its limit.
+        timings: Timings by name: CANDIDATE, and the interleaved baselines.
+        ratios: Speed of the candidate relative to each baseline.
+        evidence: Covered inputs; None if the measuring side did not report them.
+        start_up: Start-up of a fresh process; None if not measured.
+        proof: Sizes of the shapes within all limits.
     """
 
     place: str = ""
@@ -217,27 +220,27 @@ class EvaluationResult(_Record):
 
     @property
     def qualifier(self) -> str:
-        """What stands beside the word verified: that there was no evaluation set."""
+        """Qualifier of the word verified, for example that there was no evaluation set."""
         return self.evidence.qualifier if self.evidence is not None and self.status == "verified" else ""
 
     @property
     def slower(self) -> bool:
-        """Whether it was measured to be slower than the artifact that it was made from."""
+        """True if it was measured to be slower than its source artifact."""
         return any(note.code is Code.SLOWER for note in self.notes)
 
 
 class Result(_Record):
-    """Everything one host found about one artifact.
+    """All results of one host for one artifact.
 
     Attributes:
-        artifact_sha256: Content hash of the artifact that was judged.
-        reference_sha256: Content hash of the reference that it was judged by.
-        reference_device: What made the reference, in words.
-        judge_sha256: Hash of the code that judged; empty for results from elsewhere.
-        size: Bytes on disk: of a bundle all of its files, else the entry file or folder and the weights beside it.
+        artifact_sha256: Content hash of the judged artifact.
+        reference_sha256: Content hash of its reference.
+        reference_device: Description of the reference's device.
+        judge_sha256: Hash of the judge's code; empty for results from elsewhere.
+        size: Bytes on disk: all files of a bundle, else the entry file or folder and its weights.
         first_visit: Bytes that a first visit to a bundle's page transfers, with brotli; None elsewhere.
         host: Facts of the host: processor, instruction sets, threads, operating system.
-        places: One verdict each.
+        places: One result per place.
     """
 
     schema_version: Literal[1, 2, 3] = 3
@@ -255,7 +258,7 @@ class Result(_Record):
 
     @property
     def status(self) -> Status:
-        """The worst of the places: rejected before not verified here before verified."""
+        """Worst status of the places: rejected, then not verified here, then verified."""
         for status in ("rejected", "not verified here"):
             if any(place.status == status for place in self.places):
                 return status
@@ -263,18 +266,18 @@ class Result(_Record):
 
 
 def result_text(result: Result) -> str:
-    """A result as it is written."""
+    """Return a result as JSON text."""
     return dump_json(result.model_dump(mode="json"))
 
 
 def parse_result(data: bytes, path: Path) -> Result:
-    """A result from its bytes.
+    """Return a result from its bytes.
 
     Raises:
-        ArtifactError: Naming the path, if they are none.
+        ArtifactError: With the path, if the bytes are not a result.
     """
     try:
         return Result.model_validate_json(data)
     except ValueError as error:
         first = str(error).splitlines()[0]
-        raise ArtifactError(f"the result '{path}' is damaged ({first}): run `edgekit verify` again") from error
+        raise ArtifactError(f"the result '{path}' is damaged ({first}). Run `edgekit verify` again") from error

@@ -1,8 +1,8 @@
-"""What was asked of a build and what became of each target: `run.json` in the build folder.
+"""Record of a build's runs and of each target's status: `run.json` in the build folder.
 
-An artifact that could not be made leaves no folder, so that only this record knows it was asked for. It holds the
-command and the time of the last run, belongs to no artifact, and carries a hash of itself. What it says was not made is
-shown as such, whatever an earlier run left; what it says is verified is not.
+A failed export leaves no folder, so only this record knows of it. The record has the command and the time of the last
+run, belongs to no artifact, and carries its own hash. A target recorded as not exported is shown as such, whatever an
+earlier run left. A target recorded as verified is still checked.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from edgekit.storage import verified_io
 from edgekit.storage.files import write_text
 
 RUN = "run.json"
+# Record of a model of several graphs, whose folder has one build per part.
 PARTS = "parts.json"
-"""Of a model of several graphs, whose folder holds a build a part."""
+# Folders of a build in addition to those of its targets.
 MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
-"""Folders of a build beside those of its targets."""
+# States that only this record knows: a report shows them whatever artifact an earlier run left.
 NOT_MADE = ("failed", "skipped", "not installed")
-"""States of a target that this record alone knows of: a report shows them whatever artifact an earlier run left."""
 State = Literal["verified", "rejected", "not verified here", "failed", "skipped", "not installed", "over budget"]
 
 
 class TargetStatus(BaseModel):
-    """What became of one target.
+    """Status of one target.
 
     Attributes:
-        status: How it ended when it was last asked for.
-        error: Why it failed, was skipped or could not be tried, in a sentence.
-        over: What is over the user's budget, by place.
-        part_of: The bundle that it was made for, where no run named it.
-        began: When the run began that asked for it last, as `RunRecord.began`.
+        status: Its status in the last run that selected it.
+        error: Sentence why it failed, was skipped or could not be tried.
+        over: Budget violations, by place.
+        part_of: The bundle that it was exported for; empty if a run selected it.
+        began: Start of the last run that selected it, as in `RunRecord.began`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -51,13 +51,13 @@ class TargetStatus(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """The last run over a build, and what became of every target that any run asked for.
+    """The last run over a build, and the status of every target that any run selected.
 
     Attributes:
-        command: The command that repeats the last run; empty where it was called from Python with an object.
-        edgekit: The version.
+        command: The command that repeats the last run; empty for a call from Python with an object.
+        edgekit: Version of edgekit.
         began: Time in UTC, ISO 8601, to the second.
-        targets: By name.
+        targets: Status of each target by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -70,10 +70,10 @@ class RunRecord(BaseModel):
 
 
 def read_run(folder: Path) -> RunRecord:
-    """The record of a build; an empty one where there is none.
+    """Return the record of a build; an empty one if there was no run.
 
     Raises:
-        ArtifactError: If it is not as it was written.
+        ArtifactError: If it was changed.
     """
     try:
         return RunRecord.model_validate(verified_io.read_record(folder, RUN))
@@ -81,11 +81,11 @@ def read_run(folder: Path) -> RunRecord:
         return RunRecord()
     except (verified_io.RefusedError, ValidationError) as error:
         why = str(error).splitlines()[0]
-        raise ArtifactError(f"'{folder / RUN}' {why}: run `edgekit export` or `edgekit verify` again") from error
+        raise ArtifactError(f"'{folder / RUN}' {why}. Run `edgekit export` or `edgekit verify` again") from error
 
 
 def earlier_run(folder: Path) -> RunRecord:
-    """The record that a new run goes on from: an empty one where the last one cannot be used."""
+    """Return the record of the last run; an empty one if it is unusable."""
     try:
         return read_run(folder)
     except ArtifactError:
@@ -93,15 +93,15 @@ def earlier_run(folder: Path) -> RunRecord:
 
 
 def write_run(folder: Path, record: RunRecord, targets: Mapping[str, TargetStatus]) -> None:
-    """Write a run's record, atomically; what earlier runs asked for stays in it, unless it was not installed then."""
+    """Write a run's record, atomically; keep the targets of earlier runs unless they were not installed."""
     earlier = {name: target for name, target in earlier_run(folder).targets.items() if target.status != "not installed"}
     joined = {**earlier, **targets}
     record = record.model_copy(update={"targets": dict(sorted(joined.items()))})
     write_text(folder / RUN, verified_io.seal_record(record.model_dump(mode="json")))
 
 
+# Folder of a composite build with files for other libraries.
 HUB = "hub"
-"""Folder of a whole's build with its files for other libraries."""
 
 
 class _Record(BaseModel):
@@ -109,21 +109,21 @@ class _Record(BaseModel):
 
 
 class PartRecord(_Record):
-    """A part: its folder in the build, and how often the driver called it with the modules."""
+    """A part: its folder in the build, and the driver's number of calls with the modules."""
 
     folder: str
     calls: int
 
 
 class WholeRecord(_Record):
-    """What was found of the whole in a target's artifacts.
+    """Result of the whole for one target.
 
     Attributes:
         target: Its name.
-        status: How it ended.
-        error: Why there is no result, in a sentence.
+        status: Its status.
+        error: Sentence why the result is missing.
         artifacts: The hash of each part's artifact, by part.
-        result: What was measured; None where a part is bad.
+        result: The result; None if a part is bad.
     """
 
     target: str
@@ -134,17 +134,17 @@ class WholeRecord(_Record):
 
 
 class PartsRecord(_Record):
-    """The whole.
+    """Record of a composite model.
 
     Attributes:
-        name: Of the model.
-        driver: Where it is defined, as module:name.
-        factory: `package.module:function` that makes the model again; empty where it was given in memory.
+        name: Name of the model.
+        driver: Its definition, as module:name.
+        factory: `package.module:function` that rebuilds the model; empty for a model in memory.
         code_sha256: Hash of the files of its parts' and its driver's code, and of their libraries' versions.
-        inputs: How many the whole was judged on.
-        parts: By name.
-        targets: What was found, by target.
-        hub: Hashes of the files in the folder `hub`, by path there.
+        inputs: Number of inputs that the whole was judged on.
+        parts: Parts by name.
+        targets: Results by target.
+        hub: Hashes of the files in the folder `hub`, by path.
     """
 
     schema_version: Literal[1] = 1
@@ -159,10 +159,10 @@ class PartsRecord(_Record):
 
 
 def read_parts(folder: Path) -> PartsRecord:
-    """The record of a model of several graphs.
+    """Return the record of a model of several graphs.
 
     Raises:
-        ArtifactError: If there is none, or it is not as it was written.
+        ArtifactError: If it is missing or was changed.
     """
     try:
         record = PartsRecord.model_validate(verified_io.read_record(folder, PARTS))
@@ -170,12 +170,12 @@ def read_parts(folder: Path) -> PartsRecord:
             verified_io.require_plain(name)
     except (verified_io.RefusedError, ValidationError) as error:
         why = str(error).splitlines()[0]
-        raise ArtifactError(f"'{folder / PARTS}' {why}: export the model again") from error
+        raise ArtifactError(f"'{folder / PARTS}' {why}. Export the model again") from error
     return record
 
 
 def check_hub(build: Path, record: PartsRecord) -> None:
-    """See that the files in the folder `hub` are those that a record names.
+    """Check that the files in the folder `hub` match a record.
 
     Raises:
         ArtifactError: If one is missing or differs.
@@ -184,22 +184,24 @@ def check_hub(build: Path, record: PartsRecord) -> None:
         try:
             verified_io.check_file(build / HUB, path, None, sha256)
         except verified_io.RefusedError as error:
-            raise ArtifactError(f"'{build / HUB / path}' {error}; export again") from error
+            raise ArtifactError(f"'{build / HUB / path}' {error}. Export again") from error
 
 
 def refuse_parts(folder: Path) -> None:
-    """Refuse the build of a model of several graphs where that of one graph is needed.
+    """Raise for the build of a composite model if that of a single graph is needed.
 
     Raises:
-        ArtifactError: Naming a part, or if the record is damaged.
+        ArtifactError: With a part's folder, or if the record is damaged.
     """
     if os.path.lexists(folder / PARTS):
         part = folder / next(iter(read_parts(folder).parts.values())).folder
-        raise ArtifactError(f"'{folder}' holds a model of parts, each a build of its own: name one, as '{part}'")
+        raise ArtifactError(
+            f"'{folder}' is the build of a model of parts. Pass the build of one part, for example '{part}'"
+        )
 
 
 def is_whole_rejected(build: Path, target: str) -> bool:
-    """Whether a build is a part, and the whole that it belongs to was rejected in a target."""
+    """Return whether a build is a part of a whole that was rejected for a target."""
     if not os.path.lexists(build.parent / PARTS):
         return False
     record = read_parts(build.parent)

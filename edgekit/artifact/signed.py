@@ -1,4 +1,4 @@
-"""What the core asks of a build's signature; who checks signatures is a hook (`edgekit.doors.HOOKS`)."""
+"""Signature of a build as the core uses it; a hook checks signatures (`edgekit.doors.HOOKS`)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from edgekit.storage.files import digest_text
 
 @dataclass(frozen=True)
 class SignatureInfo:
-    """What a signature vouches for.
+    """Files that a signature covers.
 
     Attributes:
         root: The build folder.
         records: Hashes by path in the build.
-        unsigned: What a report shows and it does not vouch for, by path in the build: imported results, and the record
-            of runs where it says of a target what it did not say when it was signed.
+        unsigned: Parts of a report that it does not cover, by path in the build: imported results, and the record of
+            runs if a target's status changed since signing.
     """
 
     root: Path
@@ -32,47 +32,47 @@ class SignatureInfo:
     unsigned: tuple[str, ...] = ()
 
     def require_artifact(self, folder: Path, manifest: Manifest) -> None:
-        """See that an artifact is one that was signed, in this place, with these verdicts.
+        """Raise unless an artifact was signed in this place with these verdicts.
 
-        Its results may be others: each judgement measures other times.
+        Its results may differ: each judgement measures new times.
 
         Raises:
-            ArtifactError: If it is not.
+            ArtifactError: If it differs.
         """
         self.require(f"{folder.name}/{MANIFEST}", artifact_digest(manifest))
 
     def require_results(self, folder: Path, manifest: Manifest) -> None:
-        """See that an artifact's results are those that were signed too.
+        """Raise unless an artifact's results were signed too.
 
         Raises:
-            ArtifactError: If they are not.
+            ArtifactError: If they differ.
         """
         self.require(f"{folder.name}/{RESULT}", results_digest(manifest))
 
     def require(self, path: str, digest: str) -> None:
-        """See that a record is the one that was signed.
+        """Raise unless a record is the signed one.
 
         Raises:
-            ArtifactError: If it is not.
+            ArtifactError: If it differs.
         """
         if path not in self.records:
             raise ArtifactError(
-                f"'{self.root / path}' is not in the build's signature: remove it, or have it exported with --sign"
+                f"'{self.root / path}' is not in the build's signature. Remove it, or export it with --sign"
             )
         if self.records[path] != digest:
             raise ArtifactError(
                 f"'{self.root / path}' is not what was signed: it was changed, or `verify` judged the artifact again "
-                "since; take the build from its author again"
+                "since. Get the build from its author again"
             )
 
 
 def require_whole(root: Path, key: Path) -> None:
-    """See that a build and every artifact in it that nobody rejected are signed by a key, with their results.
+    """Raise unless a build and its artifacts, except rejected ones, are signed by a key, with results.
 
-    Of a model of parts each part's build is asked: the whole's own record has no signature.
+    For a model of parts, each part's build is checked: the record of the whole has no signature.
 
     Raises:
-        ArtifactError: If anything is not.
+        ArtifactError: If anything is unsigned.
     """
     if (root / PARTS).is_file() and not (root / MODEL).exists():
         for part in read_parts(root).parts.values():
@@ -81,13 +81,14 @@ def require_whole(root: Path, key: Path) -> None:
     signed = doors.hook("require_signature")(root, key)
     for folder in sorted(path.parent for path in root.glob(f"*/{MANIFEST}")):
         manifest = read_artifact(folder)
-        if not manifest.rejected:  # nothing uses those, and nobody signs them
+        # Rejected artifacts are neither used nor signed.
+        if not manifest.rejected:
             signed.require_artifact(folder, manifest)
             signed.require_results(folder, manifest)
 
 
 def artifact_digest(manifest: Manifest) -> str:
-    """Hash of a manifest without the names of its results."""
+    """Return the hash of a manifest without the names of its results."""
     return verified_io.seal_of(manifest.model_copy(update={"results": ()}).model_dump(mode="json"))
 
 

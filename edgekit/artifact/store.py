@@ -1,10 +1,10 @@
-"""An artifact is a folder with a manifest; the folder's rename is the commit, and only what the manifest names is read.
+"""Artifacts on disk: folders with a manifest, committed by a rename; only files in the manifest are read.
 
-Writing: a staged folder (`edgekit.storage.files`), every file hashed and read again, the manifest last. A verdict is
-committed with what it rests on: a copy of the folder with both replaces it.
+Writing: a staged folder (`edgekit.storage.files`), every file hashed and read back, the manifest last. A verdict is
+committed with its evidence: a copy of the folder with both replaces the old one.
 
-Reading: the manifest carries a hash of itself, and every file that it names is hashed before a runtime sees a byte,
-since runtimes do not notice damage.
+Reading: the manifest carries its own hash, and every file in it is hashed before a runtime opens it, since runtimes do
+not detect damage.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ ONNX = ".onnx"
 
 
 def require_build(folder: Path) -> None:
-    """See that a folder may be a build: it is there, and is not one of a build's artifacts.
+    """Raise unless a folder may be a build: it exists, and is not an artifact.
 
     Raises:
-        UsageError: If it is not there.
+        UsageError: If it is missing.
         ArtifactError: If it is an artifact.
     """
     if not folder.is_dir():
-        raise UsageError(f"'{folder}' is not a folder: name a build, for example 'build/arr-coc-tiny'")
+        raise UsageError(f"'{folder}' is not a folder. Pass a build, for example 'build/arr-coc-tiny'")
     if (folder / MANIFEST).is_file():
-        raise ArtifactError(f"'{folder}' is an artifact: name its build folder, '{folder.parent}'")
+        raise ArtifactError(f"'{folder}' is an artifact. Pass its build folder, '{folder.parent}'")
 
 
 def read_artifact(folder: Path) -> Manifest:
     """Read an artifact's manifest and check every file that it names.
 
     Raises:
-        ArtifactError: If there is no artifact, the manifest is damaged, or a file differs from it.
+        ArtifactError: If the artifact is missing, its manifest is damaged, or a file differs from it.
     """
     manifest = _read_manifest(folder)
     for file in (*manifest.files, *manifest.results):
@@ -53,37 +53,37 @@ def read_artifact(folder: Path) -> Manifest:
             verified_io.check_file(folder, file.path, file.size, file.sha256, alone=True)
         except verified_io.MissingError as error:
             raise ArtifactError(
-                f"'{folder / file.path}' {error} although the manifest names it: export again"
+                f"'{folder / file.path}' {error} although it is in the manifest. Export again"
             ) from error
         except verified_io.RefusedError as error:
-            raise ArtifactError(f"'{folder / file.path}' {error}; export again") from error
+            raise ArtifactError(f"'{folder / file.path}' {error}. Export again") from error
     _check_entry(folder, manifest)
     _check_external_data(folder, manifest)
     return manifest
 
 
 def contents(build: Path) -> dict[str, str]:
-    """sha256 of each artifact of a build, by folder."""
+    """Return the sha256 of each artifact of a build, by folder."""
     return {home.name: read_artifact(home).sha256 for home in sorted(p.parent for p in build.glob(f"*/{MANIFEST}"))}
 
 
 def read_file(folder: Path, manifest: Manifest, path: str) -> bytes:
-    """The bytes of one file of an artifact that was read, checked once more.
+    """Return the bytes of one file of an artifact, checked once more.
 
     Raises:
-        ArtifactError: If the manifest does not name it, or it differs.
+        ArtifactError: If it is not in the manifest, or differs from it.
     """
     file = manifest.entry_of(path)
     if file is None:
-        raise ArtifactError(f"'{folder / path}' is not named in the manifest: export again")
+        raise ArtifactError(f"'{folder / path}' is not in the manifest. Export again")
     try:
         return verified_io.read_file(folder, path, file.size, file.sha256, alone=True)
     except verified_io.RefusedError as error:
-        raise ArtifactError(f"'{folder / path}' {error}; export again") from error
+        raise ArtifactError(f"'{folder / path}' {error}. Export again") from error
 
 
 def result_of(folder: Path, manifest: Manifest) -> Result | None:
-    """What an artifact's verdicts rest on; None where it was never judged.
+    """Return an artifact's result; None if it was never judged.
 
     Raises:
         ArtifactError: If it is damaged.
@@ -94,7 +94,7 @@ def result_of(folder: Path, manifest: Manifest) -> Result | None:
 
 
 def commit(folder: Path, manifest: Manifest) -> Manifest:
-    """Write the manifest of a staged folder, naming every file in it, and read all of it back."""
+    """Write the manifest of a staged folder with every file in it, and read all of it back."""
     files = tuple(describe_file(folder, path) for path in _files(folder) if path.name != MANIFEST)
     write_manifest(folder, manifest.model_copy(update={"files": files, "results": ()}))
     return read_artifact(folder)
@@ -105,11 +105,11 @@ def amend(
     verdicts: Iterable[VerdictSummary],
     results: Mapping[str, bytes] | None = None,
 ) -> Manifest:
-    """Enter the verdicts in a finished artifact, with what they rest on, all at once.
+    """Add verdicts and their evidence to a finished artifact in one commit.
 
     Args:
         folder: The artifact.
-        verdicts: One a place.
+        verdicts: One per place.
         results: Files by path: result.json and score maps; they replace those of an earlier judgement.
 
     Raises:
@@ -132,26 +132,27 @@ def amend(
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write a manifest with a hash of itself."""
+    """Write a manifest with its own hash."""
     write_text(folder / MANIFEST, manifest_text(manifest))
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """A manifest as it is written."""
+    """Return a manifest as JSON text."""
     return verified_io.seal_record(manifest.model_dump(mode="json"))
 
 
 def own_files(folder: Path) -> Collection[str]:
-    """Which files of a folder edgekit wrote, if an artifact lies there: also a damaged one, or of an older edgekit.
+    """Return the names of edgekit's files in an artifact's folder, even a damaged or an older one.
 
-    Paths are relative. A folder without a manifest is nobody's: nothing in it is edgekit's.
+    Paths are relative. In a folder without a manifest, no file is edgekit's.
     """
     arrays = [path.name for kind in ("scores", "errors") for path in folder.glob(f"{kind}-*.safetensors")]
-    return verified_io.named_files(folder, MANIFEST, RESULT, *arrays)  # older manifests did not name the arrays
+    # Older manifests do not list the arrays.
+    return verified_io.named_files(folder, MANIFEST, RESULT, *arrays)
 
 
 def describe_file(folder: Path, path: Path) -> File:
-    """Size and hash of one file of a folder, and the sizes of its precompressed siblings."""
+    """Return size and hash of one file of a folder, and the sizes of its precompressed siblings."""
     return File(
         path=path.relative_to(folder).as_posix(),
         size=path.stat().st_size,
@@ -168,52 +169,55 @@ def _read_manifest(folder: Path) -> Manifest:
         current, version = Manifest.model_fields["schema_version"].default, record.get("schema_version")
         if version != current:
             raise ArtifactError(
-                f"the manifest '{path}' has schema version {version!r}, and this edgekit reads version {current}: "
-                "export again"
+                f"the manifest '{path}' has schema version {version!r}, and this edgekit reads version {current}. "
+                "Export again"
             )
         return Manifest.model_validate(record)
     except verified_io.MissingError:
         if path.exists() or path.is_symlink():
-            raise ArtifactError(f"the manifest '{path}' is not a regular file: export again") from None
+            raise ArtifactError(f"the manifest '{path}' is not a regular file. Export again") from None
         refuse_parts(folder)
         refuse_parts(folder.parent)
         if inner := sorted(folder.glob(f"*/{MANIFEST}")):
             raise ArtifactError(
-                f"'{folder}' is a build: name one of its artifacts, such as '{inner[0].parent}'"
+                f"'{folder}' is a build. Pass one of its artifacts, for example '{inner[0].parent}'"
             ) from None
-        raise ArtifactError(f"no artifact in '{folder}': it has no {MANIFEST}; make it with `edgekit export`") from None
+        raise ArtifactError(
+            f"no artifact in '{folder}': {MANIFEST} is missing. Export one with `edgekit export`"
+        ) from None
     except verified_io.RefusedError as error:
-        raise ArtifactError(f"the manifest '{path}' {error}; export again") from error
+        raise ArtifactError(f"the manifest '{path}' {error}. Export again") from error
     except ValidationError as error:
-        raise ArtifactError(f"the manifest '{path}' is damaged ({str(error).splitlines()[0]}): export again") from error
+        raise ArtifactError(f"the manifest '{path}' is damaged ({str(error).splitlines()[0]}). Export again") from error
 
 
 def _check_entry(folder: Path, manifest: Manifest) -> None:
-    """What a runtime opens is named: the entry, or everything in it where it is a folder, the variants and the rest."""
+    """Raise unless the manifest lists all files that a runtime opens: entry, variants and golden vectors."""
     paths = {file.path for file in manifest.files}
     inside = {path for path in paths if path.startswith(f"{manifest.entry}/")}
     for path in (manifest.entry, manifest.bundle.golden, *(variant.path for variant in manifest.bundle.variants)):
         if path and path not in paths and not (path == manifest.entry and inside):
-            raise ArtifactError(f"the manifest of '{folder}' names no file for {path!r}: export again")
+            raise ArtifactError(f"the manifest of '{folder}' has no file {path!r}. Export again")
     if not manifest.entry:
-        raise ArtifactError(f"the manifest of '{folder}' has no entry: export again")
+        raise ArtifactError(f"the manifest of '{folder}' has no entry. Export again")
     if inside:
         for found in _files(folder / manifest.entry):
             if found.relative_to(folder).as_posix() not in paths:
-                raise ArtifactError(f"'{found}' is not named in the manifest: remove it or export again")
+                raise ArtifactError(f"'{found}' is not in the manifest. Remove it or export again")
 
 
 def _check_external_data(folder: Path, manifest: Manifest) -> None:
-    """The files of weights that an ONNX file names are artifacts' files too: ONNX Runtime would open any other."""
+    """Raise unless the manifest lists the weight files that an ONNX file refers to."""
     paths = {file.path for file in manifest.files}
     for file in manifest.files:
         if file.path.endswith(ONNX):
             home = Path(file.path).parent
+            # ONNX Runtime would open any file that the graph names.
             for name in external_files(folder / file.path):
                 if (home / name).as_posix() not in paths:
                     raise ArtifactError(
-                        f"'{folder / file.path}' takes weights from {name!r}, which the manifest does not name: "
-                        "export again"
+                        f"'{folder / file.path}' loads weights from {name!r}, which is not in the manifest. Export "
+                        "again"
                     )
 
 
@@ -236,14 +240,15 @@ _FIELDS: dict[str, dict[int, str]] = {
     "tensor": {13: "entry"},
 }
 _KEY, _VALUE, _LOCATION = 1, 2, b"location"
-DEEPEST = 64  # graphs in graphs; real ones have two or three
+# Most levels of nested graphs; real ones have two or three.
+DEEPEST = 64
 
 
 def external_files(path: Path) -> tuple[str, ...]:
-    """The names, as an ONNX file gives them, of the files that it takes weights from, each once.
+    """Return the names, as an ONNX file gives them, of its files of weights, each once.
 
     Raises:
-        ArtifactError: If the file is no protobuf, or its graphs are nested too deeply.
+        ArtifactError: If the file is not protobuf, or its graphs are nested too deeply.
     """
     if path.stat().st_size == 0:
         return ()
@@ -251,12 +256,12 @@ def external_files(path: Path) -> tuple[str, ...]:
         try:
             return tuple(dict.fromkeys(_external(Walk(data), 0, len(data), "model", 0)))
         except RefusalError as error:
-            raise ArtifactError(f"'{path}' is not an ONNX file (it {error}); export again") from error
+            raise ArtifactError(f"'{path}' is not an ONNX file (it {error}). Export again") from error
 
 
 def _external(walk: Walk, start: int, end: int, kind: str, depth: int) -> Iterator[str]:
     if depth > DEEPEST:
-        raise RefusalError(f"has graphs that are nested more than {DEEPEST} deep")
+        raise RefusalError(f"has graphs nested more than {DEEPEST} deep")
     inner = _FIELDS[kind]
     for number, wire, begin, stop in walk.split(start, end):
         of = inner.get(number) if wire == BYTES else None

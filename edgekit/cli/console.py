@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from edgekit.pipeline.outcome import Build, TargetOutcome
     from edgekit.target import Target
 
+# Letters of a line of prose in a pipe.
 WIDTH = 120
-"""Letters of a line of prose in a pipe."""
+# Of one target; the others stand in the report.
 MOST_REASONS = 2
-"""Of one target; the others stand in the report."""
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

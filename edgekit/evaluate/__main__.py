@@ -28,10 +28,10 @@ from edgekit.evaluate.rows import Array
 
 PACK, RESULT, ARCHIVE = "pack.json", "result.json", "result.zip"
 HOME = Path(__file__).resolve().parents[2]
+# What starts Python for one artifact, where that is not this Python: an emulator with its options.
 COMMAND_VARIABLE = "EDGEKIT_RUNNER_PYTHON"
-"""What starts Python for one artifact, where that is not this Python: an emulator with its options."""
+# Seconds for one artifact in one place.
 TIMEOUT = 3 * 3600
-"""Seconds for one artifact in one place."""
 
 
 def main() -> None:
@@ -116,7 +116,8 @@ def _run_apart(place: str, target: str) -> tuple[str, str, Path, dict[str, Any]]
     (out / "run.json").unlink(missing_ok=True)
     try:
         ended = subprocess.run(command, cwd=HOME, timeout=TIMEOUT, check=False, stdin=subprocess.DEVNULL)
-        killed = ended.returncode == -9  # as a system does where memory runs out
+        # As a system does where memory runs out.
+        killed = ended.returncode == -9
         record = {"missing" if killed else "error": f"its process ended with code {ended.returncode}"}
     except subprocess.TimeoutExpired:
         record = {"missing": f"it took longer than {TIMEOUT} s"}

@@ -25,15 +25,15 @@ from edgekit.runtime.protocol import (
     SelfTimedRuntime,
 )
 
+# Behind a batch's name: its rows whose second answer was another one.
 AGAIN = "again"
-"""Behind a batch's name: its rows whose second answer was another one."""
+# Name of the artifact's own plain runs among the timed ones.
 RUN = "run"
-"""Name of the artifact's own plain runs among the timed ones."""
+# Different answers that are kept of each batch: what differs so often is judged by as many.
 MOST = 64
-"""Different answers that are kept of each batch: what differs so often is judged by as many."""
 EVALUATION = "evaluation"
+# Between two words on how far the timing is.
 TELL_SECONDS = 10.0
-"""Between two words on how far the timing is."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,8 @@ def start_up(load: Callable[[], Runtime], inputs: Mapping[str, Array]) -> dict[s
     Returns:
         The fields of `edgekit.artifact.result.StartUp`: milliseconds, and bytes.
     """
-    load().close()  # the library's own imports are no part of the artifact
+    # The library's own imports are no part of the artifact.
+    load().close()
     began = time.perf_counter()
     with closing(load()) as runtime:
         opened = time.perf_counter()

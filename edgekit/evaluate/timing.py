@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from edgekit.evaluate.rows import Array
     from edgekit.runtime.protocol import Runtime
 
+# Runs of each runtime before the first timed one.
 WARM_UP = 10
-"""Runs of each runtime before the first timed one."""
+# Timed runs of each runtime, at least, where they take less than LONG seconds.
 RUNS = 100
-"""Timed runs of each runtime, at least, where they take less than LONG seconds."""
+# Timed seconds after which fewer runs do: RUNS of a large model would take minutes.
 LONG = 5.0
-"""Timed seconds after which fewer runs do: RUNS of a large model would take minutes."""
+# Timed runs of each runtime where they take LONG seconds.
 FEWEST = 30
-"""Timed runs of each runtime where they take LONG seconds."""
+# Timed seconds of each runtime, at least: shorter runs see one mood of the host.
 SECONDS = 1.0
-"""Timed seconds of each runtime, at least: shorter runs see one mood of the host."""
+# Timed runs of a turn, where several runtimes take turns.
 TURN = 10
-"""Timed runs of a turn, where several runtimes take turns."""
+# Times SECONDS (and at least RUNS): then a slow runtime need not wait any longer for a fast one to have its share.
 PLENTY = 10.0
-"""Times SECONDS (and at least RUNS): then a slow runtime need not wait any longer for a fast one to have its share."""
+# Timed runs of each runtime, at most, whatever the clock says.
 MOST_RUNS = 100_000
-"""Timed runs of each runtime, at most, whatever the clock says."""
 
 
 @dataclass(frozen=True)

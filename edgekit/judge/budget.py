@@ -1,7 +1,7 @@
-"""Budgets: what a user allows an artifact to cost. Over budget is a verdict of its own, beside the judge's.
+"""Budgets: the user's limits on an artifact's cost. "Over budget" is a separate verdict from the judge's.
 
-A budget is `NAME=VALUE`, for all artifacts, or `SELECTOR.NAME=VALUE` for a target, a group or a precision. What was not
-measured meets no budget.
+A budget is `NAME=VALUE`, for all artifacts, or `SELECTOR.NAME=VALUE` for a target, a group or a precision. A value that
+was not measured meets no budget.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from edgekit.model.spec import Array
 
 _TIME = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+# Names and units of the limits: latency, time to open and to the first answer, peak memory of a fresh process,
+# bytes on disk, bytes of a first visit to a bundle's page with brotli, drop of the task metric.
 NAMES = {
     "p50": _TIME,
     "p95": _TIME,
@@ -31,8 +33,6 @@ NAMES = {
     "visit": _BYTES,
     "task_drop": {"": 1.0},
 }
-"""What can be limited, and its units: latency, time to open and to the first answer, peak memory of a fresh process,
-bytes on disk, bytes of a first visit to a bundle's page with brotli, drop of the task metric."""
 _FORM = re.compile(
     r"(?:(?P<selector>[a-z0-9-]+)\.)?(?P<name>[a-z0-9_]+)=(?P<value>[0-9.]+(?:e-?[0-9]+)?)(?P<unit>[A-Za-z]*)"
 )
@@ -43,10 +43,10 @@ class Budget:
     """One limit.
 
     Attributes:
-        name: What is limited, one of NAMES.
-        limit: In milliseconds, bytes, or units of the task metric.
+        name: One of NAMES.
+        limit: The limit in milliseconds, bytes, or units of the task metric.
         text: The value as the user wrote it.
-        selector: Target, group or precision that it is for; empty for all.
+        selector: Target, group or precision that it applies to; empty for all.
     """
 
     name: str
@@ -56,21 +56,22 @@ class Budget:
 
 
 def parse_budgets(texts: Sequence[str], names: Collection[str]) -> tuple[Budget, ...]:
-    """Read budgets, several in one text between commas.
+    """Parse budgets; one text may hold several, separated by commas.
 
     Args:
-        texts: As the user wrote them.
-        names: What can select an artifact: targets, groups and precisions.
+        texts: The user's texts.
+        names: Possible selectors: targets, groups and precisions.
 
     Raises:
-        UsageError: If one is not a budget, or selects what is not known.
+        UsageError: If a budget is malformed, or its selector is unknown.
     """
     budgets = tuple(_parse(text.strip()) for joined in texts for text in joined.split(",") if text.strip())
     for budget in budgets:
         if budget.selector and budget.selector not in names:
             meant = did_you_mean(budget.selector, names)
             raise UsageError(
-                f"'{budget.selector}' in a budget is not a target, group or precision{meant and '; '}{meant}"
+                f"unknown selector '{budget.selector}' in a budget. Use a target, group or "
+                f"precision{meant and '. '}{meant}"
             )
     return budgets
 
@@ -79,8 +80,8 @@ def _parse(text: str) -> Budget:
     match = _FORM.fullmatch(text)
     if match is None or match["name"] not in NAMES:
         raise UsageError(
-            f"'{text}' is not a budget: write NAME=VALUE or TARGET.NAME=VALUE, for example p50=20ms or "
-            f"onnx.size=8MB; names are {', '.join(NAMES)}"
+            f"'{text}' is not a budget. Write NAME=VALUE or TARGET.NAME=VALUE, for example p50=20ms or onnx.size=8MB. "
+            f"Names: {', '.join(NAMES)}"
         )
     units = NAMES[match["name"]]
     try:
@@ -88,20 +89,21 @@ def _parse(text: str) -> Budget:
     except ValueError:
         raise UsageError(f"'{match['value']}' in the budget '{text}' is not a number") from None
     if match["unit"] not in units:
-        raise UsageError(f"the budget '{text}' needs a unit: {', '.join(unit or 'none' for unit in units)}")
+        raise UsageError(f"the budget '{text}' needs a unit. Units: {', '.join(unit or 'none' for unit in units)}")
     return Budget(match["name"], value * units[match["unit"]], match["value"] + match["unit"], match["selector"] or "")
 
 
 def over_budget(budgets: Sequence[Budget], names: Collection[str], result: Result) -> tuple[tuple[str, Fact], ...]:
-    """What of a result is over budget, or was not measured: places and facts.
+    """Return the places and facts of a result that are over budget, or were not measured.
 
     Args:
-        budgets: What is allowed.
-        names: What selects the artifact: its target, groups and precision.
-        result: What was found.
+        budgets: The limits.
+        names: Selectors of the artifact: its target, groups and precision.
+        result: The result.
     """
     mine = [budget for budget in budgets if not budget.selector or budget.selector in names]
-    if result.first_visit is None:  # only a bundle has a page that is visited
+    # Only a bundle has a page to visit.
+    if result.first_visit is None:
         mine = [budget for budget in mine if budget.name != "visit" or budget.selector]
     return tuple(
         (place.place, excess)
@@ -145,22 +147,22 @@ def _value(name: str, place: EvaluationResult, result: Result) -> float | None:
     return start[name]
 
 
+# Most rounds of a bootstrap, evenly thinned: this bounds memory, and errs on the wide side.
 MOST_ROUNDS = 2000
-"""Rounds that a bootstrap looks at, evenly thinned: it bounds memory, and errs on the wide side."""
+# Bootstrap resamples of a ratio: enough for the ends of a 95 % interval (Efron and Tibshirani 1993, chapter 13).
 RESAMPLES = 2000
-"""Bootstrap resamples of a ratio: enough for the ends of a 95 % interval (Efron and Tibshirani 1993, chapter 13)."""
+# Coverage of a ratio's interval.
 CONFIDENCE = 0.95
-"""Coverage of a ratio's interval."""
 
 
 def ratio(timed: Mapping[str, Latency], baseline: str, candidate: str = CANDIDATE) -> Ratio:
-    """The candidate's speed as a multiple of the baseline's, of two runtimes that were measured together.
+    """Return the candidate's speed as a multiple of the baseline's, for two runtimes measured together.
 
-    Whole rounds are resampled in blocks of neighbours (about the square root of their number), because a slow spell of
-    the host lasts for many runs; independent draws would take it for many independent facts (Kuensch 1989).
+    Whole rounds are resampled in blocks of neighbours (about the square root of their number): a slow spell of the host
+    lasts for many runs, which are not independent (Kuensch 1989).
 
     Raises:
-        ValueError: If a median is not above zero.
+        ValueError: If a median is zero.
     """
     rounds = min(len(timed[baseline].milliseconds), len(timed[candidate].milliseconds))
     pair = np.array([timed[name].milliseconds[:rounds] for name in (baseline, candidate)])
@@ -175,7 +177,7 @@ def ratio(timed: Mapping[str, Latency], baseline: str, candidate: str = CANDIDAT
 
 
 def _blocks(rounds: int) -> Array:
-    """Indices [RESAMPLES, about rounds]: blocks of neighbours, from the last on to the first; the same every time."""
+    """Return indices [RESAMPLES, about rounds]: blocks of neighbours that wrap around, with a fixed seed."""
     length = math.ceil(math.sqrt(rounds))
     starts = np.random.Generator(np.random.PCG64(0)).integers(0, rounds, (RESAMPLES, math.ceil(rounds / length), 1))
     return np.asarray(((starts + np.arange(length)) % rounds).reshape(RESAMPLES, -1))

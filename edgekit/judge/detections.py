@@ -1,20 +1,20 @@
-"""How far an artifact's detections are from the reference's: a list of boxes against a list of boxes.
+"""Differences between an artifact's detections and the reference's: a list of boxes against a list of boxes.
 
-Which of two boxes goes is decided by rounding where their scores are equal, or overlap at the threshold of non-maximum
-suppression. So what is compared is not row with row:
+If two boxes have equal scores, or overlap at the threshold of non-maximum suppression, rounding decides which one is
+dropped. So lists are not compared row by row:
 
-- detection gap: the largest, over all detections of either side, of its score less what explains that the other side
-  has it weaker or not at all: the strongest detection of its class there that overlaps it by EXPLAINS, the threshold,
-  or the last score of a full list. Greedy suppression leaves no detection without one of these, whatever the order of
-  equal scores: two sides whose scores differ by e have a gap of at most 2 e. A detection that is missing, one too many,
-  one of another class, one whose score is off have as much as that is.
+- detection gap: the largest unexplained score over all detections of either side. A score is explained up to the
+  strongest detection of its class on the other side that overlaps it by EXPLAINS, up to the threshold, or up to the
+  last score of a full list. Greedy suppression always leaves one of these, whatever the order of equal scores: two
+  sides whose scores differ by e have a gap of at most 2 e. A missing or extra detection, a wrong class or a wrong score
+  has a gap of its full size.
 - detections of a class that overlap by MATCHED are matched, each once, the largest overlap first. iou: the mean overlap
   of a row's matches; misplaced: 1 less that, a share over all detections; lost detections: those without a match, of
   the side that has more of them, over the reference's.
 - untied iou, lost untied detections: the same of rows in which no two of the reference's detections of a class have
   scores within TIED. Over a flat picture all scores are equal, and rounding chooses among the boxes.
-- own gap: how far the artifact's own scores rise along its list, 1 where something stands after its end; own count: how
-  far its count is from the number of its detections.
+- own gap: the rise of the artifact's own scores along its list, 1 if there is anything after the list's end; own count:
+  the difference between its count and the number of its detections.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ import numpy as np
 
 from edgekit.model.spec import Array, Output
 
+# Channels of a detection: left, top, right, bottom, and the places of its score and class.
 CORNERS, SCORE, CLASS = 4, 4, 5
-"""Channels of a detection: left, top, right, bottom, and the places of its score and class."""
+# Overlaps: the lowest suppression threshold in use (0.3 to 0.7), and PASCAL VOC's threshold of a correct box.
 EXPLAINS, MATCHED = 0.3, 0.5
-"""Overlaps: the least above which suppression is asked for in use (0.3 to 0.7), and PASCAL VOC's of a right box."""
+# Class numbers are exact in fp16 up to 2048, and the next class is 1 away.
 SAME = 1e-3
-"""Classes: their numbers are exact in fp16 up to 2048, and another one is 1 away."""
+# Score units: a hundred times the rounding of a score in fp32.
 TIED = 1e-5
-"""Score units: a hundred times the rounding of a score in fp32."""
 UNTIED = ("untied iou", "lost untied detections")
-_Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst positions [n]
+# Metric, values [n], worst positions [n].
+_Rows = Iterator[tuple[str, Array, Array]]
 
 
 def detection_measures(output: Output, r: Array, c: Array) -> _Rows:
-    """Measures of detections, of the reference and of the artifact: float64 [n, most, 6].
+    """Yield the measures of detections of the reference and of the artifact: float64 [n, most, 6].
 
-    None where neither has any in these rows: an artifact that is asked for no box at all is not verified by that.
+    Yields nothing if neither side has a detection: such inputs cannot verify an artifact.
     """
     if not ((r[..., SCORE] > 0).any() or c.any()):
         return
@@ -58,19 +59,19 @@ def detection_measures(output: Output, r: Array, c: Array) -> _Rows:
 
 
 def count_detections(rows: Array) -> Array:
-    """How many detections each row [n, most, 6] has, at least 1: int64 [n]."""
+    """Return the number of detections in each row [n, most, 6], at least 1: int64 [n]."""
     return np.asarray(np.maximum((rows[..., SCORE] > 0).sum(1), 1))
 
 
 def count_measures(c: Array, detections: Array) -> _Rows:
-    """Of an artifact's counts [n] against its own detections [n, most, 6]."""
+    """Yield the measures of an artifact's counts [n] against its own detections [n, most, 6]."""
     counts = (detections[..., SCORE] > 0).sum(1)
     if c.any() or counts.any():
         yield "own count", np.abs(c - counts), np.full(len(c), -1)
 
 
 def matches(r: Array, c: Array) -> Iterator[tuple[int, int, float]]:
-    """Detections [most, 6] of two sides that are the same: places on both sides and overlap, the largest first."""
+    """Yield matches of two sides' detections [most, 6]: row on each side and overlap, the largest first."""
     shared = np.where(_alike(r, c), _overlaps(r, c), 0.0)
     for place in np.argsort(-shared, axis=None, kind="stable"):
         row, other = divmod(int(place), len(c))
@@ -81,7 +82,7 @@ def matches(r: Array, c: Array) -> Iterator[tuple[int, int, float]]:
 
 
 def pair_detections(r: Array, c: Array) -> Array:
-    """The other side's detections [n, most, 6] where their matches stand; NaN for what has none."""
+    """Return the other side's detections [n, most, 6] in the order of their matches; NaN without a match."""
     table = np.where(r[..., SCORE, None] > 0, np.nan, np.zeros_like(c))
     for row, (expected, other) in enumerate(zip(r, c, strict=True)):
         for place, partner, _ in matches(expected, other):
@@ -90,17 +91,18 @@ def pair_detections(r: Array, c: Array) -> Array:
 
 
 def _row(r: Array, c: Array, threshold: float) -> tuple[float, float, float, int]:
-    """Gap, mean overlap of the matches, share of those without one, and where it is worst."""
+    """Return gap, mean overlap of the matches, share without a match, and the position of the largest gap."""
     gaps = np.append(_gaps(r, c, threshold), _gaps(c, r, threshold))
     pairs = list(matches(r, c))
     real = int(_has_detection(r).sum()), int(_has_detection(c).sum())
     iou = float(np.mean([overlap for *_, overlap in pairs])) if pairs else 1.0
-    lost = (max(real) - len(pairs)) / max(real[0], 1)  # one that takes another's place is one
+    # A detection in place of another counts once.
+    lost = (max(real) - len(pairs)) / max(real[0], 1)
     return float(gaps.max()), iou, lost, int(gaps.argmax()) % len(r)
 
 
 def _gaps(array: Array, other: Array, threshold: float) -> Array:
-    """How far each detection's score is above what explains it on the other side; 0 of what is none."""
+    """Return the unexplained score of each detection; 0 for empty places."""
     near = _alike(array, other) & (_overlaps(array, other) >= EXPLAINS)
     strongest = np.where(near, other[None, :, SCORE], 0.0).max(1)
     last = other[:, SCORE].min() if _has_detection(other).all() else 0.0
@@ -113,13 +115,13 @@ def _has_detection(rows: Array) -> Array:
 
 
 def _alike(array: Array, other: Array) -> Array:
-    """Which are detections of one class: bool [p, q]."""
+    """Return which pairs are detections of one class: bool [p, q]."""
     classes = np.abs(array[:, None, CLASS] - other[None, :, CLASS]) <= SAME
     return np.asarray(classes & _has_detection(array)[:, None] & _has_detection(other)[None])
 
 
 def _overlaps(array: Array, other: Array) -> Array:
-    """Intersection over union: [p, q]; 1 of two boxes that are equal, also without an area."""
+    """Return intersection over union: [p, q]; 1 for two equal boxes, even without an area."""
     a, b = array[:, None, :CORNERS], other[None, :, :CORNERS]
     sides = np.maximum(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0.0)
     areas = [np.maximum(x[..., 2:] - x[..., :2], 0.0).prod(-1) for x in (a, b)]
@@ -128,7 +130,7 @@ def _overlaps(array: Array, other: Array) -> Array:
 
 
 def _are_tied(row: Array) -> bool:
-    """Whether two detections of a class have scores that are equal but for rounding."""
+    """Return whether two detections of a class have equal scores but for rounding."""
     near = _alike(row, row) & (np.abs(row[:, None, SCORE] - row[None, :, SCORE]) <= TIED)
     return bool((near & ~np.eye(len(row), dtype=bool)).any())
 

@@ -1,24 +1,24 @@
-"""How far values of any scale are from the reference's: per row and per channel, in units of the channel's spread.
+"""Differences from the reference's values: per row and per channel, in units of the channel's spread.
 
 Let z be the reference's values and y the artifact's, both divided by the spread of their channel (`spreads`).
 
 - deviation: the largest |y - z| of a row; error: the root mean square of y - z.
 - gain: |slope - 1| of the line through y over z; offset: |mean of y - z|. Both less CHANCE standard errors: few values
   with independent errors have a slope and a mean by chance.
-- correlation: of y and z, each less its own mean: a constant part, however large, is no agreement.
+- correlation: of y and z, each less its own mean, so that a constant part does not count as agreement.
 
-A row is judged over all its values, a channel over all its rows and positions. What hardly moves (less than MOVING of
-its channels' spread) or has fewer than FEWEST values has no slope and no correlation. A channel of so few values has no
-error either: the mean of one value would be its deviation, and the row's error holds it.
+A row is judged over all its values, a channel over all its rows and positions. A row or channel that hardly moves (less
+than MOVING of its channels' spread) or has fewer than FEWEST values gets no slope and no correlation. A channel of so
+few values gets no error either: the mean of one value is its deviation, and the row's error covers it.
 
-The scale of an output: how far the reference's own values spread, channel by channel.
+The scale of an output is the spread of the reference's own values, channel by channel.
 
-A difference means something in units of what the values do anyway: 0.05 is nothing in a box's corner and much in its
-confidence. So each channel is measured by the standard deviation of the reference's values in it, over all real inputs.
+A difference of 0.05 is nothing in a box's corner and much in its confidence. So each channel is measured by the
+standard deviation of the reference's values in it, over all real inputs.
 
-What is a channel: along the axis that the output declares as "channels"; where none is declared the last axis of
-features, boxes, logits, probabilities, embeddings and of what has one axis, the first axis of pictures and masks, of
-other outputs with two axes the shorter one. Scores have a single scale.
+Channels run along the axis that the output declares as "channels". By default that is the last axis of features, boxes,
+logits, probabilities, embeddings and of what has one axis, the first axis of pictures and masks, of other outputs with
+two axes the shorter one. Scores have a single scale.
 """
 
 from __future__ import annotations
@@ -32,27 +32,29 @@ import numpy as np
 from edgekit.model.spec import Array, Output
 
 CHANNELS = "channels"
+# Share of a channel's peak magnitude. A channel that hardly moves (a constant one) is measured by this: fp16 keeps 11
+# bits, and through a network its errors add up to some thousandths of the peak (0.0012 in the logits of a seeded ViT
+# that the Core ML interpreter runs). The floor lets fp16's limit, 0.05 of the spread, be 0.0015 of the peak at the
+# least.
 PEAK_FLOOR = 0.03
-"""Share of a channel's peak magnitude. A channel that hardly moves (a constant one) is measured by this: fp16 keeps 11
-bits, and through a network its errors add up to some thousandths of the peak (0.0012 in the logits of a seeded ViT that
-the Core ML interpreter runs). The floor lets fp16's limit, 0.05 of the spread, be 0.0015 of the peak at the least."""
+# Times the reference's own noise. A smaller spread cannot be judged at 1e-3, the limit of fp32, without judging noise
+# (four times the noise is the most that a difference may be due to it, as `verdict.NOISE_MULTIPLE` says).
 NOISE_FLOOR = 4000.0
-"""Times the reference's own noise: a smaller spread cannot be judged at 1e-3, the limit of fp32, without judging noise
-(four times the noise is the most that a difference may be due to it, as `verdict.NOISE_MULTIPLE` says)."""
+# Units of the output: keeps a division by the spread of zeros finite.
 LEAST = 1e-30
-"""Units of the output: keeps a division by the spread of zeros finite."""
 _LAST = {"features", "boxes", "logits", "probabilities", "embedding"}
 Spreads = Mapping[str, Array]
-"""Output -> the scale of each channel, float64 [channels]."""
+"""Output -> scale of each channel, float64 [channels]."""
 
 
 def spreads(outputs: Sequence[Output], answers: Sequence[Mapping[str, Array]], noise: Mapping[str, float]) -> Spreads:
-    """The scales of all floating outputs.
+    """Return the scales of all floating outputs.
 
     Args:
-        outputs: Of the model.
-        answers: Of the reference to real inputs, rows first, one mapping a batch; sizes may differ between batches.
-        noise: Of the reference, by output.
+        outputs: Outputs of the model.
+        answers: The reference's outputs for real inputs, rows first, one mapping per batch; sizes may differ between
+            batches.
+        noise: Noise of the reference, by output.
     """
     by_output = {}
     for output in outputs:
@@ -66,10 +68,10 @@ def spreads(outputs: Sequence[Output], answers: Sequence[Mapping[str, Array]], n
 
 
 def _scale(output: Output, values: Array) -> Array:
-    """The scale of each channel of values [m, channels]: float64 [channels].
+    """Return the scale of each channel of values [m, channels]: float64 [channels].
 
-    The channels of an embedding share their unit, since its direction is what it says: one that is zero for every real
-    input is measured by the peak of all.
+    The channels of an embedding share one unit, since only its direction counts: a channel that is zero for every real
+    input is measured by the peak of all channels.
     """
     with np.errstate(invalid="ignore"):
         peaks = np.abs(values).max(0)
@@ -78,10 +80,10 @@ def _scale(output: Output, values: Array) -> Array:
 
 
 def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
-    """The scale of each channel, [channels]: that of real inputs, or that of these rows where it is larger.
+    """Return the scale of each channel, [channels]: of real inputs, or of these rows if that is larger.
 
-    Where an output has another number of channels at another size (similarities of a picture with each of some texts)
-    each has the mean scale of real inputs: rows that are alike, as one text repeated, have no spread of their own.
+    If the number of channels varies with the size (similarities of a picture with each of some texts), each gets the
+    mean scale of real inputs: similar rows, as of one text repeated, have no spread.
     """
     if rows.dtype.kind != "f":
         return np.ones(1)
@@ -93,7 +95,7 @@ def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
 
 
 def as_rows(output: Output, rows: Array, axis: int | None = None) -> Array:
-    """An output's rows [n, ...] as float64 [n, positions, channels]; `axis` is another channel axis than its own."""
+    """Return an output's rows [n, ...] as float64 [n, positions, channels]; `axis` overrides its channel axis."""
     values = rows.astype(np.float64)
     axis = channel_axis(output, values) if axis is None else axis
     if axis is None:
@@ -102,7 +104,7 @@ def as_rows(output: Output, rows: Array, axis: int | None = None) -> Array:
 
 
 def channel_axis(output: Output, rows: Array) -> int | None:
-    """The axis of the channels in an output's rows [n, ...]; None where it has a single scale."""
+    """Return the axis of the channels in an output's rows [n, ...]; None if it has a single scale."""
     if output.axes:
         within = [name for name in output.axes if name != "batch"]
         if CHANNELS in within and within.index(CHANNELS) + 1 < rows.ndim:
@@ -116,36 +118,37 @@ def channel_axis(output: Output, rows: Array) -> int | None:
     return 1 if rows.ndim > 3 else None
 
 
+# Standard errors: one in 16,000 independent channels exceeds this by chance (normal distribution).
 CHANCE = 4.0
-"""Standard errors: one in 16,000 independent channels is further off by chance (normal distribution)."""
+# Share of the spread.
 MOVING = 0.3
-"""Share of the spread."""
+# Values.
 FEWEST = 8
-"""Values."""
 ACROSS_ROWS = "nrmse across rows"
+# Share of the spread: an output that the inputs move less is treated as constant.
 STILL = 0.02
-"""Share of the spread: what the inputs move less is as good as constant."""
-_Rows = Iterator[tuple[str, Array, Array]]  # metric, values, worst positions
+# Metric, values, worst positions.
+_Rows = Iterator[tuple[str, Array, Array]]
 
 
 def peak_of(reference: Array) -> float:
-    """The largest magnitude of all values; 1 where that is 0."""
+    """Return the largest magnitude of all values; 1 if that is 0."""
     return float(np.abs(reference).max()) or 1.0
 
 
 def relative_errors(reference: Array, answer: Array) -> Array:
-    """The largest error of each row over the reference's peak, float64 [n]; both [n, ...], NaN where a row has one."""
+    """Return each row's largest error over the reference's peak, float64 [n]; both [n, ...]; NaN stays NaN."""
     off = np.abs(answer.astype(np.float64) - reference).reshape(len(reference), -1)
     return np.asarray(off.max(axis=1) / peak_of(reference))
 
 
 def row_deviations(z: Array, y: Array, array: Array) -> _Rows:
-    """Measures of each row, values [n].
+    """Yield the measures of each row, values [n].
 
     Args:
-        z: Of the reference, [n, positions, channels], in units of the spread.
-        y: Of the artifact, likewise.
-        array: Bool [n, positions]: which positions are compared; a row without any deviates by nothing here.
+        z: The reference's values, [n, positions, channels], in units of the spread.
+        y: The artifact's values, likewise.
+        array: Bool [n, positions]: the positions to compare; a row without any has no deviation.
     """
     mask = np.broadcast_to(array[:, :, None], z.shape).reshape(len(z), -1)
     off = np.where(array[:, :, None], np.abs(y - z), 0.0)
@@ -156,14 +159,14 @@ def row_deviations(z: Array, y: Array, array: Array) -> _Rows:
 
 
 def error_across_rows(z: Array, y: Array, array: Array) -> _Rows:
-    """The error of all rows together, in units of what the inputs move: one value, named ACROSS_ROWS.
+    """Yield the error of all rows in units of what the inputs move: one value, named ACROSS_ROWS.
 
-    The root mean square of y - z over that of z less its mean over the rows, position by position: an answer that is
-    the same for all inputs has 1, also where the positions of an output differ much more than its rows do. 0 where
-    there are fewer than FEWEST rows, or the inputs move less than STILL.
+    It is the root mean square of y - z over that of z less its mean over the rows, position by position. An output that
+    is the same for all inputs has 1, even if its positions differ much more than its rows. It is 0 for fewer than
+    FEWEST rows, or if the inputs move less than STILL.
 
     Args:
-        z: As of `row_deviations`.
+        z: As in `row_deviations`.
         y: Likewise.
         array: Likewise.
     """
@@ -176,16 +179,16 @@ def error_across_rows(z: Array, y: Array, array: Array) -> _Rows:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Of each line of values (a row or a channel): how many, and sums, float64 [lines]; those of two batches add up.
+    """Count and sums of each line of values (a row or a channel), float64 [lines]; batches add up.
 
     Attributes:
-        count: Values that are compared.
-        z: Of the reference, in units of the spread.
-        y: Of the artifact.
-        zz: Of squares of z.
-        yy: Of squares of y.
-        zy: Of products.
-        off: Of squares of y - z.
+        count: Number of compared values.
+        z: Sum of the reference's values, in units of the spread.
+        y: Sum of the artifact's values.
+        zz: Sum of squares of z.
+        yy: Sum of squares of y.
+        zy: Sum of products.
+        off: Sum of squares of y - z.
     """
 
     count: Array
@@ -198,17 +201,17 @@ class Sums:
 
     @classmethod
     def of(cls, z: Array, y: Array, mask: Array) -> Self:
-        """Over the values [lines, m] in a mask."""
+        """Return the sums over the values [lines, m] in a mask."""
         z, y = np.where(mask, z, 0.0), np.where(mask, y, 0.0)
         return cls(mask.sum(1).astype(float), *(a.sum(1) for a in (z, y, z * z, y * y, z * y, (y - z) ** 2)))
 
     def __add__(self, other: Self) -> Self:
-        """Over the values of both."""
+        """Return the sums over the values of both."""
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         return type(self)(*(mine + two for mine, two in pairs))
 
     def lines(self) -> Iterator[tuple[str, Array]]:
-        """Of each line: error, gain, offset and correlation."""
+        """Yield error, gain, offset and correlation of each line."""
         count = np.maximum(self.count, 1)
         means = self.z / count, self.y / count
         yield "error", np.sqrt(self.off / count)
@@ -230,13 +233,13 @@ class Sums:
 
 
 def channel_sums(z: Array, y: Array, array: Array) -> Sums:
-    """Sums of each channel; arguments as of `row_deviations`."""
+    """Return the sums of each channel; arguments as in `row_deviations`."""
     mask = np.broadcast_to(array[:, :, None], z.shape)
     return Sums.of(*(np.moveaxis(a, 2, 0).reshape(a.shape[2], -1) for a in (z, y, mask)))
 
 
 def channel_deviations(sums: Sums) -> _Rows:
-    """Measures of each channel, values [channels], named "channel ..."."""
+    """Yield the measures of each channel, values [channels], named "channel ..."."""
     for metric, values in sums.lines():
         usable = np.where(sums.count >= FEWEST, values, 0.0) if metric == "error" else values
         yield f"channel {metric}", usable, np.full(len(values), -1)

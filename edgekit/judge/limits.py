@@ -1,10 +1,10 @@
-"""What an artifact may differ by: one table, a row a limit.
+"""Limits on an artifact's differences: one table, one row per limit.
 
-A row says which metric it limits, of which roles, on which kinds of input, how much each kind of precision may have,
-and why. INT8 has two numbers: what 99 of 100 rows keep and what no row may pass, about four times as far from right: a
-single row of hundreds says little, and the worst of them is chance. Metrics are `edgekit.artifact.metric`'s; a limit is
-the largest allowed value, or the smallest where higher is better. `verdict.py` widens an absolute limit to a small
-multiple of the reference's own noise where that is larger.
+A row names a metric, the output roles and kinds of input that it limits, the limit for each kind of precision, and the
+reason. INT8 has two limits: one for 99 of 100 rows, and one for every row, about four times as wide, since the worst of
+hundreds of rows is chance. Metrics are `edgekit.artifact.metric`'s; a limit is the largest allowed value, or the
+smallest where higher is better. `verdict.py` widens an absolute limit to a small multiple of the reference's own noise
+where that is larger.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgekit.artifact.fact import EVALUATION
 
 STRESS, PHOTOGRAPHS, CHANGED, LEVELLED = "stress", "photographs", "changed", "levelled"
 Kind = Literal["real", "changed", "random"]
-"""Inputs such as users have; the same dark, bright, grey or at their ends; random or extreme ones."""
+"""Users' inputs; the same dark, bright, grey or saturated; random or extreme inputs."""
 ALL: tuple[Kind, ...] = ("real", "changed", "random")
 REAL: tuple[Kind, ...] = ("real",)
 NOT_REAL: tuple[Kind, ...] = ("changed", "random")
@@ -25,8 +25,8 @@ NOT_REAL: tuple[Kind, ...] = ("changed", "random")
 SCORES, RANKING, COUNTS, FEATURES, TASK = ("scores",), ("ranking",), ("counts",), ("features",), ("task",)
 CLASSES, DETECTIONS = ("logits", "probabilities"), ("detections",)
 _OTHERS = ("tensor", "labels", "boxes", "mask", "embedding", "image", "state")
+# Roles whose values are judged in units of the reference's own spread.
 SCALED = ("features", *CLASSES, *_OTHERS)
-"""Roles whose values are judged in units of the reference's own spread."""
 TASK_DROP, TASK_DROP_WORST = "task drop", "task drop, worst row"
 
 
@@ -35,12 +35,12 @@ class Limit:
     """One row of the table.
 
     Attributes:
-        metric: What is limited.
-        roles: Of which outputs.
-        kinds: On which inputs.
-        value: The limit: of each row or, where there is a `worst`, of 99 of 100 rows.
-        reason: Why it is that.
-        worst: What no row may pass.
+        metric: Name of the metric.
+        roles: Roles of the outputs.
+        kinds: Kinds of input.
+        value: The limit of each row or, with a `worst`, of 99 of 100 rows.
+        reason: Source of the value.
+        worst: The limit of every row.
     """
 
     metric: str
@@ -52,7 +52,7 @@ class Limit:
 
     @property
     def of_each(self) -> float:
-        """What each row is held to."""
+        """The limit of each single row."""
         return self.value if self.worst is None else self.worst
 
 
@@ -61,10 +61,10 @@ class Tolerance:
     """The limits on artifacts of one kind of precision.
 
     Attributes:
-        name: As reports print it.
-        limits: Its rows; of two for the same metric, role and kind the later one counts.
-        exact_ranking: Whether a top-K swap beyond the score tolerance, or a count off by more than rounding, fails;
-            elsewhere ranks are judged on real inputs only.
+        name: Its name in reports.
+        limits: Its rows; a later one overrides an earlier one for the same metric, role and kind.
+        exact_ranking: True if a top-K swap beyond the score tolerance, or a count off by more than rounding, fails;
+            otherwise ranks are judged on real inputs only.
     """
 
     name: str
@@ -72,20 +72,20 @@ class Tolerance:
     exact_ranking: bool = True
 
     def on(self, kind: Kind) -> dict[tuple[str, str], Limit]:
-        """The limit of each role's metric on inputs of a kind, by (role, metric)."""
+        """Return the limit of each role's metric on inputs of a kind, by (role, metric)."""
         return {(role, row.metric): row for row in self.limits if kind in row.kinds for role in row.roles}
 
     def limit(self, metric: str, role: str) -> float | None:
-        """The limit of one role's metric on real inputs; None where there is none."""
+        """Return the limit of one role's metric on real inputs, or None."""
         row = self.on("real").get((role, metric))
         return row.value if row is not None else None
 
     def without(self, *metrics: str) -> Tolerance:
-        """The same without the limits of some metrics."""
+        """Return a copy without the limits of some metrics."""
         return replace(self, limits=tuple(row for row in self.limits if row.metric not in metrics))
 
     def with_limit(self, metric: str, role: str, change: Callable[[float], float]) -> Tolerance:
-        """The same with other limits on one metric of a role, on real inputs."""
+        """Return a copy with changed limits on one metric of a role, on real inputs."""
 
         def is_replaced(row: Limit) -> bool:
             return row.metric == metric and role in row.roles and "real" in row.kinds
@@ -97,7 +97,7 @@ class Tolerance:
 
 
 def kind_of(batch: str) -> Kind:
-    """What a batch's inputs are."""
+    """Return the kind of a batch's inputs."""
     name = batch.removesuffix(" again")
     if name in (EVALUATION, PHOTOGRAPHS):
         return "real"
@@ -106,7 +106,7 @@ def kind_of(batch: str) -> Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A limit in every kind of precision; None where it has none. Other fields as `Limit`; `worst` is that of INT8."""
+    """A limit for every kind of precision; None if it has none. Fields as in `Limit`; `worst` is INT8's."""
 
     metric: str
     roles: tuple[str, ...]
@@ -119,10 +119,12 @@ class Row:
     reason: str
 
 
-_FLIPS = "INT8: MLPerf Inference asks for 99 % of the fp32 model's accuracy; fp16: its limit on a task metric"
+_FLIPS = "INT8: MLPerf Inference requires 99 % of the fp32 model's accuracy; fp16: its limit on a task metric"
 _OWN = "what follows from the artifact's own scores; counts up to 400 in fp16 are off by 7.4e-4"
 _GAP = "a class as likely within twice the limit on differences; INT8: within half of the spread of the classes"
 _LINES = "INT8: half of the error, since these move every decision the same way and do not average out"
+# Every limit of every precision. If ranks need not be exact (INT8), no absolute limit applies: INT8 is not calibrated
+# for inputs that are not real.
 TABLE = (
     Row(
         metric="max abs", roles=SCORES, kinds=ALL, fp32=1e-4, delegated=1e-3, fp16=1e-2,
@@ -161,11 +163,11 @@ TABLE = (
     ),
     Row(
         metric="cosine", roles=CLASSES, kinds=REAL, int8=0.9, worst=0.7,
-        reason="of classes the choice counts, which has limits of its own; another row's answer has less",
+        reason="of classes the choice counts, which has its own limits; another row's output has less",
     ),
     Row(
         metric="cosine", roles=_OTHERS, kinds=REAL, int8=0.955, worst=0.82,
-        reason="what the error leaves to a row that is centred on zero: 1 / sqrt(1 + 0.3^2) = 0.958",
+        reason="the rest after the error, of a row centred on zero: 1 / sqrt(1 + 0.3^2) = 0.958",
     ),
     Row(
         metric="cosine", roles=SCORES, kinds=("changed",), int8=0.9, worst=0.7,
@@ -174,11 +176,11 @@ TABLE = (
     Row(metric="snr", roles=SCORES, kinds=REAL, fp16=20.0, reason="NVIDIA Polygraphy's quality defaults"),
     Row(
         metric="spearman", roles=SCORES, kinds=REAL, int8=0.99, worst=0.96,
-        reason="INT8 is judged by what it is for: ranks",
+        reason="INT8 is judged by its purpose: ranks",
     ),
     Row(
         metric="lost mass", roles=RANKING, kinds=REAL, int8=0.01, worst=0.04,
-        reason="INT8 is judged by what it is for: the relevance that the chosen places have",
+        reason="INT8 is judged by its purpose: the relevance of the chosen places",
     ),
     Row(
         metric="presence", roles=SCORES, kinds=REAL, fp32=0, delegated=0, fp16=0.002, int8=0.01,
@@ -190,7 +192,7 @@ TABLE = (
     ),
     Row(
         metric="nrmse of spread", roles=SCORES, kinds=NOT_REAL, int8=0.5, worst=0.75,
-        reason="nobody calibrated for these: up to 0.29 of sound INT8 graphs, 0.57 to 1 where batches mix",
+        reason="these inputs are not calibrated for: up to 0.29 of sound INT8 graphs, 0.57 to 1 where batches mix",
     ),
     Row(
         metric="row cosine", roles=FEATURES, kinds=REAL, int8=0.8, worst=0.5,
@@ -317,8 +319,6 @@ TABLE = (
         reason="of the task metric on any one row, absolute",
     ),
 )  # fmt: skip
-"""Every limit of every precision. Where ranks need not be exact (INT8) nothing absolute is left: inputs that are not
-real were not calibrated for."""
 
 
 def _tolerance(name: str, column: str, exact_ranking: bool = True) -> Tolerance:

@@ -1,30 +1,30 @@
-"""Arrays in, numbers out: how far an artifact's outputs are from the reference's, row by row.
+"""Metrics: numeric differences between an artifact's outputs and the reference's, row by row.
 
-What cannot be compared (missing, wrong shape or dtype, NaN or Inf on any side, an index twice or out of range, a count
-out of range) is a fault and never averaged away; that output and what is derived from it get no measures.
-A measure is one float64 a row, computed in float64, and named as reports print it. Those that need a word:
-- spearman: correlation of average ranks, after each of the artifact's scores came nearer to the reference's by up to
-  RESOLUTION: a smaller difference is no change of order (plain ranks weigh 0.0003 against 0.0004 like 0.3 against 0.4).
-  A map that is constant, within the resolution, on both sides counts 1, on one side only 0. "spearman raw" is plain.
-- cosine: 1 - s (1 - plain cosine), where s is 1 if the larger of the two maps has a root mean square of MASS_FLOOR, of
-  other outputs of RESOLVED of their real answers' spread, and its square over that of the floor below: where nothing is
-  relevant the direction is rounding. Two zero maps count 1.
-- task metric of the artifact: of its answers with ties at K, within RESOLUTION, undone (`ties_undone`).
-- nrmse: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR);
-  "nrmse of spread": over half the spread of real scores where that is larger.
+An output that cannot be compared (missing, wrong shape or dtype, NaN or Inf on any side, a repeated or invalid index, a
+count out of range) is a fault. Neither that output nor the outputs derived from it get measures. A measure is one
+float64 per row, computed in float64, with its name in reports:
+- spearman: correlation of average ranks, after each of the artifact's scores is moved towards the reference's by up to
+  RESOLUTION: a smaller difference does not change the order (plain ranks weigh 0.0003 against 0.0004 like 0.3 against
+  0.4). A map that is constant within the resolution counts 1 if both sides are, 0 if one is. "spearman raw" is plain.
+- cosine: 1 - s (1 - plain cosine), where s is 1 if the larger of the two maps has a root mean square of MASS_FLOOR, for
+  other outputs RESOLVED of their real outputs' spread, and below that floor the square of its quotient: if nothing is
+  relevant, the direction is rounding. Two zero maps count 1.
+- task metric of the artifact: computed after ties at K, within RESOLUTION, are undone (`ties_undone`).
+- nrmse: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR); "nrmse
+  of spread": over half the spread of real scores if that is larger.
 - count excess: the smallest score tolerance t that explains every count c, that is, for which
   floor(low + span clip(r - t) + 0.5) <= c <= floor(low + span clip(r + t) + 0.5), r being the reference's score.
 - swap gap: the largest gap between the reference's scores of a displaced place and of the one chosen instead, paired
   best with best (no other pairing has a smaller largest gap); order gap: the most that r rises along the ranking.
-- own count excess, own gap: the same against the artifact's own scores: do its outputs belong together?
-- agreement: share of the K places that are right, where a swap within the score tolerance counts as right.
-- presence: share of rows of which one side alone has a score of at least the output's threshold, where the reference's
+- own count excess, own gap: the same against the artifact's own scores, as a test of self-consistency.
+- agreement: share of the K places that are right; a swap within the score tolerance counts as right.
+- presence: share of rows in which only one side has a score of at least the output's threshold, if the reference's
   largest score is further from it than RESOLUTION.
 - lost mass: share of the best possible sum of K reference scores that the chosen places lack.
-- relative: max abs over the reference's peak, or over the spread of real answers where that is larger: a picture
-  without what is looked for has an answer of rounding alone. Features count only where both sides chose the place.
-- deviation, error, gain, offset, correlation: `deviation.py`; what a role is for: `roles.py`, `detections.py`.
-Score units: of scores that spread less than those in 0 to 1 do (a softmax over many places), all floors shrink.
+- relative: max abs over the reference's peak, or over the spread of real outputs if that is larger: for a picture
+  without the queried object the output is rounding only. Features count only at places that both sides chose.
+- deviation, error, gain, offset, correlation: `deviation.py`; measures of roles: `roles.py`, `detections.py`.
+Score units: if scores spread less than those in 0 to 1 (a softmax over many places), all floors shrink.
 """
 
 from __future__ import annotations
@@ -53,24 +53,27 @@ from edgekit.judge.deviation import (
 from edgekit.judge.roles import decisions, role_measures
 from edgekit.model.spec import Array, Metric, Output
 
+# Score units: half of one step of ARR-COC's budgets, 1 / 336. Scores that differ by less have no order.
 RESOLUTION = 0.0015
-"""Score units: half of one step of ARR-COC's budgets, 1 / 336. A smaller difference of two scores is no order."""
+# Score units: the least standard deviation of a map, so that a flat map has a scale too.
 SPREAD_FLOOR = 0.04
-"""Score units. Of a map with a smaller standard deviation, this is taken: a flat map has a scale too."""
+# Share of the longest row of features. The direction of a shorter one is mostly rounding.
 ROW_FLOOR = 0.1
-"""Share of the longest row of features. The direction of a shorter one is mostly rounding and is not asked for."""
+# Decibels: stand-in for "identical", and its negative for "all error", so that no report holds an infinity.
 SNR_CAP_DB = 200.0
-"""Decibels. Stands for "identical", and its negative for "all error", so that no report has to hold an infinity."""
 
+# Shares of the scores' spread: the most that RESOLUTION and SPREAD_FLOOR may be.
 RESOLVED, FLOORED = 0.01, 0.5
-"""Shares of the scores' spread: the most that RESOLUTION and SPREAD_FLOOR may be."""
+# Score units: the least divisor. If the best K have a smaller mean, there is hardly any relevance to lose.
 MASS_FLOOR = 0.01
-"""Score units. Where the best K have a smaller mean there is hardly any relevance to lose: the divisor ends here."""
+# Share of the scores' spread: the most that MASS_FLOOR may be.
 MASSED = 0.1
-"""Share of the scores' spread: the most that MASS_FLOOR may be."""
-_DERIVED = ("labels", "counts", "ranking", "features", "count")  # after what they are derived from
-_Sides = tuple[Array, Array]  # reference, artifact
-_Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n] or [channels], worst places
+# Derived roles are compared after their bases, in this order.
+_DERIVED = ("labels", "counts", "ranking", "features", "count")
+# Reference, artifact.
+_Sides = tuple[Array, Array]
+# Metric, values [n] or [channels], worst places.
+_Rows = Iterator[tuple[str, Array, Array]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +83,14 @@ class RowValues:
     Attributes:
         output: The output.
         role: Its role.
-        of: The scores that it is, or is derived from; empty for tensors.
+        of: The scores output itself, or the one that it is derived from; empty for tensors.
         metric: The metric's name.
-        values: One value a row, float64 [n].
-        places: Where each row is worst, int64 [n], row-major; -1 where that means nothing.
-        names: What the values are of, where that is not the rows: channels.
-        peak: The reference's largest magnitude, over all rows, 1 where that is 0; the spread of real answers where
-            that is larger.
-        answers: Of how many answers each value is a share, int64 [n]; None where it is no share.
+        values: One value per row, float64 [n].
+        places: The worst position of each row, int64 [n], row-major; -1 if that has no meaning.
+        names: Names of the values if they are not rows but channels.
+        peak: The reference's largest magnitude over all rows (1 if that is 0), or the spread of real outputs if that is
+            larger.
+        answers: The number of decisions of which each value is a share, int64 [n]; None for other metrics.
     """
 
     output: str
@@ -103,12 +106,12 @@ class RowValues:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """One batch of n rows: their names, numbers, and what could not be compared.
+    """One batch of n rows: names, measures, and faults that prevent a comparison.
 
     Attributes:
         task: The task metric [n] of the reference and of the artifact.
-        sums: Of each channel, by floating output: where few rows say little, they add up over batches.
-        real: Whether these are real inputs at another size.
+        sums: Sums of each channel, by floating output; they add up over batches.
+        real: True for real inputs at another size.
     """
 
     names: tuple[str, ...]
@@ -119,12 +122,12 @@ class Comparison:
     real: bool = False
 
     def get(self, output: str, metric: str) -> Array | None:
-        """The values [n] of one metric of one output; None where it was not measured."""
+        """Return the values [n] of one metric of one output; None if it was not measured."""
         return next((m.values for m in self.measures if (m.output, m.metric) == (output, metric)), None)
 
     @property
     def worst(self) -> tuple[str, int, float] | None:
-        """The largest difference of any score: row, place, value; None where no scores could be compared."""
+        """The largest difference of any score: row, place, value; None if no scores were compared."""
         errors = [m for m in self.measures if m.role == "scores" and m.metric == "max abs"]
         tops = [(float(m.values[i]), self.names[i], int(m.places[i])) for m in errors for i in [m.values.argmax()]]
         value, row, place = max(tops, default=(0.0, "", -1))
@@ -145,23 +148,25 @@ def compare(
     """Compare the outputs, arrays [n, ...] by name, of n named rows.
 
     The artifact's arrays have the declared dtypes; the reference's may be wider. Only "agreement" and "order faults"
-    depend on `score_tolerance`. `scales` are those of real inputs (`deviation.spreads`), which a batch's own may
-    exceed. The metric's `truth` is [n, ...].
+    depend on `score_tolerance`. `scales` are those of real inputs (`deviation.spreads`); a batch's own may be larger.
+    The metric's `truth` is [n, ...].
 
     Raises:
-        ModelError: If the metric does not give one number a row.
+        ModelError: If the metric does not return one number per row.
     """
     if not names:
         return failed_comparison((), fact(Code.NOTHING_COMPARED))
     values: dict[str, list[RowValues]] = {}
     sums: dict[str, Sums] = {}
     faults: list[Fact] = []
-    steps: dict[str, float] = {}  # of rankings: the resolution of the scores that they are of
+    # Resolution of the scores behind each ranking.
+    steps: dict[str, float] = {}
     answers = (reference, candidate)
     for output in sorted(outputs, key=lambda o: _DERIVED.index(o.role) if o.role in _DERIVED else -1):
         base = next((o for o in outputs if o.name == output.of), None) if output.role in BASES else None
         if base is not None and base.name not in values:
-            continue  # a fault of what it is derived from is one already
+            # The fault of its base is already recorded.
+            continue
         wrong = faults_of(output, base, answers, names)
         if not wrong:
             scored = base if base is not None and output.role == "ranking" else output
@@ -177,14 +182,14 @@ def compare(
         untied = {**candidate, **ties_undone(outputs, reference, candidate, steps)}
         task = (np.asarray(metric(reference, truth), np.float64), np.asarray(metric(untied, truth), np.float64))
         if any(side.shape != (len(names),) for side in task):
-            raise ModelError(f"the task metric gave the shape '{task[0].shape}', not one number a row")
+            raise ModelError(f"the task metric returned the shape '{task[0].shape}'. Return one number per row")
         faults += [] if np.isfinite(task).all() else [fact(Code.TASK_METRIC_NOT_FINITE)]
     measures = tuple(m for o in outputs for m in values.get(o.name, ()))
     return Comparison(tuple(names), measures, tuple(faults), None if faults else task, sums)
 
 
 def failed_comparison(names: Sequence[str], fault: Fact) -> Comparison:
-    """The comparison of a run that gave no answer: one fault."""
+    """Return the comparison of a run without outputs: one fault."""
     return Comparison(tuple(names), faults=(fault,))
 
 
@@ -276,7 +281,8 @@ def _excess(counts: Array, scores: Array, output: Output) -> Array:
 
 def _values(r: Array, c: Array, sides: _Sides | None, peak: float, floor: float) -> _Rows:
     table = np.zeros((len(r), 5))
-    whole = cosine(r.ravel(), c.ravel()) if r[0].size == 1 else None  # of one number it would be its sign alone
+    # The cosine of single numbers is only their sign, so it is taken over all rows.
+    whole = cosine(r.ravel(), c.ravel()) if r[0].size == 1 else None
     for i, (a, b) in enumerate(zip(r, c, strict=True)):
         places, a, b = np.array([-1]), a.reshape(1, -1), b.reshape(1, -1)
         if sides is not None:
@@ -301,14 +307,14 @@ def _values(r: Array, c: Array, sides: _Sides | None, peak: float, floor: float)
 def scaled_measures(
     output: Output, outputs: Sequence[Output], answers: Answers, scale: Array, sums: dict[str, Sums]
 ) -> _Rows:
-    """Deviations of a floating output, and the measures of its role.
+    """Yield the deviations of a floating output, and the measures of its role.
 
     Args:
-        output: Which.
-        outputs: All of the model.
-        answers: Of both sides; without faults.
+        output: The output.
+        outputs: All outputs of the model.
+        answers: Outputs of both sides, without faults.
         scale: The spread of each channel.
-        sums: Takes those of the output's channels.
+        sums: Receives the sums of the output's channels.
     """
     if output.role in ("counts", "ranking"):
         return
@@ -321,7 +327,7 @@ def scaled_measures(
 
 
 def _classes(base: Output | None, answers: Answers) -> tuple[Output, Array, Array] | None:
-    """What labels are the largest of, of both sides; the reference's twice where the artifact's cannot be compared."""
+    """Return the classes behind labels, of both sides; the reference's twice if the artifact's are unusable."""
     if base is None:
         return None
     r, c = answers[0][base.name], answers[1].get(base.name)
@@ -344,14 +350,14 @@ def _deviations(output: Output, answers: Answers, scale: Array, sums: dict[str, 
 
 
 def ranking_measures(r: Array, c: Array, scores: tuple[Array, Array], tolerance: float, scale: float) -> _Rows:
-    """Measures of a ranking, one value a row; what each is stands in `metrics.py`.
+    """Yield the measures of a ranking, one value per row, as the module docstring defines them.
 
     Args:
-        r: Of the reference, int64 [n, K].
-        c: Of the artifact.
-        scores: Of both sides, [n, N].
-        tolerance: A swap of scores that are no further apart counts as right in "agreement" and "order faults".
-        scale: How far real scores spread.
+        r: The reference's ranking, int64 [n, K].
+        c: The artifact's ranking.
+        scores: Scores of both sides, [n, N].
+        tolerance: A swap of scores no further apart than this counts as right in "agreement" and "order faults".
+        scale: Spread of real scores.
     """
     floor = min(MASS_FLOOR, MASSED * scale)
     rankings = [_rank_measures(*row, tolerance, floor) for row in zip(r, c, *scores, strict=True)]
@@ -369,7 +375,8 @@ def _rank_measures(
     gaps = np.append(np.maximum(np.sort(s[displaced])[::-1] - s[instead], 0.0), 0.0)
     rises, own_rises = (v[array] - np.minimum.accumulate(v[array]) for v in (s, own))
     own_gap = np.delete(own, array).max(initial=-np.inf) - own[array].min()
-    mass = s - min(0.0, s.min())  # a share is one of masses that are not negative
+    # A share needs masses that are not negative.
+    mass = s - min(0.0, s.min())
     best = np.sort(mass)[-k:].sum()
     swapped, risen = int(np.append(instead, -1)[gaps.argmax()]), int(array[rises.argmax()])
     return {
@@ -392,16 +399,16 @@ def ties_undone(
     candidate: Mapping[str, Array],
     resolutions: Mapping[str, float],
 ) -> dict[str, Array]:
-    """Rankings in which the reference's places have back the places that others took by a tie.
+    """Return rankings in which places that were swapped by a tie are swapped back.
 
-    Which of two places is chosen whose scores are equal, within the resolution, says nothing of the artifact: the
-    reference's own noise can swap them.
+    If two places have equal scores within the resolution, the reference's own noise can swap them, so a swap does not
+    count against the artifact.
 
     Args:
-        outputs: Of the model.
-        reference: Its answers by name, [n, ...].
-        candidate: The artifact's.
-        resolutions: The largest difference that is none, in score units, by ranking.
+        outputs: Outputs of the model.
+        reference: Its arrays by name, [n, ...].
+        candidate: The artifact's arrays.
+        resolutions: The largest difference that counts as equal, in score units, by ranking.
     """
     undone: dict[str, Array] = {}
     for output in (o for o in outputs if o.role == "ranking" and o.of in reference):
@@ -417,13 +424,13 @@ def ties_undone(
 
 
 def map_cosine(r: Array, c: Array, floor: float) -> Array:
-    """Of maps [n, places]; that of two with a root mean square below the floor counts by their size; 0 is no floor."""
+    """Return the cosine of maps [n, places]; below the floor (0: none) the smaller their size, the nearer to 1."""
     share = np.minimum(np.maximum((r * r).mean(1), (c * c).mean(1)) / floor**2, 1.0) if floor else 1.0
     return np.asarray(1.0 - share * (1.0 - cosine(r, c)))
 
 
 def cosine(a: Array, b: Array) -> Array:
-    """Along the last axis; 1 where both are zero, 0 where one is."""
+    """Return the cosine along the last axis; 1 if both are zero, 0 if one is."""
     # Divided by the largest magnitude first, since squares may leave float64's range.
     a, b = (v / np.maximum(np.abs(v).max(-1, keepdims=True), np.finfo(np.float64).tiny) for v in (a, b))
     lengths = np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
@@ -431,25 +438,25 @@ def cosine(a: Array, b: Array) -> Array:
 
 
 def match_indices(array: Array, indices: Array) -> tuple[Array, Array]:
-    """Where one ranking [n, K] stands in another: places [n, K] in `indices`, and whether it is there at all."""
+    """Return the places [n, K] of one ranking's indices in another, and whether each is in it at all."""
     places = (array[:, :, None] == indices[:, None, :]).argmax(2)
     return places, np.take_along_axis(indices, places, 1) == array
 
 
 def reorder_rows(rows: Array, places: Array) -> Array:
-    """Rows [n, K, ...] in another order, places [n, K]."""
+    """Return rows [n, K, ...] in another order, places [n, K]."""
     return np.take_along_axis(rows, places.reshape(*places.shape, *[1] * (rows.ndim - 2)), 1)
 
 
+# Role -> role of the output that it is derived from.
 BASES = {"counts": "scores", "ranking": "scores", "features": "ranking", "count": "detections"}
-"""Role -> role of the output that it is derived from."""
 Answers = tuple[Mapping[str, Array], Mapping[str, Array]]
-"""Of the reference and of the artifact: arrays by output name."""
+"""Arrays by output name, of the reference and of the artifact."""
 _RANKS = {"scores": 2, "counts": 2, "ranking": 2, "features": 3, "detections": 3, "count": 1}
 
 
 def faults_of(output: Output, base: Output | None, answers: Answers, names: Sequence[str]) -> list[Fact]:
-    """What makes one output of n named rows incomparable, on either side; empty where it can be compared."""
+    """Return the faults that make an output of n named rows incomparable, on either side."""
 
     def fault(code: Code, **details: str | int | float) -> Fact:
         return Fact(code=code, output=output.name, details=details)
@@ -462,10 +469,12 @@ def faults_of(output: Output, base: Output | None, answers: Answers, names: Sequ
     if missing:
         return [fault(Code.OUTPUT_MISSING, side=side) for side in missing]
     expected, candidate = (arrays[output.name] for arrays in answers)
-    nothing = not candidate.size and candidate.shape == expected.shape  # beside an empty answer any other one is wrong
+    # Two empty outputs are a fault: there is nothing to compare.
+    nothing = not candidate.size and candidate.shape == expected.shape
     shape = (len(names), *expected.shape[1:])
     width = answers[0][base.name].shape[1] if base else 0
-    if output.role in ("counts", "features"):  # one for each score, one row for each place of the ranking
+    # One count for each score, one row of features for each place of the ranking.
+    if output.role in ("counts", "features"):
         shape = (len(names), width, *shape[2:])
     faults = []
     for side, arrays in sides:

@@ -1,4 +1,4 @@
-"""What an output is for: the largest of logits, overlaps of boxes and masks, angles of embeddings. One value a row."""
+"""Measures of an output's role: largest logits, overlaps of boxes and masks, angles of embeddings; one per row."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from edgekit.judge.detections import count_detections, count_measures, detection
 from edgekit.judge.deviation import as_rows, channel_axis
 from edgekit.model.spec import Array, Output
 
+# Rows. With fewer, embeddings are not centred: the mean of one is the embedding itself.
 CENTRED = 4
-"""Rows. With fewer, embeddings are not centred: their mean would be themselves."""
+# Share of the mean length. The direction of a shorter embedding is mostly rounding.
 DIRECTED = 0.1
-"""Share of the mean length. The direction of a shorter embedding is mostly rounding and is not asked for."""
+# Channels of a box before its confidences.
 CORNERS = 4
-"""Channels of a box before its confidences."""
+# Confidence in 0 to 1 above which a box counts.
 CONFIDENT = 0.5
-"""What a confidence in 0 to 1 has to exceed for its box to count."""
+# Keeps a division by zero finite.
 LEAST = 1e-30
-"""Keeps a division by zero finite."""
+# Metrics that are a share of a row's decisions.
 SHARES = ("flips", "lost accuracy", "wrong labels")
-"""Metrics that are a share of a row's decisions."""
+# Metrics that are a share of the confident boxes -> the confidence that decides: the first, or the largest.
 COUNTED: Mapping[str, Callable[[Array], Array]] = {
     "lost boxes": lambda confidences: confidences[..., 0],
     "lost classes": lambda confidences: confidences.max(-1),
 }
-"""Metrics that are a share of the boxes that count -> the confidence that a box counts by: its first, its largest."""
-_Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst positions [n]
+# Metric, values [n], worst positions [n].
+_Rows = Iterator[tuple[str, Array, Array]]
 
 
 def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array] | None) -> _Rows:
-    """Measures of an output's role; none for a role that has no purpose of its own.
+    """Yield the measures of an output's role; none for a role without a specific purpose.
 
     Args:
-        output: Which.
-        r: Of the reference, float64 [n, ...].
-        c: Of the artifact.
-        base: For labels the logits or probabilities that they are the largest of, for a count the detections, with the
-            values of both sides.
+        output: The output.
+        r: The reference's values, float64 [n, ...].
+        c: The artifact's values.
+        base: The logits or probabilities behind labels, or the detections behind a count, with the values of both
+            sides.
     """
     if output.role == "count" and base is not None:
         yield from count_measures(c, base[2])
@@ -50,9 +51,10 @@ def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array,
 
 
 def decisions(output: Output, metric: str, rows: Array) -> Array:
-    """How many decisions each row of the reference's output [n, ...] holds, of which a metric is a share: int64 [n].
+    """Return the number of decisions in each row of the reference's output [n, ...]: int64 [n].
 
-    Labels and largest classes; detections; the confidences of boxes, or of these the boxes that count.
+    Decisions are labels and largest classes, detections, and the confidences of boxes or the confident boxes. Metrics
+    that are shares refer to them.
     """
     each = math.prod(rows.shape[1:])
     if output.role == "detections":
@@ -89,7 +91,7 @@ def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array
 def _label_gap(
     classes: Output, values: Array, array: Array, unit: Callable[[Output, Array], Array] | None = None
 ) -> Array:
-    """How far the labelled classes are below the largest, [n, labels], by default in units of the classes' spread."""
+    """Return how far the labelled classes are below the largest, [n, labels], by default in units of their spread."""
     axis = _axis_of(classes, values, array.shape)
     array = array.reshape(len(array), -1)
     if axis is None:
@@ -101,15 +103,15 @@ def _label_gap(
 
 
 def _below(values: Array, array: Array) -> Array:
-    """How far chosen classes are below the largest of the last axis."""
+    """Return how far chosen classes are below the largest of the last axis."""
     return np.asarray(values.max(-1) - np.take_along_axis(values, array[..., None], -1)[..., 0])
 
 
 def probabilities(output: Output, values: Array) -> Array:
-    """Those of classes along the last axis, as the model itself gives them.
+    """Return the probabilities of classes along the last axis, as the model gives them.
 
-    Logits are those of a softmax; where the classes lie apart by less than 1 (cosines, say) they are stretched to 1, so
-    that the wrong one of two that are told apart by little costs something.
+    Logits pass a softmax. If the classes spread by less than 1 (cosines, say), they are stretched to 1, so that a wrong
+    choice between close classes has a cost.
     """
     if output.role == "probabilities":
         return values
@@ -119,7 +121,7 @@ def probabilities(output: Output, values: Array) -> Array:
 
 
 def _axis_of(classes: Output, values: Array, labels: tuple[int, ...]) -> int | None:
-    """The axis of the classes: the one whose absence leaves the shape of the labels, the declared one if several do."""
+    """Return the axis of the classes: without it the shape is the labels'; the declared one if several fit."""
     places = math.prod(labels)
     fits = [a for a in range(1, values.ndim) if math.prod(values.shape) == places * values.shape[a]]
     shaped = [
@@ -144,7 +146,7 @@ def _classes(output: Output, r: Array, c: Array) -> _Rows:
 
 
 def _size(values: Array) -> float:
-    """How far the classes of one row lie apart: the mean standard deviation over the classes."""
+    """Return the spread of a row's classes: the mean standard deviation over the classes."""
     return max(float(values.std(-1).mean()), LEAST)
 
 

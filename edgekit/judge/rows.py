@@ -1,7 +1,7 @@
-"""Which axis of an output holds the rows of a batch, and the output with its rows first.
+"""Batch axis of each output, and outputs with their rows first.
 
-Everything that is recorded and compared has its rows first: row i of the batch is `array[i]`. An output that has no
-batch axis is one thing for all rows of a run, and becomes a single row.
+All recorded and compared outputs have their rows first: row i of the batch is `array[i]`. An output without a batch
+axis is one thing for all rows of a run, and becomes a single row.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ BATCH = "batch"
 
 
 def row_axes(outputs: Iterable[Output], runs: Sequence[Run]) -> dict[str, int | None]:
-    """The batch axis of each output: the declared one, or else the one axis whose size was always that of the batch.
+    """Return the batch axis of each output: the declared one, or the only axis that always had the batch's size.
 
-    Where several axes fit (a table [batch, batch]), or none, the output is one thing; where only single rows were
-    asked, a first axis of size 1 is the batch.
+    If several axes fit (a table [batch, batch]), or none, the output is one thing. If only single rows were run, a
+    first axis of size 1 is the batch.
     """
     return {
         o.name: (o.axes.index(BATCH) if BATCH in o.axes else None) if o.axes else _row_seen(o.name, runs)
@@ -30,12 +30,12 @@ def row_axes(outputs: Iterable[Output], runs: Sequence[Run]) -> dict[str, int | 
 
 
 def row_names(names: Sequence[str], count: int) -> tuple[str, ...]:
-    """The names of an output's rows: those of the batch, or one for all where it is one thing."""
+    """Return the names of an output's rows: the batch's, or a single one if the output is one thing."""
     return tuple(names) if count == len(names) else ("all rows",)
 
 
 def shape_of(rows: Array, axis: int | None) -> tuple[int | str, ...]:
-    """The shape that a runtime gives an output, with the name of the batch axis in it."""
+    """Return the shape that a runtime gives an output, with the name of the batch axis in it."""
     shape: list[int | str] = list(rows.shape[1:])
     return tuple(shape if axis is None else [*shape[:axis], BATCH, *shape[axis:]])
 
@@ -49,22 +49,22 @@ def _row_seen(name: str, runs: Sequence[Run]) -> int | None:
     return 0 if 0 in fits else None
 
 
+# With the norm, 17 numbers replace a row of any length.
 PROJECTIONS = 16
-"""P above: 17 numbers stand for a row, whatever its length."""
+# Suffix of an array's name: it holds sketches of that output's rows.
 SUFFIX = ".sketch"
-"""Of an array's name: it holds sketches of the rows of the output of that name."""
 
 
+# Suffix of an array's name: it holds some places of that output's rows.
 PLACES = ".places"
-"""Of an array's name: it holds some places of the rows of the output of that name."""
+# Roles in which each place has its own meaning.
 PLACED = {"boxes", "logits", "probabilities", "mask", "image"}
-"""Roles whose places each mean something."""
+# Least number of places stored of each row, and most bytes if there are more.
 LEAST_PLACES, PLACE_BYTES = 256, 64 << 10
-"""Places that are kept of each row at least, and bytes that these may take if they are more."""
 
 
 def sample_places(output: Output, rows: Array) -> Array:
-    """Seeded places of an output's rows [n, ...], the same ones of every row: [n, places, channels]."""
+    """Return seeded places of an output's rows [n, ...], the same in every row: [n, places, channels]."""
     values = as_rows(output, rows)
     count, channels = values.shape[1:]
     some = max(LEAST_PLACES, PLACE_BYTES // (4 * channels))
@@ -73,9 +73,9 @@ def sample_places(output: Output, rows: Array) -> Array:
 
 
 def sketch(rows: Array) -> Array:
-    """Sketches of rows along the last axis: [..., D] of any dtype to float32 [..., 1 + PROJECTIONS].
+    """Return sketches of rows along the last axis: [..., D] of any dtype to float32 [..., 1 + PROJECTIONS].
 
-    NaN and Inf stay what they are: a row that has one has a norm that is not finite.
+    NaN and Inf are kept: the norm of such a row is not finite.
     """
     values = rows.astype(np.float64)
     length = values.shape[-1]

@@ -1,18 +1,19 @@
-"""Numbers and a tolerance -> verified, rejected or not verified here, with the reason. Never a silent pass.
+"""Verdict from measures and a tolerance: verified, rejected or not verified here, with the reason.
 
-What is judged:
+Checks:
 
 - evaluation, real inputs: every limit of the tolerance, row by row, and the task metric against the reference's.
-- all real inputs together: shares of wrong answers, which in one batch may be over their limit by chance; of INT8 what
-  99 of 100 rows keep (no row may pass about four times as much), and the figures of channels.
-- stress (random, constant, extreme inputs) and the grid of shapes: whatever is absolute holds there too, differences of
+- all real inputs together: shares of wrong outputs, which in one batch may exceed their limit by chance; for INT8 the
+  limit of 99 of 100 rows (every row has one about four times as wide), and the measures of channels.
+- stress (random, constant, extreme inputs) and the grid of shapes: absolute limits apply here too: differences of
   scores and features, counts and swaps. Cosine, SNR, Spearman and lost mass do not: on a nearly flat map they measure
-  rounding. Where ranks need not be exact (INT8) nothing absolute is left, and such inputs are outside of what was
-  calibrated: the answers must be finite, in shape and range, belong together, and not be grossly off.
+  rounding. INT8 has no absolute limits and is not calibrated for such inputs: outputs must be finite, in shape and
+  range, consistent, and not grossly off.
 
 A limit is the larger of the table's and NOISE_MULTIPLE times the reference's own noise, up to NOISE_CAP times the
-table's. What fails it but is within the noise is not the artifact's fault and no proof either: not verified here. Where
-scores differ by no more than the noise, cosine, SNR, ranks and lost mass are not asked for. A NaN fails every limit.
+table's. A difference beyond the table's limit but within the noise gives "not verified here": it is neither the
+artifact's fault nor a proof. If scores differ by no more than the noise, cosine, SNR, ranks and lost mass are not
+judged. A NaN fails every limit.
 """
 
 from __future__ import annotations
@@ -34,46 +35,47 @@ from edgekit.judge.limits import STRESS, TASK_DROP, TASK_DROP_WORST, Kind, Limit
 from edgekit.judge.metrics import Comparison, RowValues
 from edgekit.model.spec import ORDERED, Array, Output
 
+# Times the reference's own noise: both sides have it, and a maximum over few images is a small estimate of it.
 NOISE_MULTIPLE = 4.0
-"""Times the reference's own noise: both sides have it, and a maximum over few images is a small estimate of it."""
+# Times the table's limit: a noisier reference proves nothing and must not excuse anything.
 NOISE_CAP = 10.0
-"""Times the table's limit: a reference that is noisier proves nothing, and must not excuse anything."""
+# Score units, or share of a peak. Larger differences are judged by every measure, whatever the noise.
 NOISE_LIMIT = 0.01
-"""Score units, or share of a peak. Differences above this are judged by every measure, whatever the noise."""
 
 
-CHANNEL = "channel "  # of the names of metrics of channels
+# Prefix of the metrics of channels.
+CHANNEL = "channel "
 Found = tuple[Comparison, RowValues]
+# What a reason has of the measure that gives it.
 SHARED = {"batch", "output", "metric", "value", "limit", "row", "index"}
-"""What a reason has of the measure that gives it."""
+# All of them, of every size: shares of wrong answers are held to their limit there.
 REAL_INPUTS = "real inputs"
-"""All of them, of every size: shares of wrong answers are held to their limit there."""
+# What all inputs of a kind are called together.
 POOLS: Mapping[Kind, str] = {"real": REAL_INPUTS, "changed": "changed inputs", "random": "random inputs"}
-"""What all inputs of a kind are called together."""
+# Share of the rows that may pass a limit which has a `worst` beside it.
 BEYOND = 0.01
-"""Share of the rows that may pass a limit which has a `worst` beside it."""
+# Rows of which one may pass it: one of fewer says with SURE that more than BEYOND do.
 FEW_ROWS = 6
-"""Rows of which one may pass it: one of fewer says with SURE that more than BEYOND do."""
+# Confidence needed to reject an artifact for the share of its rows beyond a limit (binomial).
 SURE = 0.95
-"""Confidence with which an artifact is rejected for the share of its rows that pass a limit (binomial)."""
+# Standard deviations by which the share of wrong answers in one batch may be over its limit: three of 128 answers are
+# allowed where the limit is 1 %, and two of 96.
 CHANCE = 2.0
-"""Standard deviations by which the share of wrong answers in one batch may be over its limit: three of 128 answers are
-allowed where the limit is 1 %, and two of 96."""
+# Codes of notes on differences within the limit on scores.
 _ROUNDING = {
     "swap gap": Code.TIES_AT_K,
     "order gap": Code.TIES_WITHIN_K,
     "count excess": Code.COUNTS_ROUNDED,
 }
-"""What a note says of a difference within the limit on scores."""
 
 
 def not_verified(reason: Fact) -> EvaluationResult:
-    """The verdict where this host lacks what it takes; the reason says what is missing."""
+    """Return the verdict if this host lacks a requirement, which the reason names."""
     return EvaluationResult(status="not verified here", reasons=(reason,))
 
 
 def failed_verdict(reason: Fact) -> EvaluationResult:
-    """The verdict where a runtime refuses an artifact, or dies of it."""
+    """Return the verdict if a runtime refuses an artifact or crashes on it."""
     return EvaluationResult(status="rejected", reasons=(reason,))
 
 
@@ -91,12 +93,12 @@ def judge(
 
     Args:
         tolerance: The row of the table.
-        noise: Largest absolute difference of the reference from itself, by output; 0 where none is given.
-        evaluation: Real inputs, in one or more comparisons; empty where the model has none.
+        noise: Largest absolute difference of the reference from itself, by output; 0 by default.
+        evaluation: Real inputs, in one or more comparisons; empty if the model has none.
         stress: Random, constant and extreme inputs.
-        grid: Sizes of each proved shape and what was found there.
-        more: Other inputs at default sizes by what they are: photographs, changed ones, any of these asked again.
-        metric_name: What the task metric is called.
+        grid: Sizes of each tested shape and its comparison.
+        more: Other inputs at default sizes by kind: photographs, changed ones, second runs of any of these.
+        metric_name: Name of the task metric.
     """
     bad = [name for name, value in noise.items() if not 0 <= value < np.inf]
     if bad:
@@ -135,7 +137,7 @@ def judge(
 
 
 def _kind(t: Tolerance, batch: str, comparison: Comparison) -> Kind:
-    """Real inputs at another size are asked for ranks too: where scores have absolute limits, these say more."""
+    """Return a batch's kind; INT8's ranks are judged on resized real inputs too, absolute limits cover the others."""
     return "real" if comparison.real and not t.exact_ranking else kind_of(batch)
 
 
@@ -160,17 +162,18 @@ def _checks(
         row = rules.get((group[0][1].role, group[0][1].metric))
         if row is not None and _together(t, row):
             continue
-        if row is not None or batch == EVALUATION:  # elsewhere only what is judged is worth showing
+        # Other batches only show limited measures.
+        if row is not None or batch == EVALUATION:
             yield _check(batch, group, row.of_each if row is not None else None, noise)
 
 
 def _together(t: Tolerance, row: Limit) -> bool:
-    """Whether a limit is one on all inputs of a kind alone: where ranks need not be exact, that of channels."""
+    """Return whether a limit applies only to all inputs of a kind together: INT8's limits on channels."""
     return not t.exact_ranking and row.metric.startswith(CHANNEL)
 
 
 def _group_measures(measures: Iterable[Found]) -> Iterator[list[Found]]:
-    """What was found of each metric of each output."""
+    """Yield the measures of each metric of each output."""
     groups: dict[tuple[str, str], list[Found]] = {}
     for comparison, measure in measures:
         groups.setdefault((measure.output, measure.metric), []).append((comparison, measure))
@@ -201,7 +204,8 @@ def _check(
         if info.mean:
             within |= mean <= _allowed_share(limit, max(int(weights.sum()), 1), chance)
     pool = np.flatnonzero(~within) if not within.all() else np.arange(len(values))
-    worst = int(pool[(sign * values[pool]).argmax()])  # argmax takes a NaN first
+    # Argmax returns a NaN first.
+    worst = int(pool[(sign * values[pool]).argmax()])
     return Measure(
         batch=batch,
         output=measure.output,
@@ -217,7 +221,7 @@ def _check(
 
 
 def reason_of(measure: Measure) -> Fact:
-    """The reason that a measure gives where it did not hold."""
+    """Return the reason that a failed measure gives."""
     shared = measure.model_dump(include=SHARED)
     if not measure.rows:
         return Fact(code=Code.LIMIT_EXCEEDED, **shared)
@@ -230,14 +234,14 @@ def reason_of(measure: Measure) -> Fact:
 
 
 def _allowed_share(limit: float, answers: int, chance: float) -> float:
-    """The share of so many answers that may be wrong: what chance makes of the limit, and a single one in any case."""
+    """Return the share of wrong outputs that is allowed: the limit plus chance, and always a single one."""
     return max(limit + chance * float(np.sqrt(limit / answers)), 1.0 / answers) if limit else 0.0
 
 
 def _pooled_measures(
     t: Tolerance, kind: Kind, every: Sequence[tuple[str, Comparison]], noise: Mapping[str, float]
 ) -> Iterator[Measure]:
-    """What is asked of all inputs of a kind together: shares of wrong answers, what 99 of 100 rows keep, channels."""
+    """Yield the measures on all inputs of a kind together: shares of wrong outputs, 99 of 100 rows, channels."""
     rules = t.on(kind)
     for group in _group_measures((comparison, m) for _, comparison in every for m in comparison.measures):
         row = rules.get((group[0][1].role, group[0][1].metric))
@@ -254,7 +258,7 @@ def _pooled_measures(
 def _share_check(
     pool: str, group: Sequence[Found], table: float, noise: Mapping[str, float], batches: Mapping[int, str]
 ) -> Measure:
-    """What 99 of 100 rows keep: the value of the row that is the first of the others."""
+    """Check the limit of 99 of 100 rows: its value is that of the first row after them."""
     info = metric_info(group[0][1].metric)
     values = np.concatenate([m.values for _, m in group])
     own = max(_own(m, noise) for _, m in group) if info.widened else None
@@ -285,12 +289,12 @@ def _share_check(
 
 
 def _may_pass(rows: int) -> int:
-    """How many of some rows may pass a limit on 99 of 100."""
+    """Return how many of some rows may exceed a limit on 99 of 100."""
     return max(int(BEYOND * rows), int(rows >= FEW_ROWS))
 
 
 def _unsure(check: Measure) -> bool:
-    """Whether more than 99 of 100 rows may hold all the same: so many beyond are no rare chance of so few rows."""
+    """Return whether so many rows beyond a limit may be chance in so few rows."""
     fewer = sum(
         math.comb(check.rows, n) * BEYOND**n * (1 - BEYOND) ** (check.rows - n) for n in range(check.beyond)
     )  # the chance of fewer beyond, if BEYOND of all were
@@ -300,7 +304,7 @@ def _unsure(check: Measure) -> bool:
 def _channels(
     pool: str, rows: Sequence[Found], rules: Mapping[tuple[str, str], Limit], noise: Mapping[str, float]
 ) -> Iterator[Measure]:
-    """The figures of an output's channels over all rows of a kind: 99 of 100 channels keep a limit, none its worst."""
+    """Yield the checks of channels over all rows of a kind: 99 of 100 within a limit, all within its worst."""
     role, output = rows[0][1].role, rows[0][1].output
     every = [each.sums[output] for each, _ in rows if output in each.sums]
     alike = [channels for channels in every if len(channels.count) == len(every[0].count)]
@@ -378,24 +382,24 @@ def _notes(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Compari
 
 
 def score_tolerance(tolerance: Tolerance, noise: float) -> float:
-    """The limit on scores that a verdict uses, in score units, given the noise of that output: for `compare`."""
+    """Return the limit on scores that a verdict uses, in score units, given the noise of that output."""
     return widen_limit(tolerance.limit("max abs", "scores") or 0.0, NOISE_MULTIPLE * noise)
 
 
 def widen_limit(table: float, own: float) -> float:
-    """A limit: the table's, or the noise (times NOISE_MULTIPLE already) where that is larger, up to the cap."""
+    """Return the table's limit, or the noise (already times NOISE_MULTIPLE) if larger, up to the cap."""
     return max(table, min(own, NOISE_CAP * table))
 
 
 def too_noisy(
     tolerance: Tolerance, outputs: Sequence[Output], noise: Mapping[str, float], scales: Mapping[str, Array]
 ) -> Fact | None:
-    """The first output whose noise would widen a limit past its cap, or excuse more than INT8 is allowed.
+    """Return a fact on the first output whose noise exceeds a limit's cap or INT8's allowance; None if none does.
 
     Args:
         tolerance: The row of the table.
-        outputs: Of the model.
-        noise: Of the reference, by output.
+        outputs: Outputs of the model.
+        noise: Noise of the reference, by output.
         scales: The spread of each channel of each floating output, without its noise.
     """
     for output in (o for o in outputs if o.name in scales and np.isfinite(noise.get(o.name, 0.0))):

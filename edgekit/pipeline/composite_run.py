@@ -1,7 +1,7 @@
-"""Models of several graphs: the user's own loop calls them, here, first with the modules and then with artifacts.
+"""Models of several graphs, called by the user's own loop: first with the modules, then with artifacts.
 
-Each component is a build of its own. The composite model is judged by what its loop returns: with the components of one
-target in the place of the modules, on the inputs that its user gave.
+Each component has its own build. The composite model is judged by the outputs of its loop on the user's inputs, with
+the components of one target in place of the modules.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ def export(
     export_part: Callable[[str, ModelSpec, tuple[str, ...]], Build],
     factory: str = "",
 ) -> Build:
-    """Export a model's parts, judge each, and judge the whole.
+    """Export a model's parts, judge each, and judge the whole model.
 
     Args:
         parts: The model.
-        selection: Names and groups of targets; empty means those that every part can be made for.
+        selection: Names and groups of targets; empty selects those that every part supports.
         root: Its build folder.
         export_part: Exports a part by its name for some targets into the build folder of that name.
-        factory: The name of what makes the model again, where it has one.
+        factory: Name of the factory that rebuilds the model, or empty.
 
     Raises:
-        EdgekitError: For what concerns all targets: the driver, a part, an unknown target or option.
+        EdgekitError: If something concerns all targets: the driver, a part, an unknown target or option.
     """
     targets, _ = registry.loadable()
     composite_run = run_composite(parts)
@@ -113,27 +113,27 @@ def verify(
     signed: bool = False,
     again: Callable[[str], CompositeModel] | None = None,
 ) -> Build:
-    """Check a whole's files, judge each of its parts again, and drive it again where its factory may run.
+    """Check the files of a composite build, judge each part again, and run the driver again if its factory may run.
 
-    Where it may not, or there is none, what was found of the whole holds for the artifacts that it was found of.
+    Otherwise the recorded result of the whole is kept, as long as the artifacts are the same.
 
     Args:
         root: The whole's build folder.
-        only: Targets; empty means all that are there.
+        only: Targets; empty selects all in the build.
         verify_part: Judges a part's build folder again.
-        signed: Whether a signature of each part is asked for, which says nothing of the whole's own files.
-        again: Makes the model by its factory's name; None where the build's code may not run.
+        signed: True if each part must be signed; this does not cover the whole's own files.
+        again: Rebuilds the model from its factory's name; None if the build's code may not run.
 
     Raises:
         EdgekitError: If a record, a part's build or a file of the hub's folder is missing or damaged, or the factory
-            fails or makes other parts.
+            fails or returns other parts.
     """
     record = read_parts(root)
     check_hub(root, record)
     builds = {name: verify_part(root / part.folder) for name, part in record.parts.items()}
     names = [name for name in record.targets if all(name in build for build in builds.values())]
     if lacking := [name for name in only if name in registry.available() and name not in names]:
-        raise ArtifactError(f"'{root / PARTS}' does not say what became of the whole in '{lacking[0]}': export again")
+        raise ArtifactError(f"'{root / PARTS}' has no result of the whole for '{lacking[0]}'. Export again")
     results = {
         name: _again(root, record.targets[name], {p: build[name] for p, build in builds.items()}) for name in names
     }
@@ -151,10 +151,10 @@ def _run_again(
     target_outcomes: Mapping[str, TargetOutcome],
     whole: CompositeModel,
 ) -> tuple[tuple[TargetOutcome, ...], str]:
-    """Drive the whole with its artifacts once more, and write what was found; says where its code is another."""
+    """Run the driver with the artifacts again and record it; return outcomes and a note if the code changed."""
     parts = replace(whole, name=record.name)
     if parts.parts.keys() != record.parts.keys():
-        raise ArtifactError(f"'{record.factory}' makes other parts than '{root / PARTS}' names: export again")
+        raise ArtifactError(f"'{record.factory}' returns other parts than '{root / PARTS}' names. Export again")
     composite_run, targets = run_composite(parts), registry.loadable()[0]
     outcomes = tuple(
         part_outcome
@@ -169,28 +169,28 @@ def _run_again(
 
 
 def _again(root: Path, whole_record: WholeRecord, each: Mapping[str, TargetOutcome]) -> TargetOutcome:
-    """What was found of the whole, where its parts are those that it was found of and hold again."""
+    """Return the recorded result of the whole if its parts are the same artifacts and are verified again."""
     if bad := _bad_part(whole_record.target, root, each):
         return bad
     for part, outcome in each.items():
         sha256 = outcome.manifest.sha256 if outcome.manifest is not None else ""
         if sha256 != whole_record.artifacts.get(part):
-            why = f"its part '{part}' is not the artifact that the whole was judged with: export again"
+            why = f"part '{part}' is not the artifact that the whole was judged with. Export again"
             return TargetOutcome(whole_record.target, root, "failed", why)
     if whole_record.result is None or whole_record.result.status != whole_record.status:
-        return TargetOutcome(whole_record.target, root, "failed", "the whole was not judged: export again")
+        return TargetOutcome(whole_record.target, root, "failed", "the whole was not judged. Export again")
     return TargetOutcome(whole_record.target, root, whole_record.status, result=whole_record.result, reused=True)
 
 
 def _earlier(root: Path) -> PartsRecord | None:
-    """What an earlier run wrote into parts.json."""
+    """Return the parts.json of an earlier run; None if it is missing or damaged."""
     with contextlib.suppress(ArtifactError):
         return read_parts(root)
     return None
 
 
 def _holds(root: Path, whole_record: WholeRecord, composite_run: CompositeRun) -> bool:
-    """Whether what was found of a target's artifacts is still of these, of these parts and by these answers."""
+    """Return whether a recorded result still fits the artifacts, the parts and the reference outputs."""
     try:
         digests = {part: read_artifact(root / part / whole_record.target).sha256 for part in whole_record.artifacts}
     except EdgekitError:
@@ -206,7 +206,7 @@ def _holds(root: Path, whole_record: WholeRecord, composite_run: CompositeRun) -
 def _holds_with(
     parts: CompositeModel, composite_run: CompositeRun, root: Path, target: str, others: Mapping[str, Session]
 ) -> bool:
-    """Whether the whole holds in a target's artifacts with other sessions for some parts."""
+    """Return whether the whole is verified with other sessions for some parts."""
     folders = {part: root / part / target for part in parts.parts if part not in others}
     with contextlib.ExitStack() as stack:
         rest = {part: stack.enter_context(load(folder, trust_build=True)) for part, folder in folders.items()}
@@ -224,7 +224,7 @@ def _outcome(
     target: Target,
     root: Path,
 ) -> TargetOutcome:
-    """What became of the whole in one target's artifacts."""
+    """Return the outcome of the whole for one target."""
     each = {part: build[name] for part, build in builds.items()}
     if bad := _bad_part(name, root, each):
         return bad
@@ -244,29 +244,29 @@ def _outcome(
 
 
 def _bad_part(name: str, root: Path, each: Mapping[str, TargetOutcome]) -> TargetOutcome | None:
-    """What becomes of the whole where a part is bad."""
+    """Return the outcome of the whole if a part is bad, else None."""
     for part, outcome in each.items():
         if outcome.bad:
             why = f": {outcome.sentences[0]}" if outcome.sentences else ""
-            error = f"its part '{part}' {ENDED[outcome.status]}{why}"
+            error = f"part '{part}' {ENDED[outcome.status]}{why}"
             return TargetOutcome(name, root, outcome.status, error, part_of=_bundle(each))
     return None
 
 
 def _bundle(each: Mapping[str, TargetOutcome]) -> str:
-    """The bundle that the parts' artifacts of a target were made for, where nobody named the target."""
+    """Return the bundle that a target's parts were made for; empty if the user selected the target."""
     return next(iter(each.values())).part_of
 
 
 def _judge(
     parts: CompositeModel, composite_run: CompositeRun, each: Mapping[str, TargetOutcome], place: Place
 ) -> EvaluationResult:
-    """Drive the whole with a target's artifacts in one place, and compare what it answers."""
+    """Run the driver with a target's artifacts in one place and compare the outputs."""
     for part, outcome in each.items():
         if not any(
             place_outcome.place == place.name and place_outcome.status == "verified" for place_outcome in outcome.places
         ):
-            return verdict.not_verified(fact(Code.TEXT, text=f"its part '{part}' is not verified here"))
+            return verdict.not_verified(fact(Code.TEXT, text=f"part '{part}' is not verified here"))
     try:
         with _open_artifacts(each, place) as sessions:
             device = next(iter(sessions.values())).device
@@ -274,6 +274,7 @@ def _judge(
     except (NotVerifiedHere, HostError) as error:
         return verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(error)))
     except EdgekitError as error:
+        # A usage error here mostly means that an artifact has a fixed size: name the target that fixed it.
         fixed = (
             next(
                 (
@@ -287,7 +288,10 @@ def _judge(
             else ""
         )
         hint = (
-            f" (an option of '{fixed}' may keep sizes open that it fixed: `edgekit targets {fixed}`)" if fixed else ""
+            f". If '{fixed}' fixed a size that varies, look for an option that keeps it dynamic: `edgekit targets "
+            f"{fixed}`"
+            if fixed
+            else ""
         )
         return verdict.failed_verdict(fact(Code.RUNTIME_FAILED, text=f"{error}{hint}"))
     tolerance = place.tolerance_of(_deciding(o.manifest for o in each.values()))
@@ -295,13 +299,13 @@ def _judge(
     evidence = Evidence(
         inputs={EVALUATION: len(answers)}, place=device, answered_by={composite_run.device: len(answers)}
     )
-    evidence_fact = fact(Code.ASKED, text=f"the whole driven from end to end, {evidence}")
+    evidence_fact = fact(Code.ASKED, text=f"the whole model from end to end, {evidence}")
     more = {"device": device, "evidence": evidence, "notes": (evidence_fact, *result.notes)}
     return result.model_copy(update=more)
 
 
 def _deciding(manifests: Iterable[Manifest | None]) -> Manifest:
-    """Of the parts' artifacts of a target the one that says how far the whole may differ: one that rounds itself."""
+    """Return the manifest that sets the tolerance of the whole: a self-quantized artifact if there is one."""
     available = [manifest for manifest in manifests if manifest is not None]
     return next((manifest for manifest in available if manifest.export.self_quantized), available[0])
 
@@ -310,13 +314,14 @@ def _deciding(manifests: Iterable[Manifest | None]) -> Manifest:
 def _open_artifacts(each: Mapping[str, TargetOutcome], place: Place) -> Iterator[dict[str, LoadedArtifact]]:
     with contextlib.ExitStack() as stack:
         yield {
-            part: stack.enter_context(load(outcome.path, place=place.name, trust_build=True))  # made in this run
+            # Made in this run.
+            part: stack.enter_context(load(outcome.path, place=place.name, trust_build=True))
             for part, outcome in each.items()
         }
 
 
 def _compare(composite_run: CompositeRun, answers: Sequence[Answer]) -> list[Comparison]:
-    """Answers beside those of the modules, in groups of a shape; one of another shape alone."""
+    """Compare outputs with those of the modules, grouped by shape; an output of another shape is compared alone."""
     names = [f"input {number}" for number in range(len(answers))]
     groups: dict[object, list[int]] = {}
     for number, (expected, other) in enumerate(zip(composite_run.answers, answers, strict=True)):
@@ -335,7 +340,7 @@ def _compare(composite_run: CompositeRun, answers: Sequence[Answer]) -> list[Com
 
 
 def _nothing(name: str, reference: Answer, candidate: Answer) -> bool:
-    """Whether both found nothing, in an array of the same shape."""
+    """Return whether both outputs are empty and have the same shape."""
     expected, other = reference[name], candidate.get(name)
     return other is not None and not expected.size and expected.shape == other.shape
 
@@ -355,7 +360,7 @@ def _digest(answers: Sequence[Answer]) -> str:
 def _record(
     parts: CompositeModel, composite_run: CompositeRun, factory: str, targets: Mapping[str, WholeRecord]
 ) -> PartsRecord:
-    """parts.json: the driver, its parts, and of each target the artifacts' hashes and what was found of the whole."""
+    """Return the record for parts.json: driver, parts, and each target's artifact hashes and result."""
     return PartsRecord(
         name=parts.name,
         driver=f"{parts.driver.__module__}:{getattr(parts.driver, '__qualname__', type(parts.driver).__name__)}",
@@ -368,7 +373,7 @@ def _record(
 
 
 def _code(parts: CompositeModel, composite_run: CompositeRun, factory: str) -> str:
-    """Hash of the code behind the parts, the driver and what makes them."""
+    """Return the hash of the code of the parts, the driver and the factory."""
     names = {parts.driver.__module__, *([factory.partition(":")[0]] if factory else [])}
     return code_digest(names.union(*map(code_of, composite_run.specs.values())))
 
@@ -386,24 +391,24 @@ def _of_target(outcome: TargetOutcome, builds: Mapping[str, Build]) -> WholeReco
 
 Row = Mapping[str, Array]
 Call = tuple[str, Row]
-"""In answer to which input of the whole a part was called, and with what."""
+"""Name of the whole's input during which a part was called, and the inputs of that call."""
 Sizes = tuple[tuple[str, int], ...]
 FIRST = "input 0"
+# Output name if the driver returns a single array.
 WHOLE = "output"
-"""Name of an answer that is one array."""
+# Exit code of the SystemExit that the command line raises for SIGTERM; one raised by the driver has another code.
 TERMINATED = 128 + signal.SIGTERM
-"""Code of the SystemExit that the command line makes of the signal; one of the driver's own has another."""
 
 
 @dataclass(frozen=True)
 class CompositeRun:
-    """What came of driving a model with its modules.
+    """Result of running a composite model with its modules.
 
     Attributes:
-        specs: Its parts, with what the driver gives them as their sets.
-        calls: How often the driver called each.
-        outputs: Of the driver.
-        answers: What the whole answered, one an input.
+        specs: Specs of the parts; the driver's calls serve as their evaluation and calibration sets.
+        calls: Number of calls of each part.
+        outputs: Outputs of the driver.
+        answers: Outputs of the whole, one entry per input.
         device: What answered, in words.
     """
 
@@ -415,7 +420,7 @@ class CompositeRun:
 
 
 class Sessions(dict[str, Session]):
-    """The parts by name; a name that is none is told."""
+    """The parts by name; an unknown name raises an error with suggestions."""
 
     def __init__(self, model: str, parts: Mapping[str, Session]) -> None:
         super().__init__(parts)
@@ -423,7 +428,7 @@ class Sessions(dict[str, Session]):
 
     def __missing__(self, name: str) -> Session:
         raise UsageError(
-            f"the driver of '{self._model}' calls the part '{name}': {suggestion(str(name), self)}possible are "
+            f"the driver of '{self._model}' calls unknown part '{name}'. {suggestion(str(name), self)}Parts: "
             f"{', '.join(self)}"
         )
 
@@ -432,8 +437,8 @@ def run_composite(parts: CompositeModel) -> CompositeRun:
     """Run a model's driver with its modules.
 
     Raises:
-        EdgekitError: If it fails, calls what is no part, gives a part what it does not take, leaves a part out, or does
-            not do the same each time.
+        EdgekitError: If it fails, calls an unknown part, passes inputs that a part does not take, never calls a part,
+            or is not deterministic.
     """
     sessions = {name: Recording(name, part) for name, part in parts.parts.items()}
     answers: list[dict[str, Array]] = []
@@ -444,8 +449,7 @@ def run_composite(parts: CompositeModel) -> CompositeRun:
     counts = {name: len(session.calls) for name, session in sessions.items()}
     if idle := next((name for name, count in counts.items() if not count), None):
         raise ModelError(
-            f"the driver of '{parts.name}' never calls the part '{idle}': call it for one of the inputs, or leave it "
-            "out"
+            f"the driver of '{parts.name}' never calls part '{idle}'. Call it for at least one input, or remove it"
         )
     _refuse_chance(parts, sessions, answers[0])
     _refuse_unheard(parts, sessions, answers)
@@ -460,10 +464,10 @@ def run_composite(parts: CompositeModel) -> CompositeRun:
 
 
 def run_driver(parts: CompositeModel, sessions: Mapping[str, Session], model_input: Any) -> dict[str, Array]:
-    """What the driver answers to one input, as arrays by name.
+    """Return the driver's outputs for one input, as arrays by name.
 
     Raises:
-        ModelError: If it raises, or returns something else.
+        ModelError: If the driver raises, or returns anything else.
     """
     raised: list[BaseException] = []
     try:
@@ -474,39 +478,40 @@ def run_driver(parts: CompositeModel, sessions: Mapping[str, Session], model_inp
             (failure for failure in (*raised, error) if isinstance(failure, EdgekitError) or _stops(failure)), None
         ):
             raise first from None
-        raise ModelError(f"the driver of '{parts.name}' fails{line_of(error)}: {sentence(error)}") from error
+        raise ModelError(f"the driver of '{parts.name}' failed{line_of(error)}: {sentence(error)}") from error
     if raised:
         _refuse_going_on(parts, raised[0])
     outputs = answer if isinstance(answer, Mapping) else {WHOLE: answer}
-    arrays = {str(name): np.array(value) for name, value in outputs.items()}  # a copy: a driver may fill one buffer
+    # A copy: a driver may fill one buffer.
+    arrays = {str(name): np.array(value) for name, value in outputs.items()}
     if wrong := next((name for name, array in arrays.items() if array.dtype.kind not in "biuf"), None):
         raise ModelError(
-            f"the driver of '{parts.name}' returns {type(outputs[wrong]).__name__} in '{wrong}': arrays of numbers are "
-            "possible, alone or by name"
+            f"the driver of '{parts.name}' returns {type(outputs[wrong]).__name__} in '{wrong}'. Return arrays of "
+            "numbers, alone or by name"
         )
     if not arrays:
-        raise ModelError(f"the driver of '{parts.name}' returns nothing: let it return an array, or arrays by name")
+        raise ModelError(f"the driver of '{parts.name}' returns nothing. Return an array, or arrays by name")
     return arrays
 
 
 def _refuse_going_on(parts: CompositeModel, error: BaseException) -> None:
-    """Refuse an answer for which a part failed: an artifact that fails would be verified."""
+    """Raise if the driver caught an error of a part: otherwise a failing artifact would be verified."""
     if isinstance(error, NotVerifiedHere) or _stops(error):
         raise error
     raise ModelError(
-        f"the driver of '{parts.name}' goes on although one of its parts failed ({sentence(error)}): let it catch "
-        "nothing that a part raises, since an artifact that fails must be refused"
+        f"the driver of '{parts.name}' continues after one of its parts failed ({sentence(error)}). Do not catch "
+        "errors of a part: a failing artifact must be rejected"
     ) from error
 
 
 def _stops(error: BaseException) -> bool:
-    """Whether the user or the system stops the process."""
+    """Return whether the user or the system is stopping the process."""
     return isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == TERMINATED)
 
 
 @dataclass
 class _WatchedSession:
-    """A part as the driver calls it: what it raises is kept, whatever the driver makes of it."""
+    """A part as the driver calls it; records every error, even one that the driver catches."""
 
     session: Session
     raised: list[BaseException]
@@ -521,13 +526,13 @@ class _WatchedSession:
 
 @dataclass
 class Recording:
-    """A part's module as a session that keeps what it is given.
+    """A part's module as a session that records its calls.
 
     Attributes:
-        name: Of the part.
-        part: As it was declared.
-        calls: What it was given, and in answer to which of the whole's inputs.
-        asked: The input that is being answered.
+        name: Name of the part.
+        part: The part as declared.
+        calls: Inputs of each call, and the whole's input that it belongs to.
+        asked: The whole's input that is being run.
     """
 
     name: str
@@ -538,9 +543,9 @@ class Recording:
     _runtime: EagerRuntime | None = None
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch, and keep it."""
+        """Run one batch and record it."""
         if not isinstance(inputs, Mapping):
-            raise ModelError(f"the driver gives '{self.name}' a {type(inputs).__name__}: give arrays by name")
+            raise ModelError(f"the driver calls '{self.name}' with a {type(inputs).__name__}. Pass arrays by name")
         if self._runtime is None:
             self._spec = self._describe(inputs)
             self._runtime = EagerRuntime(self._spec)
@@ -551,19 +556,19 @@ class Recording:
 
     @property
     def spec(self) -> ModelSpec:
-        """The part as a model; there since the first call."""
+        """The part as a model; available after the first call."""
         if self._spec is None:
-            raise ModelError(f"the part '{self.name}' was not called")
+            raise ModelError(f"part '{self.name}' was not called")
         return self._spec
 
     @property
     def device(self) -> str:
-        """What answers, in words."""
+        """Description of the device that runs it."""
         return self._runtime.device if self._runtime is not None else ""
 
     @property
     def words(self) -> SpecOverrides:
-        """What its user said of it."""
+        """The user's overrides for the part."""
         part = self.part
         return words_of(part.axes, part.inputs, part.outputs) if isinstance(part, Component) else NOTHING
 
@@ -582,21 +587,23 @@ class Recording:
 
 
 def _check(name: str, spec: ModelSpec, inputs: Mapping[str, Array]) -> None:
-    """See that a part takes what the driver gives it.
+    """Check that a part takes the driver's inputs.
 
     Raises:
-        UsageError: Naming the part, the input and what is possible.
+        UsageError: With the part, the input and the possible values.
     """
     names = [i.name for i in spec.inputs]
     if wrong := sorted({*names} ^ {*inputs}):
-        word = "lacks" if wrong[0] in names else "has no"
-        raise UsageError(f"the driver calls '{name}', which {word} the input '{wrong[0]}': it takes {', '.join(names)}")
+        word = "lacks" if wrong[0] in names else "does not have"
+        raise UsageError(
+            f"the driver calls '{name}', which {word} the input '{wrong[0]}'. Its inputs: {', '.join(names)}"
+        )
     axes = {axis: AxisInfo.of_axis(declared, True) for axis, declared in spec.axes.items()}
     check_arrays(name, map(TensorInfo.of_input, spec.inputs), axes, inputs, "which it declares")
 
 
 def _refuse_chance(parts: CompositeModel, sessions: Mapping[str, Recording], first: Mapping[str, Array]) -> None:
-    """Drive the first input again: the calls and the answer must be the same."""
+    """Run the first input again and raise unless the calls and the outputs are the same."""
     counts = {name: len(session.calls) for name, session in sessions.items()}
     again = run_driver(parts, sessions, parts.inputs[0])
     odd = ""
@@ -604,19 +611,19 @@ def _refuse_chance(parts: CompositeModel, sessions: Mapping[str, Recording], fir
         once = [call for question, call in session.calls[: counts[name]] if question == FIRST]
         twice = [call for _, call in session.calls[counts[name] :]]
         if len(once) != len(twice) or not all(map(_equal, once, twice)):
-            odd = odd or f"gives '{name}'"
+            odd = odd or f"passes other inputs to '{name}'"
         del session.calls[counts[name] :]
-    odd = odd or ("" if _equal(first, again) else "answers")
+    odd = odd or ("" if _equal(first, again) else "returns other outputs")
     if odd:
         raise ModelError(
-            f"the driver of '{parts.name}' {odd} something else when it is asked the same again: let it draw nothing "
-            "by chance and keep nothing from one input to the next"
+            f"the driver of '{parts.name}' {odd} when it runs the same input again. Use no random numbers, and keep no "
+            "state from one input to the next"
         )
 
 
 @dataclass
 class _Perturbed:
-    """A part that answers something else, and is called no more often than the right one."""
+    """A part with perturbed outputs and the same call limit as the right one."""
 
     session: Session
     slope: int
@@ -625,16 +632,17 @@ class _Perturbed:
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         self.left -= 1
         if self.left < 0:
-            raise ModelError("it goes another way")
+            raise ModelError("the perturbed part was called more often")
         answer = self.session.run(inputs).items()
         return {n: ~a if a.dtype.kind == "b" else (self.slope * a + self.slope).astype(a.dtype) for n, a in answer}
 
 
 def _refuse_unheard(parts: CompositeModel, sessions: Mapping[str, Recording], answers: Sequence[Row]) -> None:
-    """See that what the whole answers depends on what each part answers: else no artifact of it could be refused."""
+    """Raise if the whole's outputs do not depend on a part: no artifact of that part could be rejected."""
     for name, session in sessions.items():
         call_counts = Counter(number for number, _ in session.calls)
         counts = {other: len(session.calls) for other, session in sessions.items()}
+        # Two slopes: a driver that clips or compares may hide one of them.
         probes = (
             (number, slope) for number in range(len(answers)) for slope in (-1, 3) if call_counts[f"input {number}"]
         )
@@ -646,8 +654,8 @@ def _refuse_unheard(parts: CompositeModel, sessions: Mapping[str, Recording], an
             del other_session.calls[counts[other] :]
         if not heard:
             raise ModelError(
-                f"the driver of '{parts.name}' answers the same whatever the part '{name}' answers: let what it "
-                "returns depend on each part for one of the inputs, or leave the part out"
+                f"the driver of '{parts.name}' returns the same outputs whatever part '{name}' returns. Use each "
+                "part's outputs for at least one input, or remove the part"
             )
 
 
@@ -670,22 +678,22 @@ def _equal(row: Row, other: Row) -> bool:
 
 
 def _outputs(parts: CompositeModel, answers: Sequence[Mapping[str, Array]]) -> tuple[Output, ...]:
-    """The driver's outputs with their roles; each answer must have the same."""
+    """Return the driver's outputs with their roles; raise unless every input gives the same names."""
     declared = {output.name: output for output in parts.outputs}
     if unknown := next((name for name in declared if name not in answers[0]), None):
         raise ModelError(
-            f"the driver of '{parts.name}' returns no '{unknown}', which its outputs declare: it returns "
+            f"the driver of '{parts.name}' does not return the declared output '{unknown}'. It returns "
             f"{', '.join(answers[0])}"
         )
     for number, answer in enumerate(answers):
         if answer.keys() != answers[0].keys():
             raise ModelError(
                 f"the driver of '{parts.name}' returns {', '.join(answer)} for input {number}, and "
-                f"{', '.join(answers[0])} for input 0: let it return the same names for each"
+                f"{', '.join(answers[0])} for input 0. Return the same names for each input"
             )
     if empty := next((name for name in answers[0] if not any(answer[name].size for answer in answers)), None):
         raise ModelError(
-            f"the driver of '{parts.name}' returns an empty '{empty}' for each input: let one of the inputs fill it"
+            f"the driver of '{parts.name}' returns an empty '{empty}' for each input. Add an input that fills it"
         )
     kinds = {name: "labels" if array.dtype.kind in "iu" else "tensor" for name, array in answers[0].items()}
     outputs = (declared.get(name, Output(name, role=role)) for name, role in kinds.items())  # type: ignore[arg-type]  # two of the roles
@@ -693,7 +701,7 @@ def _outputs(parts: CompositeModel, answers: Sequence[Mapping[str, Array]]) -> t
 
 
 def _with_sets(session: Recording, calls: Sequence[Call], parts: CompositeModel) -> ModelSpec:
-    """A part with what the driver gave it as its evaluation and calibration sets."""
+    """Return a part's spec with the driver's calls as its evaluation and calibration sets."""
     spec = session.spec
     if not isinstance(session.part, ModelSpec | str | Path):
         spec = _with_ranges(spec, [call for _, call in (*calls, *session.calls)], session.words)
@@ -712,7 +720,7 @@ def _with_sets(session: Recording, calls: Sequence[Call], parts: CompositeModel)
 
 
 def _with_ranges(spec: ModelSpec, calls: Sequence[Row], words: SpecOverrides) -> ModelSpec:
-    """A part whose inputs go as far as what the driver gives them, where nobody says another range."""
+    """Return a spec whose input ranges cover the driver's calls, unless the user declared a range."""
 
     def of(i: Input) -> Input:
         if i.kind == "image" or "low" in words.inputs.get(i.name, {}):
@@ -725,7 +733,7 @@ def _with_ranges(spec: ModelSpec, calls: Sequence[Row], words: SpecOverrides) ->
 
 @dataclass(frozen=True)
 class _Row:
-    """One row of a call: its name, its sizes beside the batch, and its inputs as one run takes them."""
+    """One row of a call: its name, its sizes except the batch, and the inputs of one run."""
 
     name: str
     sizes: Sizes
@@ -750,10 +758,10 @@ def _rows(spec: ModelSpec, calls: Sequence[Call]) -> Iterator[_Row]:
 
 
 def _usual(part: str, rows: Sequence[_Row]) -> Sizes:
-    """The most frequent sizes, none of them 0; of several the ones in the middle."""
+    """Return the most frequent sizes without a 0; of several, the ones in the middle."""
     counts = Counter(row.sizes for row in rows if all(size for _, size in row.sizes))
     if not counts:
-        raise ModelError(f"the driver calls '{part}' with an empty axis alone: call it with a size of 1 or more too")
+        raise ModelError(f"the driver calls '{part}' only with an empty axis. Call it with a size of 1 or more too")
     most = max(counts.values())
     often = [sizes for sizes, count in counts.items() if count == most]
     return sorted(often, key=lambda sizes: (math.prod(size for _, size in sizes), sizes))[len(often) // 2]

@@ -1,4 +1,4 @@
-"""What every step of one run shares: the model, its build folder, the targets, the reference, who listens."""
+"""State that every step of one run shares: model, build folder, targets, reference and listener."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edgekit.target import Target
 
 @dataclass(frozen=True)
 class FreshInputs:
-    """Inputs that are drawn beside the recorded ones: for how many seconds, and by which seed."""
+    """Inputs drawn in addition to the recorded ones, for some seconds, with a seed."""
 
     seconds: float
     seed: int
@@ -36,12 +36,12 @@ class RunContext:
         root: Its folder, `build/<model>`.
         targets: All targets that can be imported, by name.
         recorded: The reference.
-        listener: Told what happens.
-        fresh: Whether to do again what is done and unchanged.
-        trusted: Whether code that the build brings may run.
-        signed: What the build's signature vouches for; None where none was asked for.
-        fresh_inputs: What verified artifacts are asked beside the recorded inputs; None for nothing.
-        other_code: That the model's code is not what the build was exported with, in a sentence; empty where it is.
+        listener: Receives progress callbacks.
+        fresh: True to redo steps whose inputs are unchanged.
+        trusted: True if code in the build may run.
+        signed: Files that the build's signature covers; None if no signature is required.
+        fresh_inputs: Inputs for verified artifacts in addition to the recorded ones; None for none.
+        other_code: Sentence that says that the model's code changed since the export; empty if it did not.
     """
 
     spec: ModelSpec
@@ -57,42 +57,43 @@ class RunContext:
 
     @property
     def limits(self) -> Limits:
-        """What each worker may take, by the size of the model's files."""
+        """Resource limits of each worker, from the size of the model's files."""
         return limits_for(sum(path.stat().st_size for path in self.folder(MODEL).rglob("*") if path.is_file()))
 
     def folder(self, name: str) -> Path:
-        """A target's artifact, or one of the folders MODEL, PROGRAM, REFERENCE."""
+        """Return the folder of a target's artifact, or one of MODEL, PROGRAM, REFERENCE."""
         return self.root / name
 
 
 class Listener:
-    """Told what happens; this one shows nothing."""
+    """Progress callbacks of a run; this one shows nothing."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
     def started(self, targets: tuple[str, ...], expected: Mapping[str, float]) -> None:
-        """The run has begun, with these targets in this order, which took these seconds in an earlier run."""
+        """Announce the targets of a run in order, with their seconds in an earlier run."""
 
     def progress(self, name: str, share: float, text: str) -> None:
-        """A step is done to this share in [0, 1]."""
+        """Report that a step is done to this share in [0, 1]."""
 
     def done(self, name: str) -> None:
-        """A step that is no target has ended."""
+        """Report that a step that is not a target has ended."""
 
     def finished(self, outcome: TargetOutcome) -> None:
-        """A target has ended."""
+        """Report that a target has ended."""
 
 
 DURATIONS = "durations.json"
-LONGEST = 1e7  # seconds; a worker is stopped long before
+# Seconds. A worker is stopped long before.
+LONGEST = 1e7
 
 
 def read_durations(cache: Path) -> dict[str, float]:
-    """Seconds by target; empty where nothing usable was written. They are estimates: nothing is decided by them."""
+    """Return seconds by target; empty if the file is missing or unusable. They are only estimates for display."""
     try:
         record = load_json(verified_io.read_bytes(cache, DURATIONS))
         durations = [(target, seconds) for target, seconds in record.items() if isinstance(seconds, int | float)]
@@ -102,18 +103,18 @@ def read_durations(cache: Path) -> dict[str, float]:
 
 
 def write_duration(cache: Path, target: str, seconds: float) -> None:
-    """Note how long a target took."""
+    """Record the seconds that a target took."""
     cache.mkdir(parents=True, exist_ok=True)
     write_text(cache / DURATIONS, dump_json({**read_durations(cache), target: round(seconds, 1)}))
 
 
 def remaining(expected: Mapping[str, float], targets: Collection[str], spent: Mapping[str, float]) -> float | None:
-    """Seconds that targets still take; None where the duration of any is unknown.
+    """Return the seconds that targets still take; None if the duration of any is unknown.
 
     Args:
         expected: Seconds by target, of an earlier run.
-        targets: What has not ended.
-        spent: Seconds by target that they have taken so far.
+        targets: Targets that still run or wait.
+        spent: Seconds by target so far.
     """
     if any(target not in expected for target in targets):
         return None
@@ -121,6 +122,6 @@ def remaining(expected: Mapping[str, float], targets: Collection[str], spent: Ma
 
 
 def words(seconds: float) -> str:
-    """A duration for people: "9 s", "2 min 05 s"."""
+    """Return a duration as text: "9 s", "2 min 05 s"."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,4 +1,4 @@
-"""Evaluating one artifact: run it in each of its places, compare with the reference, judge, write it down."""
+"""Evaluation of one artifact: run it in each of its places, compare with the reference, judge, record."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from edgekit.reference.store import Reference
 from edgekit.storage.files import digest_text, scratch
 from edgekit.target import Place, Target
 
+# Errors of a resource that this host may have in the next run: time, memory, disk space, a library.
 CHANGING = (HostError, DependencyError)
-"""What this host lacks now and may have in the next run: time, memory, disk space, a library."""
+# Errors that concern this host and not the artifact.
 NOT_HERE = (NotVerifiedHere, *CHANGING)
-"""What says something of this host and nothing of an artifact."""
 
 
 @dataclass(frozen=True)
 class EvaluationOutcome:
-    """A verdict, and the arrays that reports draw.
+    """A verdict, and the arrays for the report's plots.
 
     Attributes:
         verdict: The record.
         scores: Score maps of the evaluation set, [n, N] each.
-        errors: Of a model without scores, the largest error of each output in each row of the evaluation set over the
+        errors: For a model without scores: the largest error of each output in each row of the evaluation set, over the
             peak of the output's reference, [n] each.
-        variant_target: The target of the variant that was judged; empty where the artifact is no bundle.
+        variant_target: The target of the judged variant; empty if the artifact is not a bundle.
     """
 
     verdict: EvaluationResult
@@ -57,7 +57,7 @@ class EvaluationOutcome:
 
 
 def evaluate(context: RunContext, name: str, manifest: Manifest) -> Result:
-    """Judge an artifact in every place; writes result.json, the score maps and the manifest's verdicts."""
+    """Judge an artifact in every place; write result.json, the score maps and the manifest's verdicts."""
     return conclude(
         context,
         name,
@@ -80,7 +80,7 @@ def evaluate_in_place(context: RunContext, name: str, manifest: Manifest, place:
         except EdgekitError as error:
             return _of_error(place, error, made_by)
         answers = answers_in(out)
-    # In a target's own place all nodes run on one provider, so there is nothing to say of them.
+    # In a target's own place all nodes run on one provider, so the facts about nodes are dropped.
     finding = finding_of(context, manifest, place, answers, measured.model_copy(update={"facts": {}}))
     if context.fresh_inputs is None or finding.verdict.status != "verified":
         return finding
@@ -92,10 +92,10 @@ def evaluate_in_place(context: RunContext, name: str, manifest: Manifest, place:
 
 
 def run_in_worker(context: RunContext, request: worker.RunJob, progress: process.Progress) -> Measurement:
-    """Run an artifact in a worker; its answers lie in the request's folder (`answers_in`).
+    """Run an artifact in a worker; its outputs are in the request's folder (`answers_in`).
 
     Raises:
-        EdgekitError: As the worker does; NotVerifiedHere where this host lacks what it takes.
+        EdgekitError: As in the worker; NotVerifiedHere if this host lacks a requirement.
     """
     arguments = {"request": request.model_dump(mode="json")}
     return Measurement.model_validate(
@@ -104,7 +104,7 @@ def run_in_worker(context: RunContext, request: worker.RunJob, progress: process
 
 
 def answers_in(folder: Path) -> dict[str, Array]:
-    """What a run wrote: arrays by `<batch>/<output>`."""
+    """Return the outputs of a run: arrays by `<batch>/<output>`."""
     with np.load(folder / ANSWERS, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}
 
@@ -112,24 +112,25 @@ def answers_in(folder: Path) -> dict[str, Array]:
 def finding_of(
     context: RunContext, manifest: Manifest, place: Place, answers: Mapping[str, Array], measured: Measurement
 ) -> EvaluationOutcome:
-    """Judge what an artifact answered in a place, wherever that is."""
+    """Judge an artifact's outputs in a place."""
     judgement = judge_answers(context.spec, context.recorded, manifest, place, answers, measured)
     names = {o.name for o in context.spec.outputs if o.role == "scores"}
     arrays = arrays_of(EVALUATION, answers)
     scores = {n: a for n, a in arrays.items() if n in names}
-    outputs = {o.name for o in context.spec.outputs}  # without the sketches of large ones
+    # Large outputs also have sketches, which are left out here.
+    outputs = {o.name for o in context.spec.outputs}
     errors = {} if names else _errors(context.recorded, {n: a for n, a in arrays.items() if n in outputs})
     return EvaluationOutcome(judgement, scores, errors, variant_target(manifest, place))
 
 
 def missing_runtime(place: Place, why: str | EdgekitError) -> EvaluationOutcome:
-    """What is found where an artifact cannot be run: no verdict, and what is missing."""
+    """Return the outcome when an artifact cannot run here: no verdict, and the missing requirement."""
     code = Code.HOST_LIMIT if isinstance(why, CHANGING) else Code.RUNTIME_MISSING
     return _without_answers(place, verdict.not_verified(fact(code, text=str(why))))
 
 
 def outcome_of_failure(place: Place, why: str) -> EvaluationOutcome:
-    """What is found where a runtime refuses an artifact, or dies of it."""
+    """Return the outcome when a runtime refuses an artifact or crashes on it."""
     return _without_answers(place, verdict.failed_verdict(fact(Code.RUNTIME_FAILED, text=why)))
 
 
@@ -143,12 +144,12 @@ def _without_answers(place: Place, status: EvaluationResult) -> EvaluationOutcom
 
 
 def variant_target(manifest: Manifest, place: Place | EvaluationResult) -> str:
-    """The target of the variant that runs, or ran, in a place; empty where the artifact is no bundle."""
+    """Return the target of the variant in a place; empty if the artifact is not a bundle."""
     return next((v.target for v in manifest.bundle.variants if v.name == place.variant), "")
 
 
 def conclude(context: RunContext, name: str, manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
-    """Write down what was found, all at once: result.json, the score maps and the manifest's verdicts."""
+    """Record the outcomes in one commit: result.json, the score maps and the manifest's verdicts."""
     folder = context.folder(name)
     result = record_of(context, name, manifest, findings)
     amend(folder, [_info(manifest, finding) for finding in findings], files_of(result, findings))
@@ -156,7 +157,7 @@ def conclude(context: RunContext, name: str, manifest: Manifest, findings: Seque
 
 
 def record_of(context: RunContext, name: str, manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
-    """What was found, as a record."""
+    """Return the outcomes as a result record."""
     return Result(
         name=context.spec.name,
         target=name,
@@ -179,7 +180,7 @@ def _first_visit(manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> i
 
 
 def files_of(result: Result, findings: Sequence[EvaluationOutcome]) -> dict[str, bytes]:
-    """result.json, the score maps, and the errors of models without scores, by name."""
+    """Return result.json, the score maps, and the errors of models without scores, by name."""
     files = {RESULT: result_text(result).encode()}
     for finding in findings:
         files |= _arrays("scores", finding.verdict, finding.scores) | _arrays("errors", finding.verdict, finding.errors)
@@ -187,7 +188,7 @@ def files_of(result: Result, findings: Sequence[EvaluationOutcome]) -> dict[str,
 
 
 def previous(context: RunContext, name: str, manifest: Manifest) -> Result | None:
-    """The result that is there, if neither the artifact nor the reference nor the judge changed since."""
+    """Return the stored result if the artifact, the reference and the judge are unchanged, else None."""
     try:
         result = result_of(context.folder(name), manifest)
     except ArtifactError:
@@ -201,8 +202,9 @@ def previous(context: RunContext, name: str, manifest: Manifest) -> Result | Non
 
 
 def settled_outcomes(context: RunContext, name: str, manifest: Manifest, result: Result) -> list[EvaluationOutcome]:
-    """What an earlier run found, but where this host lacked what it may have now."""
-    if manifest.bundle.left_out:  # the result does not say which variant was left out
+    """Return the outcomes of an earlier run, except those where this host lacked a resource."""
+    # The result does not say which variant was left out.
+    if manifest.bundle.left_out:
         return []
     return [
         EvaluationOutcome(
@@ -217,7 +219,7 @@ def settled_outcomes(context: RunContext, name: str, manifest: Manifest, result:
 
 
 def is_settled(result: Result) -> bool:
-    """Whether asking again can change nothing: no place was without what the host may have now."""
+    """Return whether judging again changes nothing: no place lacked a resource of this host."""
     return not any(map(_was_unavailable, result.places))
 
 
@@ -226,7 +228,7 @@ def _was_unavailable(place: EvaluationResult) -> bool:
 
 
 def _info(manifest: Manifest, finding: EvaluationOutcome) -> VerdictSummary:
-    """The manifest's verdict: what is not in a bundle does not make the bundle a rejected one."""
+    """Return the manifest's verdict; a rejected variant that is left out does not reject its bundle."""
     place, reason = finding.verdict, "; ".join(str(reason) for reason in finding.verdict.reasons)
     if finding.variant_target in manifest.bundle.left_out:
         return VerdictSummary(place=place.place, status="not verified here", reason=f"rejected and left out: {reason}")
@@ -239,6 +241,7 @@ def _request(context: RunContext, name: str, manifest: Manifest, place: Place, o
     target = context.targets[name]
     source = context.targets.get(target.source)
     baseline = context.folder(target.source)
+    # A speed ratio needs both artifacts in the same place.
     same = next((p for p in source.places if p.name == place.name and p.timed), None) if source is not None else None
     return worker.RunJob(
         target=name,
@@ -253,7 +256,7 @@ def _request(context: RunContext, name: str, manifest: Manifest, place: Place, o
 
 
 def _errors(recorded_reference: Reference, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The largest error of each output of floats in each evaluation image, over the reference's peak; float32 [n]."""
+    """Return the largest error of each float output in each evaluation image over the reference's peak, float32 [n]."""
     batch = next((batch for batch in recorded_reference.batches if batch.name == EVALUATION), None)
     if batch is None:
         return {}
@@ -262,13 +265,14 @@ def _errors(recorded_reference: Reference, arrays: Mapping[str, Array]) -> dict[
         answer = arrays.get(name)
         if answer is None or reference.dtype.kind != "f" or not reference.size or reference.shape != answer.shape:
             continue
-        if len(reference) > 1 or len(batch.names) == 1:  # else it is one thing for all images
+        # An output of one row for several images is not per image.
+        if len(reference) > 1 or len(batch.names) == 1:
             errors[name] = relative_errors(reference, answer).astype(np.float32)
     return errors
 
 
 def _arrays(kind: str, place: EvaluationResult, arrays: Mapping[str, Array]) -> dict[str, bytes]:
-    """The file of a kind of arrays of one place; none where there are no arrays."""
+    """Return the file with one kind of arrays of one place; empty without arrays."""
     from safetensors.numpy import save
 
     if not arrays:
@@ -280,7 +284,7 @@ def _arrays(kind: str, place: EvaluationResult, arrays: Mapping[str, Array]) -> 
 def _read_arrays(
     context: RunContext, name: str, manifest: Manifest, kind: str, place: EvaluationResult
 ) -> dict[str, Array]:
-    """What `_arrays` wrote; none where there is no such file."""
+    """Return the arrays that `_arrays` wrote; empty without a file."""
     from safetensors.numpy import load
 
     path = f"{kind}-{place.place}.safetensors"
@@ -288,7 +292,7 @@ def _read_arrays(
 
 
 def _code(target: Target, manifest: Manifest) -> str:
-    """Hash of the code, the libraries and the artifact's options: an edited limit judges again."""
+    """Return the hash of code, libraries and the artifact's options: an edited limit judges again."""
     places = [repr(place) for place in target.places]
     parts = (registry.code_digest(target), registry.versions(target), places, sorted(manifest.export.options.items()))
     return digest_text(json.dumps(parts, sort_keys=True))

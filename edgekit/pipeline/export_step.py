@@ -1,4 +1,4 @@
-"""Making one artifact: only if anything that goes into it changed, in a worker, committed whole or not at all."""
+"""Export of one artifact: only if an input changed, in a worker, committed atomically."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from edgekit.target import ExportResult, Target
 
 
 def make(context: RunContext, name: str, options: Mapping[str, OptionValue], without: Collection[str] = ()) -> Manifest:
-    """The artifact as it is, if nothing that goes into it changed; else a new one.
+    """Return the stored artifact if nothing that it depends on changed, else export a new one.
 
     Args:
         context: The run.
-        name: Of the target.
+        name: Name of the target.
         options: Its options.
-        without: Targets whose artifacts do not go in: they were rejected in the artifact itself. It is made anew.
+        without: Targets whose artifacts are left out because they were rejected in this one; it is exported again.
     """
     target, folder = context.targets[name], context.folder(name)
     _refuse_sizes(context, name, target)
-    # A target that rounds to INT8 says that the model does that itself.
+    # An INT8 target would quantize a model that already quantizes itself.
     if rounds(context.spec.module) and all(place.tolerance is INT8 for place in target.places):
         raise UsageError(
-            f"'{context.spec.name}' rounds to INT8 itself, with ranges of its own, and '{name}' would round it again: "
-            f"leave '{name}' out, and export to targets of fp32, which keep the model's INT8"
+            f"'{context.spec.name}' is already quantized to INT8, and '{name}' would quantize it again. Leave '{name}' "
+            "out, and export to fp32 targets, which keep the model's INT8"
         )
     artifacts = {n: context.folder(n) for n in target.bundle.sources if _good(context, n)}
     source = _source(context, target.source)
@@ -71,9 +71,11 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
             if artifact.export.key == key([n for n, then in artifact.bundle.left_out.items() if hashes.get(n) == then]):
                 return artifact
         except ArtifactError:
-            pass  # none yet, or damaged: make it again
+            # Missing or damaged: export it again.
+            pass
     left_out = {n: hashes.pop(n) for n in without}
-    require_own(folder, own_files)  # before the work, not after it
+    # Checked before the export, which takes minutes.
+    require_own(folder, own_files)
     with staging(folder, own_files) as staged:
         request = worker.ExportJob(
             target=name,
@@ -93,14 +95,15 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
         progress(0.05, "exporting")
         arguments = {"request": request.model_dump(mode="json")}
         answer = process.call(worker.export_target, arguments, progress, context.limits, worker.EXPORT_MODULES)
+        # A worker returns plain data: a record cannot cross the process.
         exported = _export(answer)
         if not (staged / exported.entry).exists():
-            raise ExportError(f"target '{name}' did not write its entry '{exported.entry}'")
+            raise ExportError(f"target '{name}' did not write its entry file '{exported.entry}'")
         return commit(staged, _manifest(context, name, exported, source, key(()), recorded_options, tools, left_out))
 
 
 def _open_source(context: RunContext, source: str) -> dict[str, Any]:
-    """What the source offers to open, and the axes that it kept dynamic."""
+    """Return the source's entry file and the axes that it kept dynamic."""
     folder = context.root / source
     if source not in context.targets:
         return {"entry": folder, "dynamic": tuple(context.spec.axes)}
@@ -109,38 +112,38 @@ def _open_source(context: RunContext, source: str) -> dict[str, Any]:
 
 
 def _sizes(context: RunContext, source: str) -> tuple[Mapping[str, int], ...]:
-    """The only sizes that the source takes, where these are not all."""
+    """Return the only sizes that the source takes; empty if it takes all."""
     return read_artifact(context.root / source).sizes if source in context.targets else ()
 
 
 def _refuse_sizes(context: RunContext, name: str, target: Target) -> None:
-    """A target whose source is fixed at another size than the reference's real inputs have says whether it can be."""
+    """Raise if the source is fixed at sizes that the target cannot take over."""
     if target.reads.fixed or not (sizes := _sizes(context, target.source)):
         return
     raise UsageError(
-        f"'{name}' cannot be made of '{target.source}' at {size_text(sizes[0])}: export it in a build where "
-        f"'{target.source}' keeps its sizes open, or leave it out"
+        f"'{name}' cannot be made from '{target.source}', which is fixed at {size_text(sizes[0])}. Export it in a "
+        f"build where '{target.source}' keeps its sizes dynamic, or leave it out"
     )
 
 
 def _options_record(options: Mapping[str, OptionValue]) -> dict[str, str]:
-    """Options as the manifest holds them: of a folder the digest of what is in it, since its path may be anyone's.
+    """Return options as the manifest records them: a folder as the digest of its files, since its path differs by host.
 
     Raises:
-        UsageError: If there is no such folder.
+        UsageError: If a folder does not exist.
     """
     return {n: _folder_digest(n, v) if isinstance(v, Path) else as_text(v) for n, v in options.items()}
 
 
 def _folder_digest(name: str, folder: Path) -> str:
     if not folder.is_dir():
-        raise UsageError(f"there is no {name} folder '{folder}'")
+        raise UsageError(f"{name} folder '{folder}' does not exist")
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     return digest_text("\n".join(f"{path.name} {digest_file(path)}" for path in paths))
 
 
 def _export(answer: Mapping[str, Any]) -> ExportResult:
-    """What `worker.export_target` returned, as the record that it was made from."""
+    """Return the result of `worker.export_target` as a record."""
     return ExportResult(
         precision=answer["precision"],
         entry=answer["entry"],
@@ -202,7 +205,7 @@ def _source(context: RunContext, name: str) -> Source:
 
 
 def _good(context: RunContext, name: str) -> bool:
-    """Whether an artifact is there that goes into others: one of this model that was judged and not rejected.
+    """Return whether an artifact can be part of another one: of this model, judged and not rejected.
 
     Raises:
         ArtifactError: If it is damaged.
@@ -214,5 +217,6 @@ def _good(context: RunContext, name: str) -> bool:
     source = artifact.export.source.name
     if source in context.targets and not (context.folder(source) / MANIFEST).exists():
         return False
-    current = artifact.export.source == _source(context, source)  # an earlier run may have left one of another model
+    # An earlier run may have left an artifact of another model.
+    current = artifact.export.source == _source(context, source)
     return current and bool(artifact.verdicts) and not artifact.rejected

@@ -1,8 +1,8 @@
-"""Fresh inputs: an artifact and the model itself are asked what no reference holds, for as long as the user wants.
+"""Fresh inputs: seeded inputs outside the reference, run by an artifact and by the model for a given time.
 
-A verdict stands on recorded inputs. A fault of a narrow band of a colour, of one answer in thousands, or of a runtime
-that has been open for minutes may lie outside of them. Here one opened runtime answers seeded inputs of random sizes
-until the time is up; the model in PyTorch answers the same on this host, and the limits are those of every verdict.
+A verdict rests on recorded inputs. They may miss a fault in a narrow band of a colour, in one output of thousands, or
+in a runtime that has been open for minutes. Here one open runtime runs seeded inputs of random sizes until the time is
+up. The model in PyTorch runs the same inputs on this host, with the limits of every verdict.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.target import Place, Runtime
 
+# Share of the runs with a batch of one row, the usual case in use.
 ALONE = 0.5
-"""Share of the runs that are of one row, as most users' are."""
+# Runs before the first check of the limits, and the growth factor after it: a rejected artifact ends the run early.
 FIRST_LOOK, LOOKS = 16, 1.5
-"""Runs after which the limits are looked at first, and by how much more each time: a wrong artifact ends the asking."""
 
 
 class FreshRequest(BaseModel):
-    """What a worker needs: the names and folders of an artifact, its place, its reference and its model."""
+    """Request to a worker: names and folders of an artifact, its place, reference and model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -67,10 +67,10 @@ class FreshRequest(BaseModel):
 def judge_fresh_inputs(
     context: RunContext, manifest: Manifest, place: Place, verdict: EvaluationResult, fresh: FreshInputs
 ) -> EvaluationResult:
-    """Ask a verified artifact fresh inputs in one of its target's places; return the verdict on these too.
+    """Run fresh inputs through a verified artifact in one of its target's places; return the verdict with these too.
 
     Raises:
-        EdgekitError: If the runtime cannot be opened, or dies.
+        EdgekitError: If the runtime cannot be opened, or crashes.
     """
 
     def progress(share: float, text: str) -> None:
@@ -97,7 +97,7 @@ def judge_fresh_inputs(
 
 
 def ask_fresh_inputs(request: Mapping[str, Any], progress: Progress) -> dict[str, object]:
-    """Ask an artifact and the model itself the same fresh inputs, as a `FreshRequest` says; return its result."""
+    """Run the same fresh inputs through an artifact and the model, as a `FreshRequest` says; return the result."""
     fresh_request = FreshRequest.model_validate(request)
     reference, manifest = read_reference(fresh_request.reference), read_artifact(fresh_request.folder)
     target = registry.find(fresh_request.target)
@@ -112,7 +112,8 @@ def ask_fresh_inputs(request: Mapping[str, Any], progress: Progress) -> dict[str
     with closing(target.load(fresh_request.folder, place)) as runtime, closing(EagerRuntime(spec)) as module:
         for batch in fresh_batches(spec, manifest, fresh_request.seed):
             batches, _ = answerable(run_batches(module, spec.outputs, (batch,), axes)[0])
-            for whole in batches:  # none where the model itself answers with NaN
+            # Empty if the model itself returns NaN.
+            for whole in batches:
                 comparisons[whole.name] = _compare(spec, runtime, whole, axes, units, real)
                 rows += len(whole.names)
             share = (time.monotonic() - began) / fresh_request.seconds
@@ -128,7 +129,7 @@ def ask_fresh_inputs(request: Mapping[str, Any], progress: Progress) -> dict[str
 
 
 def fresh_batches(spec: ModelSpec, manifest: Manifest, seed: int) -> Iterator[Batch]:
-    """Yield batches without end: half of them of one row, each open axis at a size by chance."""
+    """Yield batches without end: half of them of one row, each dynamic axis at a random size."""
     source = BatchSource(spec, evaluation_of(spec))
     for number in itertools.count():
         draw = np.random.Generator(np.random.PCG64((seed, number)))
@@ -152,6 +153,6 @@ def _compare(
     try:
         runs = [(batch.rows_a_run, runtime.run(inputs)) for inputs in batch.rows()]
         answers = rows_of(runs, axes or row_axes(spec.outputs, runs))
-    except Exception as error:  # whatever a runtime raises is its answer
+    except Exception as error:  # a runtime may raise anything; it counts as its output
         return [metrics.failed_comparison(batch.names, fact(Code.NO_ANSWER, error_text=first_line(error)))]
     return [replace(comparison, real=real) for comparison in compare_batch(spec.outputs, batch, answers, units, None)]

@@ -1,7 +1,7 @@
-"""Artifacts in the places that a user named: on this host in a worker, elsewhere by a pack, now or carried by hand.
+"""Artifacts in further places: on this host in a worker, elsewhere by a pack, sent or carried by hand.
 
-What comes back are raw answers; they are judged here, as those of the target's own places are, and kept in
-`imported/<place>-<target>/`, where every report finds them.
+A pack returns raw outputs. They are judged here, like those of the target's own places, and stored in
+`imported/<place>-<target>/` for every report.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ PACK = "pack"
 
 
 def places_of(names: Sequence[str]) -> tuple[FurtherPlace, ...]:
-    """Places by name, each once.
+    """Return places by name, each once.
 
     Raises:
-        UsageError: If one is no place.
+        UsageError: If a place is unknown.
     """
     return tuple(further_place(name) for name in dict.fromkeys(names))
 
@@ -60,13 +60,13 @@ def places_of(names: Sequence[str]) -> tuple[FurtherPlace, ...]:
 def judge_places(
     context: RunContext, outcomes: Mapping[str, TargetOutcome], places: Sequence[FurtherPlace], images: int | None
 ) -> dict[str, TargetOutcome]:
-    """Judge artifacts in more places; returns the outcomes with what was found there.
+    """Judge artifacts in more places; return the outcomes with the new results.
 
     Args:
         context: The run.
-        outcomes: What is known of each target.
-        places: Where to ask those that run there. A place that cannot be reached gives "not verified here".
-        images: How many evaluation inputs to ask; None for all.
+        outcomes: Outcome of each target so far.
+        places: Further places. A place that cannot be reached gives "not verified here".
+        images: Number of evaluation inputs to run; None for all.
     """
     manifests = {n: o.manifest for n, o in outcomes.items() if o.manifest is not None}
     target_outcomes: dict[str, TargetOutcome] = {}
@@ -84,29 +84,25 @@ def judge_places(
 def pack(
     context: RunContext, names: Sequence[str], places: Sequence[FurtherPlace], images: int | None, path: Path
 ) -> tuple[str, ...]:
-    """Write a pack for hosts that nobody can log in to; returns the targets in it.
+    """Write a pack for hosts without remote login; return its targets.
 
     Raises:
-        UsageError: If a place names a host or is a target's own, or none of the artifacts can be packed.
+        UsageError: If a place names a host or belongs to a target, or no artifact can be packed.
     """
     if any(place.is_device for place in places):
-        raise UsageError(
-            "a device takes no pack that is carried: plug it in, and name it with `edgekit verify --place`"
-        )
+        raise UsageError("a device takes no carried pack. Plug it in, and name it with `edgekit verify --place`")
     if hosted := [place.name for place in places if place.apart]:
-        raise UsageError(f"'{hosted[0]}' names a host: a pack is carried there, so name the runtime alone")
+        raise UsageError(f"'{hosted[0]}' names a host, and a pack is carried there by hand. Name the runtime alone")
     if own := [place.name for place in places if not place.runtime]:
-        raise UsageError(
-            f"'{own[0]}' runs on this host only: possible in a pack are {', '.join(doors.places.entries())}"
-        )
+        raise UsageError(f"'{own[0]}' runs on this host only. Places for a pack: {', '.join(doors.places.entries())}")
     artifacts = {n: read_artifact(context.folder(n)) for n in names}
     opened = {n for n in names if all(p.opens(artifacts[n], context.targets[n], packed=True) for p in places)}
     folders = {n: context.folder(n) for n in names if n in opened}
     if not folders:
         opens = doors.places.find(places[0].runtime).opens
-        raise UsageError(f"nothing to pack: {places[0].name} opens {', '.join(opens)} files")
+        raise UsageError(f"nothing to pack: {places[0].name} opens only {', '.join(opens)} files")
     with scratch() as folder:
-        context.listener.progress(PACK, 0.3, "collecting questions and artifacts")
+        context.listener.progress(PACK, 0.3, "collecting inputs and artifacts")
         images = images or next((place.images for place in places if place.images), None)
         write_pack(folder, context.recorded, folders, places, images, timed_seconds())
         context.listener.progress(PACK, 0.6, f"writing '{path}'")
@@ -116,14 +112,14 @@ def pack(
 
 
 def judge_imported(context: RunContext, path: Path) -> dict[str, TargetOutcome]:
-    """Judge what a pack's runner brought back.
+    """Judge the results of a pack.
 
     Raises:
-        ArtifactError: If the result cannot be used, or is of other artifacts or another reference.
+        ArtifactError: If the result is unusable, or belongs to other artifacts or another reference.
     """
     returned = read_returned_results(path)
     if returned.reference_sha256 != context.recorded.sha256:
-        raise ArtifactError(f"the result '{path}' answers another reference than the one that is here: pack again")
+        raise ArtifactError(f"the result '{path}' belongs to another reference than this build's. Write a new pack")
     results = {run.run.target: _of_this_build(context, run, path) for run in returned.runs}
     target_outcomes: dict[str, TargetOutcome] = {}
     for run in returned.runs:
@@ -134,7 +130,7 @@ def judge_imported(context: RunContext, path: Path) -> dict[str, TargetOutcome]:
 
 
 def judge_shipped(context: RunContext, outcomes: Mapping[str, TargetOutcome], paths: Sequence[Path]) -> None:
-    """Judge results that ship with a model, as far as they are of the very artifacts and reference that are here."""
+    """Judge results that ship with a model, if they belong to the same artifacts and reference."""
     for path in paths:
         returned = read_returned_results(path)
         if returned.reference_sha256 != context.recorded.sha256:
@@ -149,12 +145,12 @@ def judge_shipped(context: RunContext, outcomes: Mapping[str, TargetOutcome], pa
 
 
 def without_verdict(context: RunContext, manifest: Manifest) -> TargetOutcome:
-    """An artifact before it was asked anywhere: no verdict."""
+    """Return the outcome of an artifact that did not run anywhere yet."""
     return TargetOutcome(manifest.target, context.folder(manifest.target), "not verified here", manifest=manifest)
 
 
 def with_place(outcome: TargetOutcome, result: Result) -> TargetOutcome:
-    """An outcome with one more place; the status is the worst of its places."""
+    """Return an outcome with one more place; the status is the worst of its places."""
     whole = (outcome.result or result).model_copy(update={"places": (*outcome.places, *result.places)})
     return replace(outcome, result=whole, status=whole.status, reused=False)
 
@@ -162,7 +158,7 @@ def with_place(outcome: TargetOutcome, result: Result) -> TargetOutcome:
 def _here(
     context: RunContext, manifests: Mapping[str, Manifest], place: FurtherPlace, images: int | None
 ) -> dict[str, Result]:
-    """Judge artifacts in a place of this host, each in a worker; what never ran leaves the last result as it is."""
+    """Judge artifacts in a place of this host, each in a worker; an artifact that never ran keeps its last result."""
     results = {}
     for name, manifest in manifests.items():
         finding = _outcome_here(context, manifest, place, images)
@@ -202,7 +198,7 @@ def _outcome_here(
         try:
             measured = run_in_worker(context, request, progress)
         except RuntimeMissingError as missing:
-            return missing_runtime(where, f"{missing}: install it with {doors.places.find(place.runtime).install}")
+            return missing_runtime(where, f"{missing}. Install it with {doors.places.find(place.runtime).install}")
         except NOT_HERE as missing:
             return missing_runtime(where, missing)
         except EdgekitError as error:
@@ -213,7 +209,7 @@ def _outcome_here(
 def _by_packs(
     context: RunContext, manifests: Mapping[str, Manifest], place: FurtherPlace, images: int | None
 ) -> dict[str, Result]:
-    """A phone has an artifact a pack: what kills its app is that artifact's, and each is packed at its own sizes."""
+    """Send artifacts in packs: a phone gets one pack per artifact, since an artifact may crash its app."""
     packs = [{name: manifest} for name, manifest in manifests.items()] if place.is_device else [manifests]
     return {n: result for pack_runs in packs for n, result in _by_pack(context, pack_runs, place, images).items()}
 
@@ -221,7 +217,7 @@ def _by_packs(
 def _by_pack(
     context: RunContext, manifests: Mapping[str, Manifest], place: FurtherPlace, images: int | None
 ) -> dict[str, Result]:
-    """One result a target; where nothing came back, one that is not written down."""
+    """Return one result per target; a result without a run is not stored."""
     if not manifests:
         return {}
     images = images or place.images
@@ -230,7 +226,7 @@ def _by_pack(
         context.listener.progress(place.name, 0.5, text)
 
     with scratch() as folder:
-        progress("collecting questions and artifacts")
+        progress("collecting inputs and artifacts")
         folders = {name: context.folder(name) for name in manifests}
         identity = write_pack(folder, context.recorded, folders, (place,), images, timed_seconds())
         try:
@@ -239,7 +235,7 @@ def _by_pack(
             )
             returned = read_returned_results(answered(place, folder, progress))
             if returned.pack_id != identity:
-                raise ArtifactError(f"the result from {place.name} is of another pack than the one that was sent")
+                raise ArtifactError(f"the result from {place.name} belongs to another pack than the one that was sent")
         except (NotVerifiedHere, ArtifactError) as lost:
             return {name: _missing(context, manifest, place, str(lost)) for name, manifest in manifests.items()}
         finally:
@@ -249,7 +245,7 @@ def _by_pack(
     for name, artifact in manifests.items():
         answers = by_target.get(name)
         if answers is None:
-            results[name] = _missing(context, artifact, place, "the runner there gave no answer")
+            results[name] = _missing(context, artifact, place, "the runner there returned no result")
         else:
             results[name] = _record_result(context, artifact, place, answers, images)
     return results
@@ -258,7 +254,7 @@ def _by_pack(
 def _record_result(
     context: RunContext, manifest: Manifest, place: FurtherPlace, run: PackResults, images: int | None
 ) -> Result:
-    """Judge one run and write down what was found; what never ran leaves the last result as it is."""
+    """Judge one run and record its result; an artifact that never ran keeps its last result."""
     finding = _finding(context, manifest, place, run, images)
     result = record_of(context, manifest.target, manifest, [finding])
     host = {"said by": f"the runner in {place.name}", "hardware": _hardware(run.run.device)}
@@ -286,7 +282,8 @@ def _finding(
     rows = {f"{batch.name} {AGAIN}": len(batch.names) for batch in context.recorded.batches}
     for name, numbers in run.run.again.items():
         if name not in rows or any(not 0 <= number < rows[name] for number in numbers):
-            raise ArtifactError(f"the result of {run.run.target} in {run.run.place} names rows that were never asked")
+            raise ArtifactError(f"the result of {run.run.target} in {run.run.place} names rows that were never run")
+    # A slow or emulated place has no start-up time that means anything.
     unlike: dict[str, object] = {} if place.has_timings else {"start_up": None}
     if place.beside:
         unlike["device"] = f"{run.run.device}, started by {place.python[0]}"
@@ -296,7 +293,7 @@ def _finding(
 def _judge(
     context: RunContext, manifest: Manifest, where: Place, answers: Mapping[str, Array], measured: Measurement
 ) -> EvaluationOutcome:
-    """Judge answers; whoever asked chose how many, and what was left out stands in the evidence."""
+    """Judge outputs without the note on sampling: the user chose the sample, and the evidence shows it."""
     finding = finding_of(context, manifest, where, answers, measured)
     notes = tuple(note for note in finding.verdict.notes if note.code is not Code.SAMPLED)
     return replace(finding, verdict=finding.verdict.model_copy(update={"notes": notes}))
@@ -307,7 +304,7 @@ def _missing(context: RunContext, manifest: Manifest, place: FurtherPlace, why: 
 
 
 def _place(context: RunContext, manifest: Manifest, place: FurtherPlace, images: int | None) -> Place:
-    """The place as the judge knows places."""
+    """Return the place as a `Place` of the judge."""
     tolerance = place.tolerance(manifest, context.targets[manifest.target])
     return Place(name=place.name, tolerance=tolerance, settings=place.settings, sample=images or 0)
 
@@ -315,12 +312,14 @@ def _place(context: RunContext, manifest: Manifest, place: FurtherPlace, images:
 def _of_this_build(context: RunContext, run: PackResults, path: Path) -> Manifest:
     artifact = read_artifact(context.folder(run.run.target)) if run.run.target in context.targets else None
     if artifact is None or artifact.sha256 != run.artifact_sha256:
-        raise ArtifactError(f"the result '{path}' is of another {run.run.target} than the one that is here: pack again")
+        raise ArtifactError(
+            f"the result '{path}' belongs to another {run.run.target} than this build's. Write a new pack"
+        )
     return artifact
 
 
 def _is_known(context: RunContext, manifest: Manifest, place: FurtherPlace) -> bool:
-    """Whether the same artifact was judged there, by the same reference and the same judge."""
+    """Return whether this artifact has a result there from the same reference and judge."""
     try:
         then = read_imported(_home(context, manifest, place))
     except ArtifactError:
@@ -338,7 +337,7 @@ def _home(context: RunContext, manifest: Manifest, place: FurtherPlace) -> Path:
 
 
 def _hardware(device: str) -> str:
-    """The GPU or the processor among a runner's words for its device: a GPU's driver stands behind it."""
+    """Return the GPU or processor from a runner's device description; a GPU is followed by its driver."""
     parts = device.split(", ")
     return next((part for part in parts if part.startswith("NVIDIA")), parts[-1])
 
@@ -353,11 +352,11 @@ def search_until_verified(
     """Export with rank 0, 1, ... until the artifact is not rejected in a place, or no recipe is left.
 
     Args:
-        export: Makes a build with `options` by target and judges it in the places; `fresh` makes it anew.
+        export: Exports with `options` by target and judges in the places; `fresh` ignores stored artifacts.
         target: The quantizing target.
         options: Its options, without the rank.
-        places: By name; with none, rank 0 is the answer.
-        fresh: Of the first export.
+        places: Names of places; if empty, rank 0 is returned.
+        fresh: For the first export.
     """
     names = {further_place(place).name for place in places}
     build, rank = export(options={target: options}, fresh=fresh), 0

@@ -1,4 +1,4 @@
-"""What a caller of the API gave -> the model: a name, a path, a factory, a module with an example, and data for it."""
+"""Model of an API call: from a name, a path, a factory, or a module with an example, with the user's data."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def with_data(spec: ModelSpec, evaluation_data: EvaluationData, example: Any = N
     """Return the model with the user's sets and reference; an example with enough rows serves as sets."""
     evaluation, calibration = evaluation_data.evaluation, evaluation_data.calibration
     if evaluation_data.data is not None and evaluation is not None:
-        raise UsageError("data is a folder with the evaluation set: leave it or evaluation out")
+        raise UsageError("data and evaluation both give an evaluation set. Leave one of them out")
     if evaluation_data.metric and evaluation_data.data is None:
-        raise UsageError(
-            f"the metric '{evaluation_data.metric}' judges a folder of inputs: give it with data (--data FOLDER)"
-        )
+        raise UsageError(f"the metric '{evaluation_data.metric}' needs a folder of inputs. Add data (--data FOLDER)")
     if evaluation is not None:
         if not callable(evaluation) and not isinstance(evaluation, EvaluationSet):
-            raise UsageError(f"the evaluation set is a {type(evaluation).__name__}, not an edgekit.model.EvaluationSet")
+            raise UsageError(
+                f"the evaluation set is a {type(evaluation).__name__}. Pass an edgekit.model.EvaluationSet"
+            )
         spec = _with_sets(spec, evaluation, None)
     if (
         calibration is not None
@@ -50,7 +50,7 @@ def with_data(spec: ModelSpec, evaluation_data: EvaluationData, example: Any = N
         and not isinstance(calibration, EvaluationSet | str | Path)
     ):
         raise UsageError(
-            f"the calibration set is a {type(calibration).__name__}. Give an edgekit.model.EvaluationSet, a function "
+            f"the calibration set is a {type(calibration).__name__}. Pass an edgekit.model.EvaluationSet, a function "
             "that returns one, or a folder"
         )
     if callable(calibration) or isinstance(calibration, EvaluationSet):
@@ -66,7 +66,7 @@ def with_data(spec: ModelSpec, evaluation_data: EvaluationData, example: Any = N
 def _with_sets(
     spec: ModelSpec, evaluation: EvaluationSet | Callable[[], EvaluationSet] | None, calibration: CalibrationSet | None
 ) -> ModelSpec:
-    """The model with sets of its user's, which travel with it."""
+    """Return the model with the user's sets, which are stored with it."""
     if evaluation is not None:
         make_evaluation = evaluation if callable(evaluation) else lambda: evaluation
         spec = replace(spec, evaluation=make_evaluation, brought=spec.brought | {"evaluation"})
@@ -107,7 +107,7 @@ def _with_classes(spec: ModelSpec, metric: str, classes: tuple[str, ...]) -> Mod
 
 
 def _with_data_ranges(spec: ModelSpec, sets: list[EvaluationSet]) -> ModelSpec:
-    """The model with the ranges of what its user gave, where nobody says others: of an ONNX file, of a plain module."""
+    """Return an ONNX or plain-module spec with the ranges of the user's data, unless the user declared ranges."""
     overrides = spec.words or NOTHING
     own = file_of(spec.module) is not None or any("shape" in facts for facts in overrides.inputs.values())
     ranges = {}
@@ -125,22 +125,22 @@ def _with_data_ranges(spec: ModelSpec, sets: list[EvaluationSet]) -> ModelSpec:
 
 
 def _with_metric(spec: ModelSpec, evaluation: EvaluationSet, text: str) -> EvaluationSet:
-    """The evaluation set with the metric that a text names, by which the model itself is more than chance."""
+    """Return the evaluation set with its metric; raise unless the model itself is better than chance."""
     if not text:
         if evaluation.truth is None:
             return evaluation
         raise DataError(
-            "the data have labels or truth, and no metric takes them: give --metric "
+            "the data has labels or truth, and no metric uses them. Add --metric "
             f"top_k:{_classifying_output(spec)}, or remove them"
         )
     metric = metrics.parse_metric(text)
     names = [o.name for o in spec.outputs]
     if unknown := [name for name in metric.outputs if name not in names]:
         meant = suggestion(unknown[0], names)
-        raise UsageError(f"the metric '{text}' names the output '{unknown[0]}': {meant}possible are {', '.join(names)}")
+        raise UsageError(f"the metric '{text}' names unknown output '{unknown[0]}'. {meant}Outputs: {', '.join(names)}")
     if evaluation.truth is None:
         raise DataError(
-            f"the metric '{text}' needs the truth: put labels.csv (lines of file,label) beside the pictures, or an "
+            f"the metric '{text}' needs the truth. Put labels.csv (lines of file,label) next to the pictures, or an "
             f"array '{dataset.TRUTH}' into each .npz file"
         )
     evaluation_set = replace(evaluation, metric=metric, metric_name=text)
@@ -149,7 +149,7 @@ def _with_metric(spec: ModelSpec, evaluation: EvaluationSet, text: str) -> Evalu
 
 
 def _with_examples(spec: ModelSpec, example: Any) -> ModelSpec:
-    """The model with the example's rows as its sets, where there are enough to calibrate and to judge."""
+    """Return the model with the example's rows as its sets, if they suffice to calibrate and judge."""
     if example is None or not all(i.shape[:1] == (BATCH,) for i in spec.inputs):
         return spec
     tensors = tensors_of(spec.module, example)
@@ -172,7 +172,7 @@ def _array(tensor: torch.Tensor) -> Array:
 
 
 def with_authorship(spec: ModelSpec, facts: ModelFacts) -> ModelSpec:
-    """Return the model with the name, the author and the licence that the user says."""
+    """Return the model with the user's name, author and licence."""
     name, author, licence = facts.name, facts.author, facts.licence
     if name is not None:
         check_name(name)
@@ -185,16 +185,16 @@ def with_authorship(spec: ModelSpec, facts: ModelFacts) -> ModelSpec:
 
 
 def resolve_model(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS) -> ModelSpec:
-    """The model that a caller of the API named or passed, where it is one graph; as `edgekit.export` takes it."""
+    """Return the single-graph model of an API call, as `edgekit.export` takes it."""
     return single(any_model(model, example, facts))
 
 
 def any_model(model: Any, example: Any = None, facts: ModelFacts = NO_FACTS) -> ModelSpec | CompositeModel:
-    """The model that a caller of the API named or passed."""
+    """Return the model of an API call."""
     if facts.ema and facts.weights is None:
-        raise UsageError("ema chooses among the weights of a file: give it with weights (--weights FILE --ema)")
+        raise UsageError("ema selects among the weights of a file. Add weights (--weights FILE --ema)")
     if facts.task and not isinstance(model, str | Path):
-        raise UsageError(f"the task '{facts.task}' is for transformers:FOLDER: leave it out")
+        raise UsageError(f"the task '{facts.task}' applies only to transformers:FOLDER. Leave it out")
     spec = _from_declaration(model, example, words_of(facts.axes, facts.inputs, facts.outputs), facts.task)
     return spec if facts.weights is None else with_weights(single(spec), Path(facts.weights), facts.ema)
 
@@ -215,10 +215,10 @@ def _from_declaration(model: Any, example: Any, words: SpecOverrides, task: str)
     if not isinstance(model, torch.nn.Module):
         _refuse_beside(example)
         if isinstance(model, type) and issubclass(model, torch.nn.Module):
-            raise UsageError(f"'{model.__name__}' is a class: give an instance of it, in eval mode")
+            raise UsageError(f"'{model.__name__}' is a class. Pass an instance of it, in eval mode")
         if not callable(model):
             kinds = "a preset's name, a path, package.module:factory, a factory, a ModelSpec or a torch.nn.Module"
-            raise UsageError(f"a {type(model).__name__} is not a model: possible are {kinds}")
+            raise UsageError(f"a {type(model).__name__} is not a model. Pass {kinds}")
         return factory_of(model, words)
     if example is None:
         raise UsageError(f"'{type(model).__name__}' needs an example of its inputs: export(net, example=(x,))")
@@ -229,32 +229,32 @@ def _from_declaration(model: Any, example: Any, words: SpecOverrides, task: str)
 def _refuse_beside(example: Any) -> None:
     if example is not None:
         raise UsageError(
-            "an example describes a module: a name, a path, a factory and a ModelSpec have their own inputs"
+            "an example is only for a module. A name, a path, a factory and a ModelSpec have their own inputs"
         )
 
 
 def refuse_beside_parts(parts: CompositeModel, data: EvaluationData) -> None:
-    """Refuse sets and a reference beside a model of parts, whose parts have those that its driver gives them."""
+    """Raise if sets or a reference come with a composite model: the driver's calls are its data."""
     if data != EvaluationData():
         raise UsageError(
-            f"'{parts.name}' is a model of parts, judged on what its driver gives them: put inputs of yours into "
+            f"'{parts.name}' is a model of parts, judged on its driver's calls. Put your inputs into "
             "Parts(inputs=...), and others for INT8 into Parts(calibration=...)"
         )
 
 
 def factory_name(model: Any) -> str:
-    """The name of a factory that a user named; empty where the model is something else."""
+    """Return the factory's name if the model is given by one, else empty."""
     is_factory = isinstance(model, str) and ":" in model and source_of(model) is None and not Path(model).exists()
     return model if is_factory else ""
 
 
 def parts_of_factory(name: str) -> CompositeModel:
-    """The model of parts that a factory makes again.
+    """Return the composite model that a factory rebuilds.
 
     Raises:
-        ModelError: If it cannot be imported, raises, or makes no model of parts.
+        ModelError: If it cannot be imported, raises, or returns anything but a composite model.
     """
     function = factory.load_named(name)
     if not isinstance(function, CompositeModel):
-        raise ModelError(f"'{name}' makes no model of parts any more: export again")
+        raise ModelError(f"'{name}' no longer returns a model of parts. Export again")
     return function

@@ -1,4 +1,4 @@
-"""An artifact's answers in one place -> its verdict there: compared batch by batch with what the reference recorded."""
+"""Verdict on an artifact's outputs in one place, compared with the reference batch by batch."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from edgekit.reference.batches import (
 from edgekit.reference.store import Reference
 from edgekit.target import Place
 
+# The first of these modes that was timed gives the artifact's latency; "CUDA graph" is shown in addition.
 WAYS = ("bound buffers", RUN)
-"""Ways of running whose times stand for an artifact, the first that is there; "CUDA graph" is shown beside them."""
 GRAPH = "CUDA graph"
 
 
 @dataclass(frozen=True)
 class Units:
-    """What differences are measured by: the limit on scores, and the spread of each channel of every output."""
+    """Units of differences: the limit on scores, and the spread of each channel of every output."""
 
     scores: float
     scales: Spreads
@@ -58,7 +58,7 @@ def judge_answers(
     answers: Mapping[str, Array],
     measured: Measurement,
 ) -> EvaluationResult:
-    """Compare what an artifact answered, judge it, and say what was asked and how long it took.
+    """Compare an artifact's outputs with the reference and judge them, with evidence and timings.
 
     Args:
         spec: The model.
@@ -66,7 +66,7 @@ def judge_answers(
         manifest: The artifact.
         place: Where it ran.
         answers: Arrays by `<batch>/<output>`.
-        measured: What the engine says beside the answers.
+        measured: Timings and other records of the engine.
     """
     result = _compare_and_judge(spec, reference, manifest, place, answers, measured)
     times = {n: Latency(measured.devices.get(n, measured.device), t) for n, t in measured.milliseconds.items()}
@@ -102,7 +102,7 @@ def judge_answers(
 
 
 def _speeds(ratios: Sequence[Ratio]) -> Iterator[Fact]:
-    """What is slower than what it was made from, or cannot be told; eager PyTorch is shown, not held against it."""
+    """Yield what is slower than its source, or of unknown speed; eager PyTorch is shown but not held against it."""
     slower = [(Code.SLOWER, ratio) for ratio in ratios if ratio.slower and ratio.baseline not in (PYTORCH, FILE)]
     unknown = [(Code.SPEED_UNKNOWN, ratio) for ratio in ratios if ratio.noisy and not ratio.slower]
     for code, ratio in (*slower, *unknown):
@@ -127,7 +127,8 @@ def _compare_and_judge(
         return verdict.not_verified(noisy)
     units = units_of(spec, reference, tolerance)
     resized = any(batch.name.startswith(f"{RESIZED}-") for batch in reference.batches)
-    shaped = (f"{RESIZED}-", f"{BETWEEN}-") if resized else ()  # without real inputs, what lies between is random too
+    # Without real inputs, the sizes between are filled with random values too.
+    shaped = (f"{RESIZED}-", f"{BETWEEN}-") if resized else ()
     comparisons: dict[str, list[Comparison]] = {}
     for batch in (*batches, *_again(batches, measured.again, measured.failures)):
         if batch.name in measured.failures:
@@ -159,14 +160,14 @@ def _compare_and_judge(
     if manifest.export.failures:
         own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in manifest.export.failures)
         result = result.model_copy(update={"status": "rejected", "reasons": (*own, *result.reasons)})
-    # Where the reference has one, of another size, the evidence says so.
+    # If the reference has an evaluation set of another size, the evidence says so.
     own_set = any(batch.name == EVALUATION for batch in reference.batches)
     relevant_notes = [note for note in result.notes if note.code != Code.NO_EVALUATION_SET or not own_set]
     return result.model_copy(update={"notes": (*notes, *relevant_notes)})
 
 
 def units_of(spec: ModelSpec, reference: Reference, tolerance: Tolerance) -> Units:
-    """The units of a model's outputs, from what it answered to real inputs."""
+    """Return the units of a model's outputs, from its reference outputs for real inputs."""
     scored = [reference.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
     limit = score_tolerance(tolerance, max(scored, default=0.0))
     return Units(limit, spreads(spec.outputs, _known_errors(reference), reference.noise))
@@ -179,7 +180,7 @@ def _known_errors(reference: Reference) -> list[Mapping[str, Array]]:
 def _again(
     batches: Sequence[Batch], again: Mapping[str, Sequence[int]], failures: Mapping[str, str]
 ) -> Iterator[Batch]:
-    """The rows that were asked twice and answered differently, or that failed the second time."""
+    """Yield the rows whose second run differed or failed."""
     for batch in batches:
         name = f"{batch.name} {AGAIN}"
         if name in again or name in failures:
@@ -187,12 +188,12 @@ def _again(
 
 
 def sample_of(manifest: Manifest, place: Place) -> int | None:
-    """How many evaluation images are judged in a place; None for all."""
+    """Return the number of evaluation images judged in a place; None for all."""
     return None if manifest.export.options.get("images") == "all" or not place.sample else place.sample
 
 
 def sample_fact(manifest: Manifest, judged_batches: tuple[Batch, ...], reference: Reference) -> Fact:
-    """What was judged of what there is."""
+    """Return a fact with the judged and the available numbers of images and shapes."""
 
     def count(batches: tuple[Batch, ...]) -> tuple[int, int]:
         images = sum(len(b.names) for b in batches if b.name == EVALUATION)
@@ -212,7 +213,7 @@ def _noise_without_fp64(reference: Reference) -> bool:
 def compare_batch(
     outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], units: Units, task: EvaluationSet | None
 ) -> list[Comparison]:
-    """All rows, of what is large their sketches; the rows and places that were kept whole; then what is one thing."""
+    """Compare all rows (large outputs by sketches), then whole rows and places, then outputs that are one thing."""
     rows = len(batch.names)
     single = {n for n, a in batch.outputs.items() if n + SUFFIX not in batch.outputs and len(a) != rows}
     many = tuple(o for o in outputs if o.name not in single)
@@ -242,9 +243,10 @@ def compare_batch(
 def _use_sketches(
     outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], large: Collection[str]
 ) -> tuple[tuple[Output, ...], Batch, Mapping[str, Array]]:
-    """Outputs, batch and answers with sketches in the place of what is large."""
+    """Return outputs, batch and answers with sketches in place of large outputs."""
     if not large:
         return outputs, batch, answers
+    # A sketch holds statistics: a role whose values mean classes or ranks does not apply to it.
     roles = tuple(
         o if o.name not in large else replace(o, dtype="float32", role=o.role if o.role in BASES else "tensor")
         for o in outputs
@@ -275,7 +277,7 @@ def _compare_one(
 
 
 def _evidence(reference: Reference, manifest: Manifest, place: Place, measured: Measurement) -> Evidence:
-    """What was asked: what the reference holds, as far as the artifact takes it and the place is not too slow."""
+    """Return the evidence: the reference's inputs that the artifact takes and the place has time for."""
     images = sample_of(manifest, place)
     batches = [b for b in applicable_batches(reference.batches, manifest, images) if b.name not in measured.failures]
     every = sum(len(b.names) for b in reference.batches if b.name == EVALUATION)

@@ -1,4 +1,4 @@
-"""An artifact that was opened in this process."""
+"""Artifact opened in this process."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ COLOURS = 3
 
 @as_sentences()
 def load(artifact: str | Path, *, place: str = "", trust_build: bool = False) -> LoadedArtifact:
-    """Open an artifact in this process, after its files were checked.
+    """Open an artifact in this process, after a check of its files.
 
     Args:
         artifact: The artifact's folder, for example `build/arr-coc-tiny/onnx`.
-        place: One of its target's places; the first where none is named.
-        trust_build: Whether code that the artifact holds may run (`aoti`, `iree`, `torch-cuda`).
+        place: One of its target's places; the first by default.
+        trust_build: True if code in the artifact may run (`aoti`, `iree`, `torch-cuda`).
 
     Raises:
         ArtifactError: If it is missing or damaged.
@@ -39,35 +39,35 @@ def load(artifact: str | Path, *, place: str = "", trust_build: bool = False) ->
     """
     folder = Path(artifact)
     if folder.is_file():
-        raise UsageError(f"'{folder}' is a file: name the artifact's folder, '{folder.parent}'")
+        raise UsageError(f"'{folder}' is a file. Pass the artifact's folder, '{folder.parent}'")
     manifest = read_artifact(folder)
     target = registry.find(manifest.target)
     registry.require(manifest.target, target)
     registry.require_trust(manifest.target, target, trust_build)
     places = {place.name: place for place in target.places}
     if place and place not in places:
-        raise UsageError(f"'{manifest.target}' has no place '{place}': possible are {', '.join(places)}")
+        raise UsageError(f"'{manifest.target}' does not have a place '{place}'. Places: {', '.join(places)}")
     return LoadedArtifact(manifest, target.load(folder, places.get(place, target.places[0])))
 
 
 def check_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """One batch of inputs as an artifact takes them.
+    """Return one batch of inputs as the artifact takes them.
 
     Raises:
-        UsageError: Naming the input, what it is and what is taken.
+        UsageError: With the input, its value and the possible values.
     """
     if not isinstance(inputs, Mapping):
-        raise UsageError(f"inputs are a {type(inputs).__name__}: give arrays by name")
+        raise UsageError(f"inputs are a {type(inputs).__name__}. Pass arrays by name")
     declared = [tensor.name for tensor in manifest.inputs]
     if wrong := sorted({*declared} ^ {*inputs}):
-        word = "lacks the" if wrong[0] in declared else "has no"
-        raise UsageError(f"'{manifest.name}' {word} input '{wrong[0]}': it takes {', '.join(declared)}")
+        word = "lacks the" if wrong[0] in declared else "does not have the"
+        raise UsageError(f"'{manifest.name}' {word} input '{wrong[0]}'. Its inputs: {', '.join(declared)}")
     arrays = {tensor.name: prepare_input(manifest, tensor, inputs[tensor.name]) for tensor in manifest.inputs}
     sizes = check_arrays(manifest.name, manifest.inputs, manifest.axes, arrays)
     if not manifest.takes(sizes):
         size_names = ", ".join(size_text(each) for each in manifest.sizes)
         size_name = size_text({n: size for n, size in sizes.items() if n in manifest.sizes[0]})
-        raise UsageError(f"the inputs are of the size {size_name}: '{manifest.name}' takes {size_names} here")
+        raise UsageError(f"the inputs have the size {size_name}. '{manifest.name}' takes {size_names} here")
     for tensor in manifest.inputs:
         if tensor.kind == "image":
             _check_pixels(manifest.name, tensor, arrays[tensor.name])
@@ -87,7 +87,7 @@ def _check_pixels(model: str, tensor: TensorInfo, pixels: Array) -> None:
 
 
 def prepare_input(manifest: Manifest, tensor: TensorInfo, array: Array) -> Array:
-    """A picture in bytes [H, W, 3] as one row of its input; what is a tensor already stays as it is."""
+    """Return a picture in bytes [H, W, 3] as one row of its input; return a tensor unchanged."""
     bytes_of_picture = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.shape[2:] == (COLOURS,)
     if tensor.kind != "image" or not bytes_of_picture or array.ndim != 3 or not array.size:
         return array
@@ -98,13 +98,13 @@ def prepare_input(manifest: Manifest, tensor: TensorInfo, array: Array) -> Array
 
 
 def picture_size(manifest: Manifest, declared: Sequence[int | str], picture: Sequence[int]) -> tuple[int, int]:
-    """Height and width that a picture gets: of those that an artifact takes, the ones that keep its shape best.
+    """Return the height and width for a picture: of the possible sizes, the ones that keep its shape best.
 
-    The same in TypeScript, Kotlin and Swift; tests/golden/fitting.json has cases that all are held to.
+    TypeScript, Kotlin and Swift do the same; tests/golden/fitting.json holds the cases that all must pass.
 
     Args:
         manifest: The artifact's.
-        declared: Height and width of the input, as the manifest says them.
+        declared: Height and width of the input, as in the manifest.
         picture: Height and width in pixels.
     """
     height, width = (manifest.axes[d].default if isinstance(d, str) else d for d in declared)
@@ -121,12 +121,12 @@ def picture_size(manifest: Manifest, declared: Sequence[int | str], picture: Seq
 
 
 def _misfit(size: tuple[int, int], usual: tuple[int, int], picture: Sequence[int]) -> float:
-    """How badly a size suits a picture, from 1: shape to the fourth power, times pixels, each a quotient of at least 1.
+    """Return how badly a size suits a picture, from 1: (shape quotient)^4 times the pixel quotient, each at least 1.
 
-    A picture squeezed by 5 % is as bad as 22 % more or fewer pixels than the default. Products and quotients only, so
-    that every language finds the same size.
+    A picture squeezed by 5 % is as bad as 22 % more or fewer pixels than the default.
     """
     shape = _quotient(size[0] * picture[1], size[1] * picture[0])
+    # Only products and quotients, so that every language finds the same size.
     square = shape * shape
     return square * square * _quotient(math.prod(size), math.prod(usual))
 
@@ -136,7 +136,7 @@ def _quotient(dividend: int, other: int) -> float:
 
 
 def _sizes_near(rows: AxisInfo, columns: AxisInfo, picture: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """For each height the widths on both sides of the one that keeps a picture's shape; no other suits it better."""
+    """Yield for each height the two widths around the one that keeps a picture's shape; no other suits it better."""
     least, most = -(-columns.minimum // columns.multiple_of), columns.maximum // columns.multiple_of
     for height in rows.sizes:
         below = height * picture[1] // (picture[0] * columns.multiple_of)
@@ -151,10 +151,10 @@ def check_arrays(
     inputs: Mapping[str, object],
     qualifier: str = "which was proved",
 ) -> dict[str, int]:
-    """The size of each axis in a model's inputs; `qualifier` says how the axes' ranges are known.
+    """Return the size of each axis in a model's inputs; `qualifier` says how the axes' ranges are known.
 
     Raises:
-        UsageError: Naming the input, what it is and what is taken.
+        UsageError: With the input, its value and the possible values.
     """
     sizes: dict[str, int] = {}
     for tensor in tensors:
@@ -162,7 +162,7 @@ def check_arrays(
     for dimension, size in sizes.items():
         if SUM in dimension and size != size_of(dimension, sizes):
             raise UsageError(
-                f"'{model}' was given the size {size} where it takes {dimension}, which is {size_of(dimension, sizes)}"
+                f"'{model}' takes {dimension}, which is {size_of(dimension, sizes)}, but the input has the size {size}"
             )
     return sizes
 
@@ -170,11 +170,11 @@ def check_arrays(
 def _check_array(
     model: str, tensor: TensorInfo, axes: Mapping[str, AxisInfo], value: object, sizes: dict[str, int], qualifier: str
 ) -> None:
-    """Check one input of a model; `sizes` gathers the size of each axis."""
+    """Check one input of a model; `sizes` collects the size of each axis."""
     if not isinstance(value, np.ndarray) or value.dtype != tensor.dtype or value.ndim != len(tensor.shape):
         description = f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
         raise UsageError(
-            f"input '{tensor.name}' is {description}: '{model}' takes a NumPy array of {tensor.dtype} "
+            f"input '{tensor.name}' is {description}. '{model}' takes a NumPy array of {tensor.dtype} "
             f"[{', '.join(map(str, tensor.shape))}]"
         )
     for size, dimension in zip(value.shape, tensor.shape, strict=True):
@@ -184,8 +184,8 @@ def _check_array(
         unequal = isinstance(dimension, str) and sizes.setdefault(dimension, size) != size
         if fixed or unequal or (axis is not None and size not in axis.sizes):
             other = f"{sizes[str(dimension)]}, as in another input" if unequal else possible
-            name = f"axis '{dimension}'" if isinstance(dimension, str) else "one dimension"
-            raise UsageError(f"input '{tensor.name}' is {list(value.shape)}: {name} of '{model}' must be {other}")
+            name = f"Axis '{dimension}'" if isinstance(dimension, str) else "One dimension"
+            raise UsageError(f"input '{tensor.name}' is {list(value.shape)}. {name} of '{model}' must be {other}")
 
 
 def _possible(axis: AxisInfo, qualifier: str) -> str:
@@ -196,33 +196,33 @@ def _possible(axis: AxisInfo, qualifier: str) -> str:
 
 
 class LoadedArtifact:
-    """An artifact that answers; a context manager that frees it at its end."""
+    """An open artifact; a context manager that frees it on exit."""
 
     def __init__(self, manifest: Manifest, runtime: Runtime) -> None:
         self.manifest = manifest
         self.device = runtime.device
-        """What runs it, in words."""
+        """Description of the device that runs it."""
         self._runtime: Runtime | None = runtime
 
     def __repr__(self) -> str:
         return f"<{self.manifest.name} {self.manifest.target} in {self.device}>"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out.
+        """Run one batch: arrays by input name in, arrays by output name out.
 
-        A picture may also be given as it is, RGB bytes [H, W, 3] of any size: it gets the size that keeps its shape
-        best, of those that the artifact takes, as its input's `fit` says.
+        A picture may also be RGB bytes [H, W, 3] of any size. It is resized to the possible size that keeps its shape
+        best, as its input's `fit` says.
 
         Raises:
             UsageError: If an input is missing, unknown or not an array of the declared type, shape and sizes, or the
                 artifact was closed.
         """
         if self._runtime is None:
-            raise UsageError(f"{self!r} was closed: load it again")
+            raise UsageError(f"{self!r} was closed. Load it again")
         return self._runtime.run(check_inputs(self.manifest, inputs))
 
     def close(self) -> None:
-        """Free everything; a second call does nothing."""
+        """Free all resources; a second call does nothing."""
         if self._runtime is not None:
             self._runtime.close()
             self._runtime = None

@@ -1,7 +1,7 @@
-"""What became of a run: a record a target, and all of them as a mapping with the report.
+"""Outcomes of a run: one record per target, and a mapping of all of them with the report.
 
-`build.schema.json`, which programs may rely on, is what `--json` of export, verify and quantize prints. A field may
-come with any version of edgekit; `schema_version` rises where one is renamed, removed or means something else.
+`build.schema.json` is the stable schema of `--json` of export, verify and quantize. Any version of edgekit may add a
+field; `schema_version` rises if one is renamed, removed or changes its meaning.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class _Record(BaseModel):
 
 
 class ReportedFact(Fact):
-    """A fact of a verdict, where it was found, and in words.
+    """A fact of a verdict with its place and its sentence.
 
     Attributes:
-        place: Where it was found; empty where it concerns the artifact.
-        sentence: The fact for people; its words may change, its code does not.
+        place: Its place; empty if it concerns the artifact.
+        sentence: The fact as text; the wording may change, the code does not.
     """
 
     place: str = ""
@@ -43,22 +43,22 @@ class ReportedFact(Fact):
 
 
 class TargetRecord(_Record):
-    """What became of one target.
+    """Outcome of one target.
 
     Attributes:
         target: Its name.
         status: "verified", "rejected", "not verified here", "over budget", "failed" or "skipped".
         path: The artifact's folder.
-        error: Why it failed or was skipped, in a sentence; else empty.
-        reused: Whether nothing had to be done.
-        part_of: The bundle that it was made for, where nobody named it.
-        size: Bytes on disk; null where there is no artifact.
+        error: Sentence why it failed or was skipped; else empty.
+        reused: True if nothing changed and no work was done.
+        part_of: The bundle that it was exported for; empty if the user selected it.
+        size: Bytes on disk; null without an artifact.
         first_visit: Bytes that a first visit to a bundle's page transfers, with brotli; null elsewhere.
         reasons: Why it is not verified.
-        notes: What a reader should know, whatever the status.
-        exporter_notes: What the exporter said.
+        notes: Notes on the result, whatever the status.
+        exporter_notes: Notes of the exporter.
         latency_ms: Its own latency in milliseconds, by place.
-        places: What was found in each place; of its numbers those that the evaluation set was held to.
+        places: Result of each place, with the limited measures of the evaluation set only.
     """
 
     target: str
@@ -80,16 +80,16 @@ class BuildRecord(_Record):
     """A build: `edgekit export --json`.
 
     Attributes:
-        schema_version: Of this record.
-        artifacts: One a target, in the order of the run.
+        schema_version: Version of this record.
+        artifacts: One per target, in the order of the run.
         path: The model's build folder.
         report: The report's page.
-        reference: What the artifacts were judged by, in words.
-        unsigned: Where a signature was asked for, what the report shows and it does not vouch for.
-        note: What a reader should know of all artifacts, in a sentence; empty where nothing is.
-        doubt: Signs that the model is set up wrongly, in a sentence; empty if there are none.
-        trials: Of `edgekit quantize`: each quantization that was tried.
-        parts: Of a model of parts each part's record by its name, as this one; its artifacts are those of the whole.
+        reference: Description of the reference's device.
+        unsigned: If a signature is required: parts of the report that it does not cover.
+        note: Sentence that concerns all artifacts; may be empty.
+        doubt: Signs that the model is set up wrongly, in a sentence; may be empty.
+        trials: Quantizations that `edgekit quantize` tried.
+        parts: For a model of parts: each part's record by name; `artifacts` are those of the whole.
     """
 
     schema_version: Literal[3] = 3
@@ -106,7 +106,7 @@ class BuildRecord(_Record):
 
 @dataclass(frozen=True)
 class PlacedFact:
-    """A fact and the place where it was found."""
+    """A fact and its place."""
 
     place: str
     fact: Fact
@@ -115,27 +115,27 @@ class PlacedFact:
         return f"{self.place}: {self.fact}"
 
     def as_record(self) -> ReportedFact:
-        """For machines: the place, the fact's fields and its sentence."""
+        """Return a record with the place, the fact's fields and its sentence."""
         return ReportedFact(place=self.place, **self.fact.as_record())
 
 
 @dataclass(frozen=True, repr=False)
 class TargetOutcome:
-    """What became of one target.
+    """Outcome of one target.
 
     Attributes:
         target: Its name.
         path: The artifact's folder.
-        status: "verified", "rejected" or "not verified here", the worst of its places; "failed" where it could not be
-            made, "skipped" where its source was not made, "over budget" where it was not rejected and costs too much.
-        error: Why it failed or was skipped, in a sentence.
-        report: The whole traceback, where it failed in its own process.
-        manifest: The artifact's; None where there is none.
-        result: What was measured; None where there is none.
-        reused: Whether nothing had to be done.
-        over: What is over the user's budget, or was not measured.
-        part_of: The bundle that it was made for, where nobody named it: what is wrong with it then leaves the bundle
-            without it, and is no fault of the run.
+        status: "verified", "rejected" or "not verified here", the worst of its places; "failed" if the export failed,
+            "skipped" if its source is missing, "over budget" if it was not rejected and costs too much.
+        error: Sentence why it failed or was skipped.
+        report: Full traceback, if it failed in its own process.
+        manifest: The artifact's manifest; None without an artifact.
+        result: The stored result; None without one.
+        reused: True if nothing changed and no work was done.
+        over: Facts over the user's budget, or not measured.
+        part_of: The bundle that it was exported for; empty if the user selected it. If it is bad, the bundle leaves it
+            out, and the run does not fail.
     """
 
     target: str
@@ -154,22 +154,22 @@ class TargetOutcome:
 
     @property
     def bad(self) -> bool:
-        """Whether it was rejected, is over budget, failed or was skipped; one that is not verified here is not bad."""
+        """True if rejected, over budget, failed or skipped; "not verified here" is not bad."""
         return self.status in ENDED
 
     @property
     def left_out(self) -> bool:
-        """Whether it is a part of a bundle that does without it: what is only over budget is in the bundle."""
+        """True if it is part of a bundle that leaves it out; a part that is only over budget stays in."""
         return bool(self.part_of) and self.bad and self.status != OVER
 
     @property
     def is_new(self) -> bool:
-        """Whether it was made and judged in this run."""
+        """True if it was exported or judged in this run."""
         return self.result is not None and not self.reused
 
     @property
     def status_text(self) -> str:
-        """The status as people are told it: with what must stand beside the word verified."""
+        """Status with its qualifier."""
         qualifiers = {place.qualifier for place in self.places}
         labels = (f"{place.place}: {place.qualifier}" for place in self.places if place.qualifier)
         beside = next(labels if len(qualifiers) > 1 else iter(qualifiers), "")
@@ -177,7 +177,7 @@ class TargetOutcome:
 
     @property
     def places(self) -> tuple[EvaluationResult, ...]:
-        """What was found in each place."""
+        """Result of each place."""
         return self.result.places if self.result is not None else ()
 
     @property
@@ -187,27 +187,27 @@ class TargetOutcome:
 
     @property
     def reasons(self) -> tuple[PlacedFact, ...]:
-        """Why it is not verified."""
+        """Reasons why it is not verified."""
         return (*self.over, *(PlacedFact(p.place, fact) for p in self.places for fact in p.reasons))
 
     @property
     def notes(self) -> tuple[PlacedFact, ...]:
-        """What a reader should know, whatever the status."""
+        """Notes on the result, whatever the status."""
         return tuple(PlacedFact(p.place, fact) for p in self.places for fact in p.notes)
 
     @property
     def metrics(self) -> tuple[Measure, ...]:
-        """Every number that was judged or shown, place by place."""
+        """All measures, place by place."""
         return tuple(measure for place in self.places for measure in place.measures)
 
     @property
     def latency(self) -> Mapping[str, Timing]:
-        """Its own latency in milliseconds, by place; places where it means nothing are left out."""
+        """Its own latency in milliseconds, by place; places without meaningful timings are left out."""
         return {place.place: place.timings[CANDIDATE] for place in self.places if CANDIDATE in place.timings}
 
     @property
     def size(self) -> int | None:
-        """Bytes on disk; None where there is no artifact."""
+        """Bytes on disk; None without an artifact."""
         return self.result.size if self.result is not None else None
 
     @property
@@ -217,20 +217,20 @@ class TargetOutcome:
 
     @property
     def slower(self) -> bool:
-        """Whether it was measured to be slower than the artifact it was made from."""
+        """True if it was measured to be slower than its source artifact."""
         return any(place.slower for place in self.places)
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What to tell of it: the error, the reasons, of several places those that are verified, then the notes."""
+        """Sentences for the user: error, reasons, verified places if there are several, then notes."""
         verified = [p for p in self.places if p.status == "verified"] if len(self.places) > 1 else []
         lines = [f"{place.place}: verified ({place.device})" for place in verified]
-        notes_on_part = [f"left out of '{self.part_of}', which does without it"] if self.left_out else []
+        notes_on_part = [f"left out of '{self.part_of}', which works without it"] if self.left_out else []
         first = [self.error] if self.error else []
         return (*first, *notes_on_part, *map(str, self.reasons), *lines, *map(str, self.notes))
 
     def as_record(self) -> TargetRecord:
-        """For machines: what `--json` prints of one target."""
+        """Return the record that `--json` prints for one target."""
         return TargetRecord(
             target=self.target,
             status=self.status,
@@ -249,22 +249,23 @@ class TargetOutcome:
 
 
 def _brief(place: EvaluationResult) -> EvaluationResult:
+    # Reasons and notes are in the record of the target; all measures are in report.json.
     limited = tuple(m for m in place.measures if m.batch == EVALUATION and m.limit is not None)
     return place.model_copy(update={"measures": limited, "reasons": (), "notes": ()})
 
 
 @dataclass(frozen=True, repr=False)
 class Build(Mapping[str, TargetOutcome]):
-    """What became of all targets: a mapping by the target's name.
+    """Outcomes of all targets: a mapping by the target's name.
 
     Attributes:
-        outcomes: One a target, in the order of the run.
+        outcomes: One per target, in the order of the run.
         path: The model's build folder.
         reference: The device that made the reference, in words.
-        unsigned: Where a signature was asked for, what the report shows and it does not vouch for.
-        note: What a reader should know of all artifacts, in a sentence; empty where nothing is.
-        parts: Of a model of parts each part's build by its name; the outcomes are those of the whole.
-        doubt: Signs that the model is set up wrongly, in a sentence; empty if there are none.
+        unsigned: If a signature is required: parts of the report that it does not cover.
+        note: Sentence that concerns all artifacts; may be empty.
+        parts: For a model of parts: each part's build by name; `outcomes` are those of the whole.
+        doubt: Signs that the model is set up wrongly, in a sentence; may be empty.
     """
 
     outcomes: tuple[TargetOutcome, ...]
@@ -292,24 +293,24 @@ class Build(Mapping[str, TargetOutcome]):
 
     @property
     def report(self) -> Path:
-        """The page: report.html, with report.json, .md and .csv beside it; of a model of parts parts.json."""
+        """The page report.html, with report.json, .md and .csv in the same folder; parts.json for a model of parts."""
         return self.path / (PARTS if self.parts else "report.html")
 
     @property
     def ok(self) -> bool:
-        """Whether no artifact that was asked for was rejected, is over budget, failed or was skipped."""
+        """True if no selected artifact was rejected, is over budget, failed or was skipped."""
         return not self.faults
 
     @property
     def faults(self) -> tuple[TargetOutcome, ...]:
-        """What was rejected, is over budget, failed or was skipped, but for parts that a bundle does without."""
+        """Outcomes that are bad, except parts that a bundle leaves out."""
         return tuple(outcome for outcome in self.outcomes if outcome.bad and not outcome.left_out)
 
     def raise_for_verdict(self) -> None:
-        """See that nothing was rejected and nothing failed.
+        """Raise if any artifact is bad.
 
         Raises:
-            VerdictError: Naming each artifact that was, with its first reason.
+            VerdictError: With each bad artifact and its first reason.
         """
         bad = self.faults
         if bad:
@@ -317,7 +318,7 @@ class Build(Mapping[str, TargetOutcome]):
             raise VerdictError("; ".join(summaries))
 
     def as_record(self) -> dict[str, object]:
-        """For machines: what `--json` prints, by `build.schema.json`."""
+        """Return the record that `--json` prints, as in `build.schema.json`."""
         record = BuildRecord(
             artifacts=tuple(outcome.as_record() for outcome in self.outcomes),
             path=str(self.path),
@@ -331,7 +332,7 @@ class Build(Mapping[str, TargetOutcome]):
         return record.model_dump(mode="json", exclude={"trials", "parts"}) | parts
 
     def _repr_html_(self) -> str:
-        """A table, for notebooks."""
+        """Return a table for notebooks."""
         heads = ("target", "verdict", "size", "p50", "why")
         lines = ["".join(f"<th style='text-align:left'>{head}</th>" for head in heads)]
         for outcome in self.outcomes:
@@ -345,10 +346,10 @@ class Build(Mapping[str, TargetOutcome]):
 
 
 def parse_allowed_budgets(budgets: Sequence[str], targets: Mapping[str, Target]) -> tuple[Budget, ...]:
-    """Budgets as a user gave them.
+    """Return the user's budgets, parsed.
 
     Raises:
-        UsageError: If one is not a budget, or selects what is not known.
+        UsageError: If a budget is malformed, or selects an unknown target.
     """
     groups = {group for target in targets.values() for group in target.groups}
     return parse_budgets(budgets, {*targets, *groups, *get_args(Precision)})
@@ -357,7 +358,7 @@ def parse_allowed_budgets(budgets: Sequence[str], targets: Mapping[str, Target])
 def apply_budgets(
     outcomes: Mapping[str, TargetOutcome], targets: Mapping[str, Target], budgets: Sequence[Budget]
 ) -> dict[str, TargetOutcome]:
-    """The outcomes with what is over budget; a rejected artifact stays a rejected one."""
+    """Return the outcomes with budget violations; a rejected artifact stays rejected."""
     return {name: _apply_budgets(outcome, targets[name], budgets) for name, outcome in outcomes.items()}
 
 
@@ -366,5 +367,6 @@ def _apply_budgets(outcome: TargetOutcome, target: Target, budgets: Sequence[Bud
         return outcome
     names = {outcome.target, *target.groups, outcome.result.precision}
     over = tuple(PlacedFact(place, fact) for place, fact in over_budget(budgets, names, outcome.result))
+    # A worse status stays: what a rejected artifact costs is irrelevant.
     status = OVER if over and not outcome.bad else outcome.status
     return replace(outcome, over=over, status=status)

@@ -1,4 +1,4 @@
-"""Which targets a run makes, in which order, with which options, and what a bundle brings with it."""
+"""Plan of a run: targets in order, their options, and the targets that a bundle implies."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from edgekit.pipeline import run_log
 from edgekit.target import Target
 
 Options = Mapping[str, Mapping[str, object]]
-"""Options as a user gave them, by target and name."""
+"""Options of the user, by target and name."""
 
 
 def plan_run(
     targets: Mapping[str, Target], selection: tuple[str, ...], options: Options
 ) -> tuple[tuple[str, ...], dict[str, dict[str, OptionValue]], dict[str, str]]:
-    """The targets of a run, sources first, the options of each with their types, and which are parts of which bundle.
+    """Return a run's targets, sources first, with typed options, and the bundle of each implied target.
 
     Raises:
         EdgekitError: For an unknown target or option, an impossible value, or a library that is not installed.
     """
     if not isinstance(options, Mapping) or not all(isinstance(option, Mapping) for option in options.values()):
-        raise UsageError("options are given by target and name, for example {'onnx': {'opset': 21}}")
+        raise UsageError("options must be given by target and name, for example {'onnx': {'opset': 21}}")
     for one in selection:
         if one not in targets and one in registry.available():
-            registry.find(one)  # a broken plug-in that was asked for says why
+            # Raises with the reason if a selected plug-in is broken.
+            registry.find(one)
     selected = registry.select_targets(selection, targets) if selection else _installed_targets(targets)
     parts = parts_of(selected, targets, options)
     order = registry.sources_first((*selected, *parts), targets)
@@ -42,26 +43,25 @@ def plan_run(
 def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[str, Target]) -> None:
     for name in options:
         if name not in targets:
-            registry.select_targets((name,), targets)  # says what is near
+            # Raises with near names.
+            registry.select_targets((name,), targets)
         if name not in order:
-            raise UsageError(
-                f"options given for a target that is not selected: {name}; selected are {', '.join(order)}"
-            )
+            raise UsageError(f"options given for target '{name}', which is not selected. Selected: {', '.join(order)}")
 
 
 def made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
-    """The targets that an ONNX file can become: those that take one, and all that is made from these."""
+    """Return the targets for an ONNX file: those that take one, and all downstream of them."""
     return _downstream_targets(targets, lambda target: target.reads.onnx)
 
 
 def made_in_memory(targets: Mapping[str, Target], specs: Iterable[ModelSpec]) -> tuple[str, ...]:
-    """The installed targets that each of some models given in memory can become: none that needs a module's code."""
+    """Return the installed targets for models given in memory: none that needs a module's code."""
     captured = _downstream_targets(targets, lambda target: target.source == registry.PROGRAM)
     return _installed_targets(made_from_onnx(targets) if any(file_of(spec.module) for spec in specs) else captured)
 
 
 def _downstream_targets(targets: Mapping[str, Target], first: Callable[[Target], bool]) -> dict[str, Target]:
-    """The targets that are the first to be made, and all that is made from these."""
+    """Return the first targets and all that are exported from them."""
     chain: dict[str, Target] = {}
     for name in registry.sources_first(tuple(targets), targets):
         if first(targets[name]) or targets[name].source in chain:
@@ -77,10 +77,10 @@ def _installed_targets(targets: Mapping[str, Target]) -> tuple[str, ...]:
 def parts_of(
     selected: Iterable[str], targets: Mapping[str, Target], options: Mapping[str, Mapping[str, object]]
 ) -> dict[str, str]:
-    """The targets that the selected bundles bring, each with the bundle's name; none that is selected itself.
+    """Return the targets that the selected bundles imply, with the bundle's name; none that is selected itself.
 
-    Of a group of parts that can stand in for each other (static and dynamic INT8) none is brought where the user chose
-    one; what is not installed here is left out, as the bundle leaves it out.
+    If the user selected a member of a group of alternatives (static and dynamic INT8), the group implies nothing.
+    Targets that are not installed are left out, as the bundle leaves them out.
 
     Raises:
         UsageError: If an option of a bundle has an impossible value.
@@ -97,7 +97,7 @@ def parts_of(
 def reserves_of(
     implied: Mapping[str, str], targets: Mapping[str, Target], options: Mapping[str, Mapping[str, object]]
 ) -> dict[str, str]:
-    """Parts that are made only where another one is wrong, each with that one: a later one of a group."""
+    """Return the fallback targets, each with the target whose rejection triggers its export."""
     fallbacks: dict[str, str] = {}
     for _, group in _groups(dict.fromkeys(implied.values()), targets, options):
         members = [name for name in group if name in implied]
@@ -108,7 +108,7 @@ def reserves_of(
 def _groups(
     bundles: Iterable[str], targets: Mapping[str, Target], options: Mapping[str, Mapping[str, object]]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each bundle with each group of parts that can stand in for each other."""
+    """Yield each bundle with each of its groups of alternatives."""
     for bundle in bundles:
         bundle_options = registry.parse_options(bundle, targets[bundle], options.get(bundle, {}))
         yield from ((bundle, group) for group in targets[bundle].bundle.parts(bundle_options))

@@ -1,4 +1,4 @@
-"""What a user asks of an export: one record that Python, the command line and the matrix file share."""
+"""Request for an export: one record that Python, the command line and the matrix file share."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Calibration = CalibrationSet | str | Path
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What the user says of a model beside naming it.
+    """The user's declarations about a model.
 
     Attributes:
-        axes: Which dimensions vary, by input, in the words of `edgekit.model.overrides`:
-            `{"ids": "0=batch,1=length:1..512"}`, `{"ids": {0: "batch", 1: ("length", Axis(128, 1, 512))}}` or
-            `["ids:0=batch,1=length:1..512"]`. None lets the first dimension of each input be the batch. For a module,
+        axes: Dynamic dimensions, by input, in the syntax of `edgekit.model.overrides`: `{"ids":
+            "0=batch,1=length:1..512"}`, `{"ids": {0: "batch", 1: ("length", Axis(128, 1, 512))}}` or
+            `["ids:0=batch,1=length:1..512"]`. With None, the first dimension of each input is the batch. For a module,
             a program, an ONNX file and a factory's model.
-        inputs: Facts of inputs, in the same words: `{"pixels": "kind=image,mean=0.5,std=0.5"}`,
-            `{"rate": {"range": (8000, 16000)}}`. Of a factory that returns a module the shape too, `shape=1,3,64,64`.
+        inputs: Facts of inputs, in the same syntax: `{"pixels": "kind=image,mean=0.5,std=0.5"}`, `{"rate": {"range":
+            (8000, 16000)}}`. For a factory that returns a module, the shape too: `shape=1,3,64,64`.
         outputs: Likewise: `{"logits": "role=logits,classes=cat,dog"}`.
-        task: Of a folder of transformers, by optimum's name: "text-generation-with-past" makes one graph with a cache,
-            judged by the tokens that it generates. The build gets a folder `hub` for transformers.js and optimum.
-        weights: A file of weights to load into the model, which then has a name of its own and nobody's licence.
-        ema: Whether the file's averaged weights (an exponential moving average) are loaded.
-        name: Of the model, in place of its own.
-        author: Of the weights, in place of the model's own.
+        task: Task of a transformers folder, by optimum's name: "text-generation-with-past" gives one graph with a
+            cache, judged by its generated tokens. The build gets a folder `hub` for transformers.js and optimum.
+        weights: A file of weights to load into the model, which then has its own name and no licence.
+        ema: True to load the file's averaged weights (an exponential moving average).
+        name: Name of the model; by default its declared one.
+        author: Author of the weights, in place of the model's own.
         licence: SPDX name of the weights' licence, in place of the model's own.
     """
 
@@ -50,17 +50,17 @@ class ModelFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationData:
-    """What the user gives to judge and to calibrate with, in place of the model's own.
+    """The user's data to judge and to calibrate with, in place of the model's own.
 
     Attributes:
-        evaluation: Real inputs to judge on, or a function that makes them.
+        evaluation: Real inputs to judge on, or a function that returns them.
         data: A folder with the evaluation set in place of `evaluation`: pictures, or .npz files with an array for each
-            input (`edgekit.reference.dataset`). Where the model has no calibration set and none is given, 70 inputs or
-            more are split by their hashes: a part calibrates, the others judge.
-        metric: Of `data` with labels, one of `edgekit.metrics` in words: "top_k:logits", "top_k:logits,k=5".
-        calibration: Samples for INT8, a function that makes them and may take their number, or a folder as `data` is
-            one, which holds none of the evaluation set's inputs.
-        reference: Folder of a reference that was recorded with `edgekit reference`; it must be of these weights.
+            input (`edgekit.reference.dataset`). Without any calibration set, 70 inputs or more are split by their
+            hashes: a part calibrates, the others judge.
+        metric: For `data` with labels: a metric of `edgekit.metrics` as text: "top_k:logits", "top_k:logits,k=5".
+        calibration: Samples for INT8, a function that returns them and may take their number, or a folder like `data`.
+            It must hold none of the evaluation set's inputs.
+        reference: Folder of a reference recorded with `edgekit reference` for the same weights.
     """
 
     evaluation: EvaluationSet | Callable[[], EvaluationSet] | None = None
@@ -72,13 +72,13 @@ class EvaluationData:
 
 @dataclass(frozen=True)
 class Criteria:
-    """What artifacts must hold beside their targets' own places.
+    """Criteria for artifacts in addition to their targets' own places.
 
     Attributes:
-        places: Further places to judge in, for example "openvino" or "ort-cuda@ssh:me@box"; `verify` judges in these
-            alone where there are any.
-        images: How many evaluation inputs are asked in further places; None for all.
-        budget: What artifacts may cost, for example "p50=20ms" or "onnx-int8-static.size=4MB" (`edgekit.judge.budget`).
+        places: Further places to judge in, for example "openvino" or "ort-cuda@ssh:me@box"; if there are any, `verify`
+            judges only in these.
+        images: Number of evaluation inputs to run in further places; None for all.
+        budget: Limits on cost, for example "p50=20ms" or "onnx-int8-static.size=4MB" (`edgekit.judge.budget`).
     """
 
     places: Sequence[str] = ()
@@ -103,10 +103,10 @@ class ExportRequest:
     sign: Path | None = None
 
     def with_fields(self, values: Mapping[str, Any]) -> ExportRequest:
-        """Return the request with fields of its records set by their own names, for example `axes` or `places`.
+        """Return the request with fields of its records set by name, for example `axes` or `places`.
 
         Raises:
-            UsageError: If no record has a field of that name.
+            UsageError: If a name is unknown.
         """
         records: dict[str, Any] = {"facts": self.facts, "data": self.data, "criteria": self.criteria}
         homes = {f.name: home for home, record in records.items() for f in fields(record)}
@@ -114,7 +114,7 @@ class ExportRequest:
             if name not in homes:
                 possible = [*homes, *(f.name for f in fields(self))]
                 raise UsageError(
-                    f"export() takes no '{name}': {suggestion(name, possible)}it takes {', '.join(possible)}"
+                    f"export() does not take '{name}'. {suggestion(name, possible)}Parameters: {', '.join(possible)}"
                 )
             texts = names_in(value) if homes[name] == "criteria" and name != "images" else value
             records[homes[name]] = replace(records[homes[name]], **{name: texts})
@@ -122,12 +122,12 @@ class ExportRequest:
 
     @property
     def command(self) -> str:
-        """The command that does the same; empty where the model is an object in Python, which no command can name."""
+        """The equivalent command; empty if the model is an object in Python, which no command can name."""
         return shlex.join(("edgekit", *self.words)) if isinstance(self.model, str | Path) else ""
 
     @property
     def words(self) -> list[str]:
-        """The words of that command behind `edgekit`; the folder of builds is left out."""
+        """The arguments of that command after `edgekit`, without the output folder."""
         facts, data = self.facts, self.data
         flags: dict[str, object] = {
             **{name: _texts_of(getattr(facts, name)) for name in ("axes", "inputs", "outputs")},
@@ -151,19 +151,19 @@ class ExportRequest:
 
 
 def names_in(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names as a tuple: one name, or several.
+    """Return names as a tuple, from one name or several.
 
     Raises:
-        UsageError: If one is no text.
+        UsageError: If a name is not a string.
     """
     several = (names,) if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
     if wrong := [name for name in several if not isinstance(name, str)]:
-        raise UsageError(f"{wrong[0]!r} is not a name: give a text")
+        raise UsageError(f"{wrong[0]!r} is not a name. Pass a string")
     return several
 
 
 def _texts_of(facts: Given) -> tuple[str, ...]:
-    """Return facts that are given in words, as the command line takes them; records have no words."""
+    """Return facts given as text, as the command line takes them; records are left out."""
     if facts is None or isinstance(facts, Mapping):
         return tuple(f"{name}:{text}" for name, text in (facts or {}).items() if isinstance(text, str))
     return names_in(facts)

@@ -1,12 +1,10 @@
-"""The run: model -> targets in order -> artifact -> answers -> comparison -> verdict -> report.
+"""The run: model -> targets in order -> artifact -> outputs -> comparison -> verdict -> report.
 
-Everything lies in `build/<model>/`: `model/`, `program/`, `reference/`, one folder a target, and the report. A step
-whose result is there and whose inputs did not change does no work; one failing target never stops the rest.
+Everything is in `build/<model>/`: `model/`, `program/`, `reference/`, one folder per target, and the report. A step
+with a stored result and unchanged inputs does no work. A failing target never stops the others.
 
-Variants of a bundle: one that its place rejects leaves the bundle, and what replaces it is judged.
-
-A browser bundle holds several models. A model that was verified elsewhere may be wrong in a browser: then the bundle is
-made again without it (`Manifest.left_out`), with the next best in its place, and only that is run again.
+A browser bundle holds several variants of a model. A variant verified elsewhere may be wrong in a browser. Then the
+bundle is exported again without it (`Manifest.left_out`), and only its replacement is run again.
 """
 
 from __future__ import annotations
@@ -70,17 +68,17 @@ def export(
 
     Args:
         spec: The model.
-        selection: Names and groups; empty means every target whose libraries are installed.
+        selection: Names and groups; empty selects every target whose libraries are installed.
         root: The model's build folder.
         options: Options by target and name.
-        listener: Told what happens.
-        fresh: Whether to export and judge again although nothing changed.
-        command: What the report names as the command of this run.
+        listener: Receives progress callbacks.
+        fresh: True to export and judge again even if nothing changed.
+        command: The command of this run, for the report.
         criteria: Further places to judge in, and budgets.
 
     Raises:
-        EdgekitError: For what concerns all targets: the model, the reference, an unknown target or option. What
-            concerns one target becomes its outcome.
+        EdgekitError: If something concerns all targets: the model, the reference, an unknown target or option. An error
+            of one target becomes its outcome.
     """
     require_settings()
     targets, _ = registry.loadable()
@@ -89,7 +87,7 @@ def export(
     possible = made_from_onnx(targets) if from_onnx and not selection else targets
     order, options_by_target, implied = plan_run(possible, selection, options)
     record = run_log.start_record(command)
-    with lock(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
+    with lock(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}' to end")):
         for folder in (root, *(root / CACHE).glob("**")):
             sweep(folder)
         listener.progress(MODEL, 0.5, "writing the model")
@@ -118,7 +116,8 @@ def export(
 
         listener.started(tuple(t for t in order if t not in reserves), read_durations(root / CACHE))
         for target in order:
-            first = outcomes.get(reserves.get(target, ""))  # none of a reserve whose own first was not needed
+            # None if the reserve's own first was not needed.
+            first = outcomes.get(reserves.get(target, ""))
             if target not in reserves or (first is not None and first.bad):
                 make_target(target)
         further_places.judge_shipped(context, outcomes, spec.results)
@@ -146,15 +145,15 @@ def verify(
 
     Args:
         root: The model's build folder.
-        listener: Told what happens.
+        listener: Receives progress callbacks.
         criteria: Further places and budgets.
-        only: Targets; empty means all that are there.
-        trust_build: Whether code that the build names or brings may run (`edgekit.model.folder.load_builds_model`).
-        key: Public key of whoever must have signed the build; None asks for no signature.
-        fresh_inputs: What verified artifacts are asked beside the recorded inputs.
+        only: Targets; empty selects all in the build.
+        trust_build: True if code that the build names or contains may run (`edgekit.model.folder.load_builds_model`).
+        key: Public key of the required signer; None requires no signature.
+        fresh_inputs: Inputs for verified artifacts in addition to the recorded ones.
 
     Raises:
-        EdgekitError: If there is no build, or its model or reference cannot be used.
+        EdgekitError: If the build is missing, or its model or reference is unusable.
     """
     require_settings()
     places = criteria.places
@@ -171,7 +170,7 @@ def verify(
         outcomes = further_places.judge_places(context, outcomes, further, criteria.images)
         outcomes = apply_budgets(outcomes, context.targets, allowed)
         if not outcomes:
-            raise UsageError(f"nothing here runs in '{further[0].name}': it opens none of {', '.join(names)}")
+            raise UsageError(f"no artifact here runs in '{further[0].name}', which opens none of {', '.join(names)}")
         for outcome in outcomes.values() if places else ():
             listener.finished(outcome)
         run_log.finish_record(root, earlier_run(root), outcomes.values(), {})
@@ -192,10 +191,10 @@ def pack(
     only: Sequence[str] = (),
     trust_build: bool = False,
 ) -> tuple[str, ...]:
-    """Write a pack of a build's artifacts; returns the targets in it.
+    """Write a pack of a build's artifacts; return its targets.
 
     Raises:
-        EdgekitError: As `verify`, and where nothing can be packed or `path` cannot be written.
+        EdgekitError: As `verify`, or if nothing can be packed or `path` cannot be written.
     """
     further = further_places.places_of(places)
     with _build(root, listener, only, trust_build) as (context, names):
@@ -204,10 +203,10 @@ def pack(
 
 @as_sentences()
 def import_result(root: Path, path: Path, listener: Listener, trust_build: bool = False) -> Build:
-    """Judge what a pack's runner brought back, and write the report.
+    """Judge the results of a pack and write the report.
 
     Raises:
-        EdgekitError: As `verify`, and where the result cannot be used or is of other artifacts.
+        EdgekitError: As `verify`, or if the result is unusable or belongs to other artifacts.
     """
     with _build(root, listener, (), trust_build) as (context, _):
         outcomes = further_places.judge_imported(context, path)
@@ -221,17 +220,17 @@ def import_result(root: Path, path: Path, listener: Listener, trust_build: bool 
 def _build(
     root: Path, listener: Listener, only: Sequence[str], trust_build: bool, key: Path | None = None
 ) -> Iterator[tuple[RunContext, tuple[str, ...]]]:
-    """A build that is there, held against other runs: its context, and the names of its artifacts, sources first."""
+    """Yield a locked build's context, and the names of its artifacts, sources first."""
     require_build(root)
     targets, _ = registry.loadable()
     names = [name for name in targets if (root / name / MANIFEST).is_file()]
     if not names:
         refuse_parts(root)
-        raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
+        raise ArtifactError(f"no artifact in '{root}'. Export one with `edgekit export`")
     selected = registry.select_targets(only, targets) if only else names
     if lacking := [name for name in selected if name not in names]:
-        raise UsageError(f"no artifact of '{lacking[0]}' in '{root}': there are {', '.join(names)}")
-    with lock(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
+        raise UsageError(f"no artifact of '{lacking[0]}' in '{root}'. Artifacts: {', '.join(names)}")
+    with lock(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}' to end")):
         signed = None if key is None else doors.hook("require_signature")(root, key)
         spec = load_builds_model(root / MODEL, trust_build)
         require_whole(root / PROGRAM)
@@ -249,13 +248,15 @@ def _verify_target(
         artifact = read_artifact(folder)
         if context.signed is not None:
             context.signed.require_artifact(folder, artifact)
-            if (context.folder(source) / MANIFEST).exists():  # it is timed beside it, asked for or not
+            # The source is timed with it, so its files must be signed too.
+            if (context.folder(source) / MANIFEST).exists():
                 context.signed.require_artifact(context.folder(source), read_artifact(context.folder(source)))
         if further_alone:
             return further_places.without_verdict(context, artifact)
         registry.require_trust(name, context.targets[name], context.trusted)
-        if source in outcomes and outcomes[source].status in ("failed", "skipped"):  # it is timed beside it
-            return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
+        # The source is timed with it, and it did not pass.
+        if source in outcomes and outcomes[source].status in ("failed", "skipped"):
+            return TargetOutcome(name, folder, "skipped", f"source '{source}' {ENDED[outcomes[source].status]}")
         return _outcome(context, artifact, evaluate(context, name, artifact))
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error))
@@ -266,7 +267,7 @@ def _save_program(captured: Capture, root: Path, listener: Listener) -> None:
     if program_matches(root / PROGRAM, owner):
         return
     fork_server.prepare(EXPORT_MODULES)
-    listener.progress(PROGRAM, 0.2, "capturing the module and proving the grid")
+    listener.progress(PROGRAM, 0.2, "capturing the module and testing the grid of shapes")
     save_program(captured.program(), root / PROGRAM, owner, root / MODEL / WEIGHTS)
     listener.done(PROGRAM)
 
@@ -280,7 +281,7 @@ def _run_target(
 ) -> TargetOutcome:
     folder, source = context.folder(name), context.targets[name].source
     if source in outcomes and outcomes[source].bad:
-        return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
+        return TargetOutcome(name, folder, "skipped", f"source '{source}' {ENDED[outcomes[source].status]}")
     try:
         registry.require(name, context.targets[name])
         manifest, findings, reused = export_and_evaluate(context, name, options, bring)
@@ -295,31 +296,33 @@ def _outcome(context: RunContext, manifest: Manifest, result: Result, reused: bo
 
 
 Bring = Callable[[Collection[str]], None]
-"""Told which targets a bundle rejects, before it is made again without them: makes what can stand in for them."""
+"""Callback with the targets that a bundle rejects: exports their fallbacks before the bundle is exported again."""
 
 
 def export_and_evaluate(
     context: RunContext, name: str, options: Mapping[str, OptionValue], bring: Bring
 ) -> tuple[Manifest, Result, bool]:
-    """Make an artifact, if anything changed, and judge it, if anything changed.
+    """Export and judge an artifact, each only if something changed.
 
     Args:
         context: The run.
-        name: Of the target.
+        name: Name of the target.
         options: Its options.
-        bring: Called where variants are rejected.
+        bring: Called with the targets of rejected variants.
 
     Returns:
-        The manifest, the result, and whether nothing had to be done.
+        The manifest, the result, and True if both were stored and unchanged.
     """
     manifest = make(context, name, options)
     before = None if context.fresh else previous(context, name, manifest)
     if before is not None and is_settled(before):
         return manifest, before, True
     settled_findings = settled_outcomes(context, name, manifest, before) if before is not None else []
-    if manifest.bundle.left_out:  # another judge, reference or host: what was left out gets another chance
+    # Another judge, reference or host may accept the variants that were left out.
+    if manifest.bundle.left_out:
         manifest = make(replace(context, fresh=True), name, options)
     findings = _evaluate_variants(context, name, manifest, settled_findings)
+    # A replacement may be rejected too.
     while rejected := _rejected_variants(manifest, findings):
         bring(rejected)
         manifest = make(context, name, options, (*manifest.bundle.left_out, *rejected))
@@ -330,7 +333,7 @@ def export_and_evaluate(
 def _evaluate_variants(
     context: RunContext, name: str, manifest: Manifest, before: Sequence[EvaluationOutcome]
 ) -> list[EvaluationOutcome]:
-    """Judge where its variants run; what was found before counts where the same variant is still there, or none is."""
+    """Judge a bundle's variants in their places; reuse earlier outcomes of unchanged variants."""
     findings = []
     for place in context.targets[name].places:
         earlier = next((f for f in before if f.verdict.place == place.name), None)
@@ -342,7 +345,7 @@ def _evaluate_variants(
         elif target in ("", earlier.variant_target):
             findings.append(earlier)
         else:
-            # A finding that says which variant was rejected here before.
+            # The note says which variant was rejected here before.
             finding = evaluate_in_place(context, name, manifest, place)
             why = "; ".join(str(reason) for reason in earlier.verdict.reasons[:1])
             note = fact(Code.VARIANT_REPLACED, variant=earlier.variant_target, why=why)
@@ -354,6 +357,6 @@ def _evaluate_variants(
 
 
 def _rejected_variants(manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> list[str]:
-    """The targets of variants that were rejected and that the bundle can do without: all but the first."""
+    """Return the targets of rejected variants that the bundle can leave out: all but the first."""
     spare = {variant.target for variant in manifest.bundle.variants[1:]}
     return sorted({f.variant_target for f in findings if f.verdict.status == "rejected"} & spare)

@@ -1,4 +1,4 @@
-"""What a run was asked for, as the build remembers it: the command, the version, the time, how each target ended."""
+"""Log of a run in its build: the command, the version, the time, and how each target ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgekit.target import Target
 
 
 def start_record(command: str) -> RunRecord:
-    """The record of a run that begins now."""
+    """Return the record of a run that begins now."""
     from importlib.metadata import version
 
     began = datetime.now(UTC).isoformat(timespec="seconds")
@@ -25,7 +25,7 @@ def start_record(command: str) -> RunRecord:
 def finish_record(
     root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left_out: Mapping[str, str]
 ) -> None:
-    """Write how each target ended, and what was not tried; what was over budget in places not asked now stays."""
+    """Write each target's status and the targets not tried; earlier budget facts of other places stay."""
     targets = earlier_run(root).targets
     statuses = {o.target: _status_of(o, targets.get(o.target), record.began) for o in outcomes}
     new = {
@@ -41,17 +41,17 @@ def _status_of(outcome: TargetOutcome, before: TargetStatus | None, began: str) 
     for placed in outcome.over:
         over[placed.place] = (*over.get(placed.place, ()), placed.fact)
     was_reported = before is not None and not before.part_of and before.status != "not installed"
-    part_of = "" if was_reported else outcome.part_of  # what an earlier run named stays asked for
+    # A target that an earlier run selected stays selected.
+    part_of = "" if was_reported else outcome.part_of
     return TargetStatus.model_validate(
         {"status": outcome.status, "error": outcome.error, "over": over, "part_of": part_of, "began": began}
     )
 
 
 def part_of(root: Path, name: str, targets: Mapping[str, Target]) -> str:
-    """The bundle that an artifact was made for and that does without it; empty where it was asked for, or is in it.
+    """Return the bundle that an artifact was exported for and that leaves it out; empty if selected, or inside.
 
-    Anyone can write the build's record. So the bundle must be there, must be one that may lack this artifact, and must
-    lack it.
+    The record is not trusted: the bundle must exist, may leave this artifact out, and must not contain it.
     """
     target = earlier_run(root).targets.get(name)
     bundle = target.part_of if target is not None else ""
@@ -65,7 +65,7 @@ def part_of(root: Path, name: str, targets: Mapping[str, Target]) -> str:
 
 
 def missing_requirements(targets: Mapping[str, Target]) -> dict[str, str]:
-    """The targets that this host cannot make, and why, in a sentence each."""
+    """Return the targets that this host cannot export, with the reason of each as a sentence."""
     missing = {}
     for name, target in targets.items():
         needs = registry.missing(target)

@@ -1,7 +1,7 @@
-"""What a worker process does: one export, or one run of an artifact over everything the reference was asked.
+"""Jobs of a worker process: one export, or one run of an artifact over the reference's inputs.
 
-Both run in a process of their own (`edgekit.hosts.process`), since converters and runtimes crash on what they should
-refuse. Files and answers come back as paths; committing and judging is done by whoever asked.
+Both run in a separate process (`edgekit.hosts.process`), since converters and runtimes crash on input that they should
+refuse. Files and outputs come back as paths; the caller commits and judges.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from edgekit.target import Job
 
 ANSWERS = "answers.npz"
 RUN_MODULES = (__name__, "torch")
+# Slow imports of most runs and exports that start no thread before the fork (ONNX Runtime starts one).
 EXPORT_MODULES = (
     *RUN_MODULES,
     "torch._dynamo",
@@ -43,9 +44,10 @@ EXPORT_MODULES = (
     "torch.onnx._internal.exporter._core",
     "onnxscript.function_libs.torch_lib.ops",
 )
-"""What most runs and most exports import, takes seconds, and starts no thread (ONNX Runtime starts one)."""
-PYTORCH, FILE = "pytorch", "the ONNX file"  # names of the model's own baseline, which judges nothing
-SHORT = 0.5  # seconds: where less is timed, the start in a target's own place is not measured either
+# Names of the model's own baseline, which is shown but has no influence on the verdict.
+PYTORCH, FILE = "pytorch", "the ONNX file"
+# Seconds. If less is timed, the start in a target's own place is not measured either.
+SHORT = 0.5
 
 
 class _Request(BaseModel):
@@ -53,19 +55,19 @@ class _Request(BaseModel):
 
 
 class ExportJob(_Request):
-    """What an export needs: names and paths.
+    """Request for an export: names and paths.
 
     Attributes:
         target: Its name.
-        source: The folder that it is made from.
+        source: The folder of its source.
         out: An empty folder.
         model: The model folder.
         reference: The reference folder.
         artifacts: Folders of its optional sources, by target.
-        options: By name, as text.
-        entry: What the source offers to open.
+        options: Options by name, as text.
+        entry: Entry file of the source.
         dynamic: The axes that the source kept dynamic.
-        cache: A folder of the target's own.
+        cache: The target's cache folder.
     """
 
     target: str
@@ -81,18 +83,18 @@ class ExportJob(_Request):
 
 
 class RunJob(_Request):
-    """What a run needs: names and paths.
+    """Request for a run: names and paths.
 
     Attributes:
         target: Its name.
         folder: Its artifact.
         place: One of the target's own places, or the name of a further one.
-        runtime: What opens the artifact in a further place; empty in the target's own.
-        reference: What to ask.
+        runtime: Runtime that opens the artifact in a further place; empty in the target's own.
+        reference: The reference with the inputs.
         out: Folder for the answers, `answers.npz`: arrays by `<batch>/<output>`.
-        baseline: Name and folder of the target it was made from, where that can be timed too.
-        model: The model, for the PyTorch baseline; None where that is not timed.
-        images: How many evaluation inputs to ask; None for all (see `applicable_batches`).
+        baseline: Name and folder of its source target, if that can be timed too.
+        model: The model, for the PyTorch baseline; None if that is not timed.
+        images: Number of evaluation inputs to run; None for all (see `applicable_batches`).
     """
 
     target: str
@@ -107,7 +109,7 @@ class RunJob(_Request):
 
 
 def export_target(request: Mapping[str, Any], progress: process.Progress) -> dict[str, object]:
-    """Export one target, as `ExportJob` says; returns its `Exported` as a dictionary."""
+    """Export one target, as `ExportJob` says; return its `ExportResult` as a dictionary."""
     export_job = ExportJob.model_validate(request)
     target = registry.find(export_job.target)
     job = Job(
@@ -125,10 +127,10 @@ def export_target(request: Mapping[str, Any], progress: process.Progress) -> dic
 
 
 def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict[str, object]:
-    """Answer every batch that an artifact can take, and time it against its baselines, as `RunJob` says.
+    """Run every batch that an artifact takes, and time it against its baselines, as `RunJob` says.
 
     Returns:
-        `edgekit.hosts.run_record.Measurement` as a dictionary; the answers are written.
+        `edgekit.hosts.run_record.Measurement` as a dictionary; the outputs are written.
     """
     run_job = RunJob.model_validate(request)
     reference = read_reference(run_job.reference)
@@ -146,13 +148,14 @@ def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict
     if fresh and not record["failures"]:
         progress(0.95, "starting it in a fresh process")
         row = next(batches[0].rows())
+        # The fresh process needs one row only: loading the reference would count as start-up.
         np.savez(run_job.out / "row.npz", **row)  # type: ignore[arg-type]  # likewise
         record["start_up"] = process.call(start_artifact, {"request": run_job.model_dump(mode="json")})
     return record
 
 
 def start_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict[str, float | int | None]:
-    """Open an artifact in this process, which has done nothing else, and answer the row that lies in `out`.
+    """Open an artifact in this fresh process, and run the row that `out` holds.
 
     Returns:
         `edgekit.artifact.result.StartUp` as a dictionary.
@@ -164,7 +167,7 @@ def start_artifact(request: Mapping[str, Any], progress: process.Progress) -> di
 
 
 def timed_seconds() -> float:
-    """How long each runtime is timed, at least."""
+    """Return the least number of seconds for which each runtime is timed."""
     return limits.timed_seconds(timing.SECONDS)
 
 
@@ -184,12 +187,13 @@ def _open(run_job: RunJob) -> Runtime:
     if is_indexed(manifest, runtime):
         return doors.resolve(runtime.folder_opener)(entry, open_file)  # type: ignore[no-any-return]  # likewise
     if entry.suffix == ".onnx":
-        check_file(entry)  # before a runtime sees it
+        # A runtime may crash on a malformed file.
+        check_file(entry)
     return open_file(entry)
 
 
 def _baselines(run_job: RunJob) -> dict[str, Runtime]:
-    """What is timed beside an artifact: the one that it was made from, and the model in PyTorch."""
+    """Return the runtimes that are timed with an artifact: its source artifact, and the model in PyTorch."""
     runtimes: dict[str, Runtime] = {}
     if run_job.baseline is not None:
         name, folder = run_job.baseline

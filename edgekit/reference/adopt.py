@@ -1,7 +1,7 @@
-"""The reference of a build: its own, or the one that ships with the model, or a new one that the CPU recorded.
+"""Reference of a build: its own, the one that ships with the model, or a new one recorded on the CPU.
 
-What a shipped reference did not record (inputs that are asked since, features of rows that it did not keep, noise of
-outputs that it did not measure) is answered by the module itself on this CPU in fp32; every batch says who answered.
+A shipped reference may lack new inputs, features of some rows, or the noise of some outputs. The module on this CPU in
+fp32 supplies these; every batch names its device.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from edgekit.target import silent
 
 
 def obtain(spec: ModelSpec, folder: Path, progress: Callable[[float, str], None] = silent) -> Reference:
-    """The reference of a build: its own if it belongs to these weights, else the one that ships, else a new CPU one.
+    """Return a build's reference: its own if the weights match, else the shipped one, else a new CPU one.
 
     Args:
         spec: The model.
         folder: The build's reference folder.
-        progress: Told what is going on.
+        progress: Receives progress callbacks.
 
     Raises:
-        RecordError: If the model's own answer is not finite, or the reference that ships with it was changed.
+        RecordError: If the model's own output is not finite, or the shipped reference was changed.
     """
     subject = subject_of(spec)
     if (existing := _existing_reference(subject, folder)) is not None:
@@ -56,22 +56,22 @@ def obtain(spec: ModelSpec, folder: Path, progress: Callable[[float, str], None]
 
 
 def reference_folder(spec: ModelSpec, folder: Path) -> Path:
-    """A reference's folder that a user named for a model.
+    """Return the user's reference folder for a model, after a check.
 
     Raises:
-        RecordError: If there is none, or it belongs to other weights.
+        RecordError: If it is missing, or belongs to other weights.
     """
     info = read_info(folder)
     if not (folder / INFO).is_file() or info.missing:
         why = f": {info.missing}" if (folder / INFO).is_file() else ""
-        raise RecordError(f"there is no usable reference in '{folder}'{why}; record one with `edgekit reference -o`")
+        raise RecordError(f"no usable reference in '{folder}'{why}. Record one with `edgekit reference -o`")
     if info.weights_sha256 != weights_digest(spec):
         raise RecordError(f"the reference in '{folder}' belongs to other weights than those of '{spec.name}'")
     return folder
 
 
 def _existing_reference(subject: RecordingSubject, folder: Path) -> Reference | None:
-    """A build's reference, if it is whole and belongs to these weights and to the inputs that would be asked now."""
+    """Return a build's reference if it is intact and belongs to these weights and inputs, else None."""
     try:
         reference = read_reference(folder, subject.asked)
     except RecordError:
@@ -107,7 +107,7 @@ def _answers_alike(subject: RecordingSubject, reference: Reference) -> bool:
 
 
 def _adopt(subject: RecordingSubject, folder: Path) -> bool:
-    """Copy the reference that ships with a model into a build; False where there is none of these weights and inputs.
+    """Copy the shipped reference into a build; return False if it belongs to other weights or inputs.
 
     Raises:
         RecordError: If it was changed after it was recorded.
@@ -118,8 +118,8 @@ def _adopt(subject: RecordingSubject, folder: Path) -> bool:
     info = read_info(shipped)
     if info.missing:
         raise RecordError(
-            f"the reference that ships with '{subject.spec.name}' in '{shipped}' cannot be used: {info.missing}; "
-            "record it with `edgekit reference --device cuda`"
+            f"the reference that ships with '{subject.spec.name}' in '{shipped}' is unusable: {info.missing}. Record "
+            "it with `edgekit reference --device cuda`"
         )
     if info.weights_sha256 != subject.weights_sha256:
         return False
@@ -141,7 +141,7 @@ def _adopt(subject: RecordingSubject, folder: Path) -> bool:
 def _complete_answers(
     subject: RecordingSubject, arrays: Mapping[str, Mapping[str, Array]], info: ReferenceInfo
 ) -> tuple[tuple[Batch, ...], Axes]:
-    """All that is asked with answers: those that are there, and the CPU's where any are missing."""
+    """Return all batches with outputs: the recorded ones, and the CPU's if any are missing."""
     lacking = [b for b in subject.asked if b.name not in arrays or _partial(subject, arrays[b.name], len(b.names))]
     runtime = subject.open_runtime()
     axes = info.row_axes or None
@@ -167,7 +167,7 @@ def _partial(subject: RecordingSubject, outputs: Mapping[str, Array], rows: int)
 def _fill_features(
     outputs: tuple[Output, ...], arrays: Mapping[str, Array], own: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """The answers that are there, their features filled up; a row that chose other patches is wholly the CPU's."""
+    """Return the recorded outputs with their features completed; a row with other patches comes from the CPU."""
     same = align_ranking(outputs, arrays, own)
     filled = {name: array.copy() for name, array in arrays.items() if len(array) == len(own[name])}
     other = np.zeros(len(next(iter(own.values()))), bool)
@@ -183,7 +183,7 @@ def _fill_features(
 def _noise(
     subject: RecordingSubject, info: ReferenceInfo, axes: Axes, batches: tuple[Batch, ...]
 ) -> dict[str, dict[str, float]]:
-    """The recorded noise, and of floating outputs that have none the distance of the CPU's two precisions."""
+    """Return the recorded noise; for floating outputs without any, the distance of the CPU's two precisions."""
     noise: dict[str, dict[str, float]] = dict(info.raw.get("noise", {}))
     first = batches[0].first(NOISE_ROWS)
     lacking = {name for name, array in first.outputs.items() if array.dtype.kind == "f" and name not in noise}

@@ -1,14 +1,14 @@
-"""What the model itself says, recorded once: golden outputs, their noise floor, latency, and what made them.
+"""Batches of a reference: the inputs on which the model is recorded and artifacts are judged.
 
-The best reference is a GPU's, recorded with `edgekit reference --device cuda` in fp32 with TF32 off and deterministic
-algorithms, and shipped with the model; without one, the CPU's own answer is recorded. Every report says which it was.
+The best reference comes from a GPU: recorded with `edgekit reference --device cuda` in fp32 with TF32 off and
+deterministic algorithms, and shipped with the model. Without one, the CPU is recorded. Every report names the device.
 
-A reference folder holds reference.json, outputs.safetensors and, in a build, inputs.safetensors with the evaluation
+A reference folder has reference.json, outputs.safetensors and, in a build, inputs.safetensors with the evaluation
 inputs (`edgekit.reference.store`). Arrays are named `<batch>/<tensor>`. The batches, one row at a time: `evaluation`
 (real inputs), `photographs` (for models that take pictures), `changed` (both darkened, brightened, greyed ..., one
 input at its ends), `levelled` (both at many mean brightnesses), `stress` (random, constant and extreme inputs); and one
-shape each, as one batch: `grid-NN` (random inputs at a shape of the grid), `real-NN` (real inputs there), `between-NN`
-(real inputs, or random ones of a model that has none, at shapes between those of the grid).
+batch per shape: `grid-NN` (random inputs at a shape of the grid), `real-NN` (real inputs there), `between-NN` (real
+inputs, or random ones for a model without any, at shapes between those of the grid).
 """
 
 from __future__ import annotations
@@ -42,46 +42,47 @@ from edgekit.reference.pictures import fit_picture, photographs, resize
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
 PHOTOGRAPHS, CHANGED, LEVELLED, RESIZED, BETWEEN = "photographs", "changed", "levelled", "real", "between"
+# Batches of real inputs at default sizes.
 REAL = (EVALUATION, PHOTOGRAPHS)
-"""Batches of real inputs at default sizes."""
+# Batches whose rows are run one at a time, in this order.
 ROWS = (EVALUATION, PHOTOGRAPHS, CHANGED, LEVELLED, STRESS)
-"""Batches whose rows are run one at a time, in the order in which they are asked."""
 RANDOM_ROWS = 4
+# Prime, so that shapes take real inputs from all over the set, photographs among them.
 REAL_STEP = 37
-"""Prime: shapes take real inputs from all over the set, photographs among them."""
+# Times the pixels of one image of default size: the largest shape that runs with FEW evaluation images, or fewer.
 SAMPLED_SHAPE = 1
-"""Times the pixels of one image of default size: no larger shape is asked with FEW evaluation images, or fewer."""
-FEW = 8  # evaluation images: so many are asked in a slow place by default, and were by the results that models bring
+# Evaluation images that run in a slow place by default, and in the results that ship with models.
+FEW = 8
+# Rows, or small shapes, of each kind that run with FEW evaluation images: the first ones.
 SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, GRID: 100, RESIZED: 3, BETWEEN: 4}
-"""Rows, or small shapes, of each kind that are asked with FEW evaluation images: the first ones, as ever."""
+# With fewer, if a run takes seconds: rows spread over the kind (all brightnesses, each kind of change), and shapes
+# other than the usual one.
 SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 2, LEVELLED: 2, STRESS: 2, GRID: 2, RESIZED: 1, BETWEEN: 1}
-"""With fewer, where a run takes seconds: rows spread over the kind (all brightnesses, each kind of change), and shapes
-other than the usual one."""
+# With more than FEW: rows spread likewise, and all shapes of AMPLE_SHAPE.
 AMPLY = {PHOTOGRAPHS: 8, CHANGED: 12, LEVELLED: 8, GRID: 100, RESIZED: 100, BETWEEN: 100}
-"""With more: rows spread likewise, and all shapes of AMPLE_SHAPE."""
+# Rows of each batch that run twice: by default, in a slow place, and if a run takes seconds.
 REPEATED, REPEATED_SLOW, REPEATED_SPARSELY = 32, 4, 1
-"""Rows of each batch that are asked twice: everywhere, where a place is slow, and where a run takes seconds."""
+# The only batches with rows that run twice if a run takes seconds.
 SPARSE = (EVALUATION, STRESS)
-"""The only batches of which rows are asked twice where a run takes seconds."""
+# Times the pixels of one image, with more than FEW: every shape of the grid runs, since an artifact advertises it.
 AMPLE_SHAPE = {GRID: math.inf, RESIZED: 2, BETWEEN: 2}
-"""Times the pixels of one image, with more: every shape of the grid is asked, since an artifact advertises it."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs that belong together, and what the reference answered.
+    """Inputs that belong together, with the reference's outputs.
 
     Attributes:
         name: "evaluation", "stress" or "grid-NN".
-        inputs: By name, [n, ...]; see `evaluation_set.py`: stacked where there are no sizes, else as one run.
-        outputs: By name, rows first, [n, ...] or [1, ...] of what is one thing; of what is large the first rows, and by
-            the name with `sketch.SUFFIX` sketches of all, by that with `sketch.PLACES` some places.
-        sizes: For a grid batch the sizes of its axes; empty otherwise.
-        names: One name a row.
-        answered_by: What gave the answers, in words.
-        apart: Whether the rows of a shape are run one at a time.
+        inputs: Inputs by name, [n, ...]: stacked if there are no sizes, else as one run (see `evaluation_set.py`).
+        outputs: Outputs by name, rows first: [n, ...], or [1, ...] if an output is one thing. A large output has its
+            first rows, sketches of all rows (name with `rows.SUFFIX`) and some places (name with `rows.PLACES`).
+        sizes: The sizes of the axes of a batch of one shape; empty otherwise.
+        names: One name per row.
+        answered_by: Description of the device that ran it.
+        apart: True if the rows of a shape are run one at a time.
         shapes: Declared shapes of the inputs whose batch is not their first axis.
-        kept: Whether its inputs are real ones of this shape, which are stored: nothing makes them again.
+        kept: True if its inputs are real ones of this shape, which are stored because they cannot be regenerated.
     """
 
     name: str
@@ -96,22 +97,22 @@ class Batch:
 
     @property
     def single(self) -> bool:
-        """Whether its rows are run one at a time, as an edge device would."""
+        """True if its rows are run one at a time, as on an edge device."""
         return not self.sizes or self.apart
 
     @property
     def rows_a_run(self) -> int:
-        """Rows that one run answers."""
+        """Number of rows in one run."""
         return 1 if self.single else len(self.names)
 
     def first(self, rows: int) -> Batch:
-        """The same with its first rows only."""
+        """Return the batch with its first rows only."""
         inputs = self._inputs(range(min(rows, len(self.names))))
         outputs = {name: array[:rows] for name, array in self.outputs.items()}
         return replace(self, inputs=inputs, outputs=outputs, names=self.names[:rows])
 
     def select_rows(self, rows: Sequence[int], name: str) -> Batch:
-        """Some of its rows, under another name; of what was kept of the first rows only the first ones that it has."""
+        """Return some of its rows, under another name; of large outputs only the stored rows."""
         count, places = len(self.names), np.asarray(rows, int)
 
         outputs = {n: array[places] for n, array in self.outputs.items() if len(array) == count}
@@ -125,7 +126,7 @@ class Batch:
         return replace(self, name=name, inputs=self._inputs(rows), outputs=outputs | whole, names=names)
 
     def rows(self) -> Iterator[dict[str, Array]]:
-        """The inputs of one run each."""
+        """Yield the inputs of each run."""
         if not self.single:
             yield dict(self.inputs)
             return
@@ -137,14 +138,14 @@ class Batch:
         return rows_in(array, [row], shape) if self.sizes else run_of(array, row, len(self.names), shape)
 
     def _inputs(self, rows: Sequence[int]) -> dict[str, Array]:
-        """The inputs of some rows, in the form that they have."""
+        """Return the inputs of some rows, in the batch's form."""
         if self.sizes:
             return {n: rows_in(array, rows, self.shapes.get(n, FIRST)) for n, array in self.inputs.items()}
         return {n: runs_of(array, rows, len(self.names)) for n, array in self.inputs.items()}
 
 
 def batches_for(spec: ModelSpec, evaluation: EvaluationSet | None) -> tuple[Batch, ...]:
-    """The batches of inputs that a model is recorded and judged on, without outputs; the same for the same spec."""
+    """Return the batches on which a model is recorded and judged, without outputs; the same for the same spec."""
     source = BatchSource(spec, evaluation)
     entries: list[tuple[str, Mapping[str, int]]] = [(name, {}) for name in ROWS]
     for number, sizes in enumerate(grid(spec.axes)):
@@ -155,7 +156,7 @@ def batches_for(spec: ModelSpec, evaluation: EvaluationSet | None) -> tuple[Batc
 
 
 class BatchSource:
-    """Makes a model's batches by their names, from its evaluation set, the shipped photographs and seeds.
+    """Source of a model's batches by name, from its evaluation set, the shipped photographs and seeds.
 
     Args:
         spec: The model; only its inputs and axes count.
@@ -166,7 +167,7 @@ class BatchSource:
         self._spec, self._evaluation = spec, evaluation
 
     def batch(self, name: str, sizes: Mapping[str, int]) -> Batch | None:
-        """The batch of a name at some sizes, without outputs; None where the model has none of its kind."""
+        """Return the batch of a name at some sizes, without outputs; None if the model has none of its kind."""
         kind, _, number = name.partition("-")
         batch = self._shape(name, kind, int(number), sizes) if number else self._rows(name)
         return replace(batch, shapes=unusual_shapes(self._spec.inputs)) if batch is not None else None
@@ -204,14 +205,14 @@ class BatchSource:
         return Batch(name, whole, {}, sizes, row_names, kept=bool(own))
 
     def _at(self, sizes: Mapping[str, int]) -> Mapping[str, Row]:
-        """The real rows that have these sizes themselves."""
+        """Return the real rows that have these sizes themselves."""
         others = self._evaluation.others if self._evaluation is not None else ()
         shapes = {i.name: self._spec.shape(i.name, {**sizes, BATCH: 1}) for i in self._spec.inputs}
         fit = [row for row in others if all(row[name].shape == shape for name, shape in shapes.items())]
         return {f"real {number}": row for number, row in enumerate(fit)}
 
     def fresh(self, name: str, sizes: Mapping[str, int], draw: np.random.Generator) -> Batch:
-        """Inputs by chance that nothing recorded holds: real rows varied, random ones of a model that has none."""
+        """Return random inputs outside every reference: varied real rows, or random values without any."""
         rows = list(self._mixed_rows.values())
         count = sizes.get(BATCH, 1)
         if rows:
@@ -231,7 +232,7 @@ class BatchSource:
 
     @functools.cached_property
     def _mixed_rows(self) -> Mapping[str, Row]:
-        """Real rows from all over the set in turn; none where they cannot be put together."""
+        """Real rows from all over the set in turn; empty if they cannot be put together."""
         real = {**self._own, **self._pictures}
         if not fits(self._spec, list(real.values())):
             return {}
@@ -239,7 +240,7 @@ class BatchSource:
 
 
 def stress_batch(spec: ModelSpec) -> Batch:
-    """Random, constant and extreme inputs at default sizes: what a photograph never is and a runtime must survive."""
+    """Return random, constant and extreme inputs at default sizes, which a runtime must survive."""
     rows: list[dict[str, Array]] = [spec.random(seed) for seed in range(RANDOM_ROWS)]
     names = [f"random {seed}" for seed in range(RANDOM_ROWS)]
     for name, share in (("all lowest", 0.0), ("all highest", 1.0), ("all middle", 0.5)):
@@ -257,12 +258,11 @@ def stress_batch(spec: ModelSpec) -> Batch:
 
 
 def applicable_batches(batches: tuple[Batch, ...], manifest: Manifest, images: int | None = None) -> tuple[Batch, ...]:
-    """The batches whose sizes an artifact takes: a fixed axis takes its default only.
+    """Return the batches whose sizes an artifact takes: a fixed axis takes its default only.
 
-    Where the batch is fixed and other sizes are not the usual ones, the rows of a shape are asked one at a time: single
-    rows are recorded at the usual sizes only. Where only so many evaluation images are asked for, as many of other
-    kinds as SAMPLED, SPARSELY or AMPLY says are asked for too, and no shapes larger than SAMPLED_SHAPE or AMPLE_SHAPE
-    allows, but for those of the grid that an artifact lists.
+    If the batch axis is fixed, the rows of an unusual shape are run one at a time: single rows are recorded at the
+    usual sizes only. If `images` limits the evaluation images, SAMPLED, SPARSELY or AMPLY limits the other kinds, and
+    SAMPLED_SHAPE or AMPLE_SHAPE the shapes, except shapes of the grid that an artifact lists.
     """
     axes = manifest.axes
     applicable = tuple(
@@ -277,25 +277,27 @@ def applicable_batches(batches: tuple[Batch, ...], manifest: Manifest, images: i
     for batch in applicable:
         kind = batch.name.partition("-")[0]
         largest = AMPLE_SHAPE.get(kind, 0) if images > FEW else SAMPLED_SHAPE
-        listed = manifest.sizes and kind == GRID  # each of its sizes may be a file of its own
+        # Each of its sizes may be a separate file, so each must run.
+        listed = manifest.sizes and kind == GRID
         large = not listed and math.prod(batch.sizes.values()) > largest * one_image
         usual = images < FEW and all(axes[name].default == size for name, size in batch.sizes.items())
         if batch.sizes and (large or usual or few.get(kind, 0) >= most[kind]):
             continue
         few[kind] = few.get(kind, 0) + 1
         rows = images if kind == EVALUATION else most.get(kind, len(batch.names))
-        spread_out = images != FEW and not batch.sizes and kind != EVALUATION  # whose truth is that of its first rows
+        # The truth of the evaluation set belongs to its first rows.
+        spread_out = images != FEW and not batch.sizes and kind != EVALUATION
         sample.append(_spread(batch, rows) if spread_out else batch.first(rows))
     return tuple(sample)
 
 
 def repeats(batch: Batch, timed: bool, images: int | None) -> int:
-    """How many rows of a batch are asked twice, in another order.
+    """Return how many rows of a batch run twice, in another order.
 
     Args:
-        batch: As it is asked.
-        timed: Whether the place is quick enough to be timed.
-        images: How many evaluation inputs are asked; None for all.
+        batch: The batch as it runs.
+        timed: True if the place is fast enough to be timed.
+        images: Number of evaluation inputs that run; None for all.
     """
     if not batch.single or (images is not None and images < FEW and batch.name not in SPARSE):
         return 0
@@ -305,7 +307,7 @@ def repeats(batch: Batch, timed: bool, images: int | None) -> int:
 
 
 def _spread(batch: Batch, rows: int) -> Batch:
-    """So many rows of a batch at equal steps, the first and the last among them."""
+    """Return so many rows of a batch at equal steps, the first and the last among them."""
     last = len(batch.names) - 1
     if last < rows:
         return batch
@@ -313,7 +315,7 @@ def _spread(batch: Batch, rows: int) -> Batch:
 
 
 def _applicable(batch: Batch, manifest: Manifest) -> Batch | None:
-    """A batch as it is asked of an artifact; None where the artifact does not take its sizes."""
+    """Return a batch as it runs on an artifact; None if the artifact does not take its sizes."""
     sizes = batch.sizes or _sizes_of(batch, manifest)
     others = {name: size for name, size in sizes.items() if name != BATCH}
     if not all(manifest.axes[n].dynamic or manifest.axes[n].default == size for n, size in others.items()):
@@ -331,13 +333,13 @@ def _applicable(batch: Batch, manifest: Manifest) -> Batch | None:
 
 
 def _sizes_of(batch: Batch, manifest: Manifest) -> dict[str, int]:
-    """Sizes of the axes beside the batch in a batch of single rows."""
+    """Return the sizes of the axes other than the batch, in a batch of single rows."""
     sizes = usual_sizes(batch.inputs, {i.name: tuple(i.shape) for i in manifest.inputs}, len(batch.names))
     return {name: size for name, size in sizes.items() if name in manifest.axes}
 
 
 def inputs_digest(batches: tuple[Batch, ...]) -> str:
-    """sha256 of all inputs: a reference belongs to these bytes."""
+    """Return the sha256 of all inputs: a reference belongs to these bytes."""
     hashed = hashlib.sha256()
     for batch in batches:
         for name, array in sorted(batch.inputs.items()):
@@ -347,8 +349,9 @@ def inputs_digest(batches: tuple[Batch, ...]) -> str:
 
 
 def same_inputs(first: tuple[Batch, ...], other: tuple[Batch, ...]) -> bool:
-    """Whether the batches ask the same (compared as they are, which is quicker than two hashes)."""
+    """Return whether two sequences of batches have the same inputs."""
 
+    # Arrays are compared directly, which is faster than two hashes.
     def equal(a: Array, b: Array) -> bool:
         return a is b or np.array_equal(a, b)
 
@@ -362,23 +365,23 @@ def same_inputs(first: tuple[Batch, ...], other: tuple[Batch, ...]) -> bool:
 
 
 def arrays_of(batch: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The arrays of one batch by their own names, out of a file's."""
+    """Return the arrays of one batch by their own names, out of a file's."""
     prefix = f"{batch}/"
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
+# Number of real inputs of each sort that are changed.
 CONDITIONED = 2
-"""Real inputs of each sort that are changed."""
+# Shares of its own contrast that a darkened, brightened or flattened input keeps.
 STRENGTHS = (0.05, 0.25)
-"""Of what a darkened, brightened or flattened input keeps of its own contrast."""
+# Mean brightnesses as shares of an input's range: every band as wide as the step contains one.
 LEVELS = tuple(round((step + 0.5) / 26, 4) for step in range(26))
-"""Mean brightnesses that are asked, as shares of an input's range: every band as wide as the step has one in it."""
 Row = Mapping[str, Array]
 Change = Callable[[Input, Array], Array]
 
 
 def real_rows(spec: ModelSpec, evaluation: EvaluationSet) -> dict[str, Row]:
-    """The rows of an evaluation set, by name: what one run takes of each input."""
+    """Return the rows of an evaluation set by name: the inputs of one run each."""
     shapes, runs = {i.name: i.shape for i in spec.inputs}, len(evaluation.names)
     return {
         name: {i: run_of(array, row, runs, shapes[i]) for i, array in evaluation.inputs.items()}
@@ -387,7 +390,7 @@ def real_rows(spec: ModelSpec, evaluation: EvaluationSet) -> dict[str, Row]:
 
 
 def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
-    """A row for each photograph that ships, where an input is a picture; other inputs are of real rows in turn."""
+    """Return a row for each shipped photograph if an input is a picture; other inputs come from real rows in turn."""
     pictures = [i for i in spec.inputs if i.kind == "image"]
     if not pictures or any(len(i.shape) != 4 or i.shape[1] != 3 for i in pictures):
         return {}
@@ -405,9 +408,9 @@ def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
 
 
 def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:
-    """The first real rows of each sort in other conditions, all floating inputs alike; then one input at its ends.
+    """Return the first real rows of each sort in other conditions, then with one input at its ends.
 
-    Where there are no real rows a random one is changed.
+    All floating inputs change alike. Without real rows, a random one is changed.
     """
     some = dict([*list(own.items())[:CONDITIONED], *list(pictures.items())[:CONDITIONED]])
     rows = some or {"random": spec.random(0)}
@@ -424,9 +427,9 @@ def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str,
 
 
 def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:
-    """Real rows in turn, moved towards their low or their high end so that their mean is each of LEVELS.
+    """Return real rows in turn, moved towards their low or high end to each mean of LEVELS.
 
-    Pictures are moved, or all floating inputs of a model that takes none; no rows for a model that takes no floats.
+    Pictures are moved, or all floating inputs of a model without pictures; a model without floats has no rows.
     """
     moved = [i for i in spec.inputs if i.kind == "image"] or [i for i in spec.inputs if np.dtype(i.dtype).kind == "f"]
     rows = list(({**own, **pictures} or {"random": spec.random(0)}).items())
@@ -438,7 +441,7 @@ def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str
 
 
 def random_variation(spec: ModelSpec, rows: Sequence[Row], draw: np.random.Generator) -> Row:
-    """A real row by chance; its pictures mirrored and their colours exchanged by chance, asked another row's query."""
+    """Return a random real row with pictures randomly mirrored, colours permuted, and another row's query."""
     row = dict(rows[int(draw.integers(len(rows)))])
     for i in spec.inputs:
         if i.kind == "image":
@@ -457,7 +460,7 @@ def _of_mean(i: Input, x: Array, level: float) -> Array:
 
 
 def _cast_to_declared(i: Input, values: Array) -> Array:
-    """Values in an input's dtype; integers are rounded."""
+    """Return values in an input's dtype; integers are rounded."""
     return np.asarray(np.rint(values) if np.dtype(i.dtype).kind in "iu" else values).astype(i.dtype)
 
 
@@ -474,12 +477,13 @@ def _conditions(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
         yield f"contrast {share:g}", change_row(_towards(0.5, share), floats)
     if pictures:
         yield "grey", change_row(lambda i, x: np.broadcast_to(x.mean(1, keepdims=True), x.shape), pictures)
-        yield "colours exchanged", change_row(lambda i, x: np.flip(x, 1), pictures)  # of reddish pictures bluish ones
+        # Reddish pictures become bluish.
+        yield "colours exchanged", change_row(lambda i, x: np.flip(x, 1), pictures)
         yield "flat", change_row(lambda i, x: np.broadcast_to(x.mean((2, 3), keepdims=True), x.shape), pictures)
 
 
 def _towards(place: float, share: float) -> Change:
-    """Keeps a share of the distance to a place between an input's low and high."""
+    """Return a change that keeps a share of the distance to a place between an input's low and high."""
 
     def change(i: Input, x: Array) -> Array:
         goal = i.low + place * (i.high - i.low)
@@ -489,7 +493,7 @@ def _towards(place: float, share: float) -> Change:
 
 
 def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], first: int) -> dict[str, Array]:
-    """Real rows from a place on as one batch of other sizes: pictures resized, all else cropped or repeated."""
+    """Return real rows as one batch of other sizes: pictures resized, other inputs cropped or repeated."""
     count = sizes.get(BATCH, 1)
     arrays: dict[str, Array] = {}
     for i in spec.inputs:
@@ -509,5 +513,5 @@ def _fit(i: Input, array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def fits(spec: ModelSpec, rows: Sequence[Row]) -> bool:
-    """Whether real rows can be put together: there are some, and each input has its axes."""
+    """Return whether real rows can be put together: there are some, and each input has its axes."""
     return bool(rows) and all(rows[0][i.name].ndim == len(i.shape) for i in spec.inputs)

@@ -1,16 +1,16 @@
-"""A folder of a user's own inputs -> the evaluation set, and the calibration set, of a model.
+"""Evaluation and calibration sets from a folder of the user's inputs.
 
-A folder holds one of these:
+A folder has one of these contents:
 
 - a folder of pictures for each class, `<class>/<picture>`, as torchvision's ImageFolder reads them; the classes have
   the order of `Output.classes`, or else of their names;
 - pictures (PNG, JPEG, WebP, BMP of any size) for the input that takes pictures, and for each other input a file
-  `<input>.npy` with one row a picture; beside them, where a metric wants it, `labels.csv` (file,label) or `labels.json`
+  `<input>.npy` with one row per picture; in addition, if a metric needs it, `labels.csv` (file,label) or `labels.json`
   ({file: label}) with numbers of classes from 0, or names of `Output.classes`;
-- files `<anything>.npz` with an array for each input, rows along the first axis, and where a metric wants it `truth`;
+- files `<anything>.npz` with an array for each input, rows along the first axis, and `truth` if a metric needs it;
 - files `<input>.npy` alone.
 
-What is in a folder twice counts once: copies of one input would make a share of wrong answers small.
+Duplicates count once: copies of one input would lower the share of wrong outputs.
 """
 
 from __future__ import annotations
@@ -47,24 +47,27 @@ from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.pictures import in_size, pixels_of
 from edgekit.reference.plausibility import chance_of, find_doubt
 
+# Least calibration samples: ONNX Runtime's own examples use hundreds, and a search holds a third back.
 LEAST = 64
-"""Calibration samples: fewer are a guess (ONNX Runtime's own examples use hundreds). A search holds a third back."""
+# Least inputs to split: LEAST calibrate, and the rest suffice to detect a wrong artifact.
 ENOUGH = LEAST + FEW_ROWS
-"""Inputs that can be split: so many calibrate, and the rest can tell a wrong artifact."""
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+# Allowed formats, whatever the file's name: an EPS file would start Ghostscript.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
-"""What may be inside: whatever its name says, an EPS file would start Ghostscript."""
-LARGEST = 256 << 20  # bytes of an image's file
-MOST_PIXELS = 24_000_000  # of an image: twice what most phones take
-MOST_BYTES = 4 << 30  # of a set as the model takes it
+# Most bytes of an image file.
+LARGEST = 256 << 20
+# Most pixels of an image: twice those of most phones.
+MOST_PIXELS = 24_000_000
+# Most bytes of a set as model inputs.
+MOST_BYTES = 4 << 30
 LABELS = ("labels.csv", "labels.json")
 TRUTH = "truth"
 Own = Callable[[Input, int], Array]
-"""Rows of an input that has no file: of the model's own set."""
+"""Returns rows of an input without a file, from the model's own set."""
 
 
+# Levels in which pictures are compared: bytes over 255 and bytes times 1/255 differ in their last bit.
 LEVELS = 255 * 16
-"""Of a picture's range, in which it is compared: bytes over 255 and bytes times 1/255 differ in their last bit."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,10 @@ class EvaluationSets:
 
 
 def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> EvaluationSets:
-    """The sets in one folder or two; one folder is split by the hashes of its inputs where there are enough.
+    """Return the sets from one folder or two; one folder is split by the hashes of its inputs if it suffices.
 
     Raises:
-        DataError: If a folder cannot be read or holds too little, or what calibrates holds an input that is judged.
+        DataError: If a folder is unreadable or too small, or both sets share an input.
     """
     calibration_set = None if calibration is None else distinct(spec, read_folder(spec, calibration))
     if calibration_set is not None:
@@ -99,22 +102,23 @@ def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> Eva
         return EvaluationSets(None, calibration_set)
     dataset = distinct(spec, read_folder(spec, data))
     classes = class_names(spec, data)
-    _require(dataset, FEW_ROWS, data, "are needed: fewer cannot tell whether 99 of 100 are right")
+    _require(dataset, FEW_ROWS, data, "are needed to tell whether 99 of 100 are right")
     if calibration_set is not None:
         refuse_shared(spec, dataset, calibration_set)
         return EvaluationSets(dataset, calibration_set, classes=classes)
     own = calibration_of(spec, COUNT)
     if own is None:
         return replace(split(spec, dataset), classes=classes)
-    if all(i.name in own.inputs for i in spec.inputs):  # what else is wrong with it is said where it is used
+    # Other faults of the set are reported at its use.
+    if all(i.name in own.inputs for i in spec.inputs):
         refuse_shared(spec, dataset, own)
     return EvaluationSets(dataset, None, classes=classes)
 
 
 def split(spec: ModelSpec, every: EvaluationSet) -> EvaluationSets:
-    """Part of the inputs calibrates, at least `LEAST` and at most `COUNT`, else half; the others judge.
+    """Split inputs by their hashes: at least `LEAST` and at most `COUNT`, else half, calibrate; the others judge.
 
-    Which is which follows from an input's hash alone.
+    An input's part depends on its hash alone.
     """
     count = len(every.names)
     if count < ENOUGH:
@@ -129,7 +133,7 @@ def split(spec: ModelSpec, every: EvaluationSet) -> EvaluationSets:
 
 
 def distinct(spec: ModelSpec, every: EvaluationSet) -> EvaluationSet:
-    """A set without what is in it twice; the first stays."""
+    """Return a set without duplicates; the first stays."""
     first: dict[str, int] = {}
     for row, digest in enumerate(_digests(spec.inputs, every)):
         first.setdefault(digest, row)
@@ -137,12 +141,12 @@ def distinct(spec: ModelSpec, every: EvaluationSet) -> EvaluationSet:
 
 
 def check_truth(spec: ModelSpec, evaluation: EvaluationSet) -> None:
-    """See that the metric tells the truth of a row from that of another one: else no drop can be seen.
+    """Raise unless the metric distinguishes the truth of a row from that of another: else no drop shows.
 
-    Labels that are off by one, that belong to other files or that are all alike do not.
+    Labels that are off by one, belong to other files or are all equal fail this check.
 
     Raises:
-        DataError: With what the model itself has by this metric.
+        DataError: With the model's own value of this metric.
     """
     import torch
 
@@ -169,7 +173,7 @@ def check_truth(spec: ModelSpec, evaluation: EvaluationSet) -> None:
 
 
 def _require_classes(spec: ModelSpec, evaluation: EvaluationSet, outputs: Mapping[str, Array]) -> None:
-    """Refuse a label that is none of an output's classes."""
+    """Raise if a label is not one of an output's classes."""
     metric, truth = evaluation.metric, evaluation.truth
     if truth is None or not isinstance(metric, metrics.ParsedMetric):
         return
@@ -178,7 +182,9 @@ def _require_classes(spec: ModelSpec, evaluation: EvaluationSet, outputs: Mappin
     text, name = metric.words, metric.outputs[0]
     classes = outputs[name].shape[1] if outputs[name].ndim > 1 else 0
     if truth.dtype.kind not in "iu" or truth.shape != (len(truth),) or outputs[name].ndim != 2:
-        raise DataError(f"'{text}' compares '{name}' {list(outputs[name].shape)} with one integer an input, from 0")
+        raise DataError(
+            f"'{text}' compares '{name}' {list(outputs[name].shape)} with labels. Give one integer per input, from 0"
+        )
     class_texts = next((o.classes for o in spec.outputs if o.name == name), ())
     if class_texts and len(class_texts) != classes:
         raise DataError(
@@ -186,50 +192,50 @@ def _require_classes(spec: ModelSpec, evaluation: EvaluationSet, outputs: Mappin
             f"all in order: --outputs {name}:classes=FIRST,SECOND"
         )
     if (wrong := truth[(truth < 0) | (truth >= classes)]).size:
-        raise DataError(f"the label {wrong[0]} is no class of '{name}', which has {classes}: the first class is 0")
+        raise DataError(f"the label {wrong[0]} is not one of the {classes} classes of '{name}'. The first class is 0")
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse at once a calibration folder that would be refused after minutes of other work.
+    """Raise for a bad calibration folder before minutes of other work.
 
     Raises:
-        DataError: If it is missing, holds nothing to calibrate with, too few pictures, or one that is broken.
+        DataError: If it is missing, has no usable files, too few pictures, or a broken one.
     """
     paths = _files(folder, PICTURES) or [path for inner in _class_folders(folder) for path in _files(inner, PICTURES)]
     if not paths and not _files(folder, (".npy", ".npz")):
-        raise DataError(f"the folder '{folder}' holds no images (PNG, JPEG, WebP and BMP are read)")
+        raise DataError(f"the folder '{folder}' has no images. PNG, JPEG, WebP and BMP are read")
     if paths and len(paths) < LEAST:
-        raise DataError(f"the folder '{folder}' has {len(paths)} calibration samples: at least {LEAST} are needed")
+        raise DataError(f"the folder '{folder}' has {len(paths)} calibration samples. At least {LEAST} are needed")
     for path in paths:
         _pixels(path, 3)
 
 
 def read_folder(spec: ModelSpec, folder: Path, own: Own | None = None) -> EvaluationSet:
-    """All that a folder holds, in the order of its files' names.
+    """Return all inputs in a folder, in the order of its files' names.
 
     Args:
         spec: The model that takes it.
         folder: The folder.
-        own: Gives an input that has no file.
+        own: Supplies an input without a file.
 
     Raises:
-        DataError: If it holds nothing that the model takes, or a file is broken or does not fit.
+        DataError: If it has no inputs of the model, or a file is broken or does not fit.
     """
     pictures, archives = _files(folder, PICTURES), _files(folder, (".npz",))
     image = next((i for i in spec.inputs if i.kind == "image"), None)
     if pictures and archives:
-        raise DataError(f"the folder '{folder}' holds pictures and .npz files: put each kind into its own folder")
+        raise DataError(f"the folder '{folder}' has pictures and .npz files. Put each kind into its own folder")
     if archives:
         return _check_finite(spec, _read_archives(spec, archives))
     if image is not None:
         if not pictures and (names := class_names(spec, folder)):
             pictures = [path for name in names for path in _files(folder / name, PICTURES)]
         if not pictures:
-            raise DataError(f"the folder '{folder}' holds {_nothing(spec, folder)}")
+            raise DataError(f"the folder '{folder}' has {_nothing(spec, folder)}")
         return _check_finite(spec, _read_pictures(spec, folder, image, pictures, own))
     files = [i for i in spec.inputs if (folder / f"{i.name}.npy").is_file()]
     if not files:
-        raise DataError(f"the folder '{folder}' holds {_nothing(spec, folder)}")
+        raise DataError(f"the folder '{folder}' has {_nothing(spec, folder)}")
     first = _rows(spec, folder, files[0], 0, own)
     count = len(first) // _size(spec, files[0])
     rest = {i.name: _rows(spec, folder, i, count, own) for i in spec.inputs if i is not files[0]}
@@ -263,15 +269,15 @@ def _class_folders(folder: Path) -> list[Path]:
 
 def _files(folder: Path, suffixes: Collection[str]) -> list[Path]:
     if not folder.is_dir():
-        raise DataError(f"there is no folder '{folder}'")
+        raise DataError(f"the folder '{folder}' does not exist")
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
 
 
 def _nothing(spec: ModelSpec, folder: Path) -> str:
-    """What a folder lacks, and what it may hold."""
+    """Return what a folder lacks, and its possible contents."""
     arrays = ", ".join(i.name for i in spec.inputs)
     inner = next((path.name for path in sorted(folder.iterdir()) if path.is_dir()), "")
-    deeper = f"; its own folder '{inner}' is not looked into" if inner else ""
+    deeper = f". The folder '{inner}' in it is not read" if inner else ""
     if any(i.kind == "image" for i in spec.inputs):
         return f"no images (PNG, JPEG, WebP and BMP are read) and no .npz files with arrays {arrays}{deeper}"
     return f"no .npz files with arrays {arrays}, and none of {', '.join(f'{i.name}.npy' for i in spec.inputs)}{deeper}"
@@ -279,59 +285,60 @@ def _nothing(spec: ModelSpec, folder: Path) -> str:
 
 def _require(evaluation: EvaluationSet, least: int, folder: Path | None, why: str) -> None:
     if len(evaluation.names) < least:
-        raise DataError(f"the folder '{folder}' has {len(evaluation.names)} different inputs: at least {least} {why}")
+        raise DataError(f"the folder '{folder}' has {len(evaluation.names)} different inputs. At least {least} {why}")
 
 
 def refuse_shared(
     spec: ModelSpec, evaluation: EvaluationSet, calibration_set: EvaluationSet, inputs: Sequence[Input] = ()
 ) -> None:
-    """Refuse to calibrate on what is judged.
+    """Raise if an input both calibrates and judges.
 
     Args:
         spec: The model.
         evaluation: Its evaluation set.
         calibration_set: Its calibration set.
-        inputs: Those whose values are compared; all by default.
+        inputs: The inputs to compare; all by default.
 
     Raises:
-        DataError: Naming one that is in both.
+        DataError: With one that is in both.
     """
     compared = inputs or spec.inputs
     digests = dict(zip(_digests(compared, calibration_set, LEVELS), calibration_set.names, strict=True))
     for digest, name in zip(_digests(compared, evaluation, LEVELS), evaluation.names, strict=True):
         if digest in digests:
             raise DataError(
-                f"'{name}' of the evaluation set is '{digests[digest]}' of the calibration set: INT8 must be judged "
-                "on other inputs than those that calibrated it"
+                f"'{name}' of the evaluation set is '{digests[digest]}' of the calibration set. Judge INT8 on inputs "
+                "that did not calibrate it"
             )
 
 
 def _digests(inputs: Sequence[Input], every: EvaluationSet, levels: int = 0) -> list[str]:
-    """A hash of each row's inputs as the model takes them, or of pictures in so many levels of their range."""
+    """Return a hash of each row's inputs as the model takes them, or of pictures in so many levels of their range."""
     digests = []
     for row in range(len(every.names)):
         hashed = hashlib.sha256()
         for i in inputs:
             values = runs_of(every.inputs[i.name], [row], len(every.names))
             if levels and i.kind == "image":
-                values = np.round((values - i.low) * (levels / (i.high - i.low))) + 0.0  # no negative zero
+                # Adding 0.0 removes negative zeros, which have other bytes.
+                values = np.round((values - i.low) * (levels / (i.high - i.low))) + 0.0
             hashed.update(np.ascontiguousarray(values).data)
         digests.append(hashed.hexdigest())
     return digests
 
 
 def _check_finite(spec: ModelSpec, evaluation: EvaluationSet) -> EvaluationSet:
-    """A set whose values are finite."""
+    """Return a set after a check that its values are finite."""
     for name, array in evaluation.inputs.items():
         rows = np.isfinite(array).reshape(len(evaluation.names), -1).all(1)
         if not rows.all():
             row = evaluation.names[int(np.flatnonzero(~rows)[0])]
-            raise DataError(f"sample '{row}' has a NaN or Inf in '{name}': remove or correct it")
+            raise DataError(f"sample '{row}' has a NaN or Inf in '{name}'. Remove or correct it")
     return evaluation
 
 
 def _size(spec: ModelSpec, declared: Input) -> int:
-    """Rows of one sample: the first size, where that is not the batch."""
+    """Return the rows of one sample: the first size if that is not the batch."""
     return next(iter(spec.shape(declared.name, {BATCH: 1})), 1)
 
 
@@ -360,7 +367,7 @@ def _read_pictures(
 
 
 def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
-    """One image as the model takes it: [channels, height, width], scaled from bytes to the declared range."""
+    """Return one image as the model takes it: [channels, height, width], scaled from bytes to the declared range."""
     channels, height, width = shape[1:]
     pixels = _pixels(path, channels)
     if pixels.shape[:2] != (height, width):
@@ -370,34 +377,36 @@ def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
 
 
 def _pixels(path: Path, channels: int) -> Array:
-    """A picture as bytes, [height, width, channels]."""
+    """Return a picture as bytes, [height, width, channels]."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
             raise ValueError(f"it is not a regular file of at most {LARGEST} bytes")
         with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as image:
-            if image.width * image.height > MOST_PIXELS:  # before any is unpacked: a small file may hold gigabytes
-                raise ValueError(f"it has {image.width} x {image.height} pixels, and {MOST_PIXELS} are the most")
+            # Checked before decoding: a small file may unpack to gigabytes.
+            if image.width * image.height > MOST_PIXELS:
+                raise ValueError(f"it has {image.width} x {image.height} pixels, and at most {MOST_PIXELS} are read")
             pixels = pixels_of(image)
             if channels == 1:
                 pixels = np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"the picture '{path}' cannot be read ({error}): remove or replace it") from error
+        raise DataError(f"the picture '{path}' cannot be read ({error}). Remove or replace it") from error
     return pixels
 
 
 def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int, own: Own | None) -> Array:
-    """The rows of `<input>.npy`, of which there are so many; any number where that is 0."""
+    """Return the rows of `<input>.npy`, which must be `count`, or any number if that is 0."""
     path, each = folder / f"{declared.name}.npy", _size(spec, declared)
     if not path.is_file():
         if own is None:
-            raise DataError(f"the folder '{folder}' has no {path.name}, and '{spec.name}' has no set of its own")
+            raise DataError(f"the folder '{folder}' has no {path.name}, and '{spec.name}' has no set to take it from")
         return own(declared, count)
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: its header may ask for any size
+        # Mapped, since its header may claim any size.
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-            raise ValueError("it holds no array of numbers")
+            raise ValueError("it is not an array of numbers")
     except (OSError, ValueError, EOFError, OverflowError, TokenError) as error:
         raise DataError(f"'{path}' cannot be read ({error}): write it with numpy.save") from error
     row, rows = spec.shape(declared.name, {BATCH: 1})[1:], count * each
@@ -407,7 +416,7 @@ def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int, own: Own |
         or (len(array) != rows if rows else not len(array) or len(array) % each)
     ):
         expected = (rows or ("n" if each == 1 else f"{each} n"), *row)
-        raise DataError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {expected}")
+        raise DataError(f"'{path}' has the shape {array.shape}. '{declared.name}' takes {expected}")
     return np.array(array, dtype=declared.dtype)
 
 
@@ -422,7 +431,7 @@ def _read_archives(spec: ModelSpec, paths: Sequence[Path]) -> EvaluationSet:
     if odd := next(
         (path for path, part in zip(paths, parts, strict=True) if (TRUTH in part) != (TRUTH in parts[0])), None
     ):
-        raise DataError(f"'{odd}' and '{paths[0]}' differ in having '{TRUTH}': give it in all files or in none")
+        raise DataError(f"only one of '{odd}' and '{paths[0]}' has '{TRUTH}'. Add it to all files or to none")
     inputs = {i.name: stack_runs(part[i.name] for part in parts) for i in spec.inputs}
     try:
         truth = np.concatenate([part[TRUTH] for part in parts]) if TRUTH in parts[0] else None
@@ -432,28 +441,30 @@ def _read_archives(spec: ModelSpec, paths: Sequence[Path]) -> EvaluationSet:
 
 
 def _archive(spec: ModelSpec, path: Path) -> tuple[dict[str, Array], int]:
-    """The arrays of one .npz file, checked, and how many rows they hold."""
+    """Return the checked arrays of one .npz file, and their number of rows."""
     arrays = _unpack(path)
     takes = [i.name for i in spec.inputs]
     if unknown := [name for name in arrays if name not in (*takes, TRUTH)]:
         meant = suggestion(unknown[0], takes)
         raise DataError(
-            f"'{path}' has the array '{unknown[0]}', which '{spec.name}' does not take: {meant}{_takes(takes)}"
+            f"'{path}' has the array '{unknown[0]}', which '{spec.name}' does not take. {meant}{_takes(takes)}"
         )
     if missing := [name for name in takes if name not in arrays]:
-        raise DataError(f"'{path}' has no array '{missing[0]}': {_takes(takes)}")
+        raise DataError(f"'{path}' has no array '{missing[0]}'. {_takes(takes)}")
     counts = {i.name: _count(spec, i, arrays[i.name], path) for i in spec.inputs}
     count = counts[takes[0]]
     if odd := next((name for name in takes if counts[name] != count), ""):
-        raise DataError(f"'{path}' has {counts[odd]} rows of '{odd}' and {count} of '{takes[0]}': give as many of each")
+        raise DataError(
+            f"'{path}' has {counts[odd]} rows of '{odd}' and {count} of '{takes[0]}'. Give the same number of each"
+        )
     if TRUTH in arrays and (not arrays[TRUTH].ndim or len(arrays[TRUTH]) != count):
         shape = list(arrays[TRUTH].shape)
-        raise DataError(f"'{TRUTH}' in '{path}' has the shape {shape}: give one row an input, [{count}, ...]")
+        raise DataError(f"'{TRUTH}' in '{path}' has the shape {shape}. Give one row per input, [{count}, ...]")
     return {name: np.atleast_1d(array) for name, array in arrays.items()}, count
 
 
 def _takes(names: Sequence[str]) -> str:
-    return f"possible are {', '.join(names)}, and '{TRUTH}' for a metric"
+    return f"Arrays: {', '.join(names)}, and '{TRUTH}' for a metric"
 
 
 def _unpack(path: Path) -> dict[str, Array]:
@@ -466,37 +477,37 @@ def _unpack(path: Path) -> dict[str, Array]:
     except (OSError, ValueError, EOFError, OverflowError, MemoryError, TokenError, zipfile.BadZipFile) as error:
         raise DataError(f"'{path}' cannot be read ({reason(error)}): write it with numpy.savez") from error
     if odd := next((name for name, array in arrays.items() if array.dtype.kind not in "fiub"), ""):
-        raise DataError(f"'{odd}' in '{path}' is {arrays[odd].dtype}: only arrays of numbers are taken")
+        raise DataError(f"'{odd}' in '{path}' is {arrays[odd].dtype}. Store arrays of numbers")
     return arrays
 
 
 def _count(spec: ModelSpec, i: Input, array: Array, path: Path) -> int:
-    """How many rows an array holds of what a model takes."""
+    """Return the number of rows in an array of an input."""
     row = spec.shape(i.name, {BATCH: 1})
     if array.dtype != i.dtype:
-        raise DataError(f"'{i.name}' in '{path}' is {array.dtype}, and '{spec.name}' takes {i.dtype}: convert it")
+        raise DataError(f"'{i.name}' in '{path}' is {array.dtype}, and '{spec.name}' takes {i.dtype}. Convert it")
     fits = array.ndim <= 1 if not row else array.ndim == len(row) and array.shape[1:] == row[1:]
     each = row[0] if row else 1
     rows = np.atleast_1d(array)
     if not fits or not len(rows) or len(rows) % each:
         expected = ["n" if each == 1 else f"{each} n", *row[1:]]
         opens = [d for d in i.shape if isinstance(d, str) and d != BATCH]
-        usual = f"; the usual size of {opens[0]} is another with --axes ...={opens[0]}:MIN..MAX@SIZE" if opens else ""
+        usual = f". To change the usual size of {opens[0]}, add --axes ...={opens[0]}:MIN..MAX@SIZE" if opens else ""
         shape_text = str(expected).replace("'", "")
-        raise DataError(f"'{i.name}' in '{path}' has the shape {list(array.shape)}: {shape_text} is taken{usual}")
+        raise DataError(f"'{i.name}' in '{path}' has the shape {list(array.shape)}, not {shape_text}{usual}")
     return len(rows) // each
 
 
 def _labels(spec: ModelSpec, folder: Path, names: Sequence[str]) -> Array | None:
-    """Numbers of classes from the file of labels, int64 [n]; None where there is none."""
+    """Return the class numbers from the file of labels, int64 [n]; None without such a file."""
     path = next((folder / name for name in LABELS if (folder / name).is_file()), None)
     if path is None:
         return None
     table = _read_labels(path)
     if missing := [name for name in names if name not in table]:
-        raise DataError(f"'{path}' has no label for '{missing[0]}': add a line for each picture, file,label")
+        raise DataError(f"'{path}' has no label for '{missing[0]}'. Add a line file,label for each picture")
     if unknown := [name for name in table if name not in names]:
-        raise DataError(f"'{path}' has a label for '{unknown[0]}', and there is no such picture: remove it")
+        raise DataError(f"'{path}' has a label for '{unknown[0]}', which does not exist. Remove it")
     classes = next((o.classes for o in spec.outputs if o.classes), ())
     return np.array([_label(path, name, table[name], classes) for name in names], np.int64)
 
@@ -511,9 +522,9 @@ def _read_labels(path: Path) -> dict[str, str]:
             rows = rows[1:] if rows and rows[0] == ("file", "label") else rows
         labels = {str(name).strip(): str(label).strip() for name, label in rows}
     except (OSError, ValueError, AttributeError, TypeError, csv.Error) as error:
-        raise DataError(f"'{path}' cannot be read ({reason(error)}): write lines of file,label") from error
+        raise DataError(f"'{path}' cannot be read ({reason(error)}). Write lines of file,label") from error
     if len(labels) != len(rows):
-        raise DataError(f"'{path}' has two labels for one file: leave one")
+        raise DataError(f"'{path}' has two labels for one file. Remove one")
     return labels
 
 
@@ -521,13 +532,13 @@ def _label(path: Path, name: str, text: str, classes: Sequence[str]) -> int:
     if text in classes:
         return classes.index(text)
     if not text.isdecimal() or (classes and int(text) >= len(classes)):
-        possible = f"possible are {', '.join(classes)}" if classes else "write the number of its class, from 0"
-        raise DataError(f"the label '{text}' of '{name}' in '{path}' is no class: {possible}")
+        possible = f"Classes: {', '.join(classes)}" if classes else "Write the number of its class, from 0"
+        raise DataError(f"the label '{text}' of '{name}' in '{path}' is not a class. {possible}")
     return int(text)
 
 
 def check_integers(inputs: Mapping[str, Array], spec: ModelSpec) -> None:
-    """Refuse integers that a model's declaration says are impossible.
+    """Raise for integers outside a model's declared range.
 
     Raises:
         DataError: With the value and the range.
@@ -537,6 +548,6 @@ def check_integers(inputs: Mapping[str, Array], spec: ModelSpec) -> None:
         if array.dtype.kind in "iu" and (array.min() < i.low or array.max() > i.high):
             wrong = int(array.min() if array.min() < i.low else array.max())
             raise DataError(
-                f"the data hold {wrong} for '{i.name}', which goes from {i.low:g} to {i.high:g}: correct them, or say "
-                f"--inputs {i.name}:range=MIN..MAX"
+                f"the data has {wrong} for '{i.name}', whose range is {i.low:g} to {i.high:g}. Correct the data, or "
+                f"declare --inputs {i.name}:range=MIN..MAX"
             )

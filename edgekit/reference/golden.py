@@ -1,18 +1,18 @@
-"""Golden vectors: a few rows with the reference's answers by name, small enough to travel with an artifact.
+"""Golden vectors: a few rows with the reference's outputs by name, small enough to ship with an artifact.
 
-Browsers and phones run them on the user's own device before they trust it. The format (`golden.json`, `golden.bin`) is
-described in web/README.md. The rows are the one on which the usual faults of preprocessing show most, the one whose
-answer is farthest from it and, where sizes are open, the first one with another width. For phones, whose libraries
-resize every picture, there is one that is not of the model's size, with an answer for each size that a model gives it.
+Browsers and phones run them on the user's device as a self-test. The format (`golden.json`, `golden.bin`) is described
+in web/README.md. The rows are the one that shows the usual faults of preprocessing most, the one whose outputs are
+farthest from it and, for dynamic sizes, the first one at another width. Phones, whose libraries resize every picture,
+also get a picture of another size, with outputs for each size that a model gives it.
 
-A device passes where each output that the golden vectors hold has its shape, and its errors are within its limits:
+A device passes if each output in the golden vectors has its shape and errors within its limits:
 
-- max_abs, rms: of floats, and of counts, the largest and the root mean square difference; none is NaN.
-- wrong: of other integers and booleans the share of values that differ.
-- lost_mass: of a ranking the share of the best possible sum of its scores that the chosen places lack.
+- max_abs, rms: for floats and counts, the largest and the root mean square difference; NaN fails.
+- wrong: for other integers and booleans, the share of values that differ.
+- lost_mass: for a ranking, the share of the best possible sum of its scores that the chosen places lack.
 
-Limits are those of the gate for the artifact's precision, in units of the reference's spread over the evaluation set,
-and at least `MARGIN` times what the artifact itself shows here.
+Limits are the verdict's for the artifact's precision, in units of the reference's spread over the evaluation set, and
+at least `MARGIN` times the artifact's own errors here.
 """
 
 from __future__ import annotations
@@ -36,56 +36,56 @@ from edgekit.storage.files import dump_json
 
 FORMAT = 3
 JSON, BINARY = "golden.json", "golden.bin"
-CANDIDATES = 12  # rows that are tried
+# Rows to choose from.
+CANDIDATES = 12
+# Largest difference of a picture's value from a byte, in bytes.
 EXACT = 1e-2
-"""Largest difference of a picture's value from a byte, in bytes."""
+# Most values stored of an output; of a larger one every second, third ... value, from the first.
 MOST = 65536
-"""Values of an output that are kept; of a larger one every second, third ... value, from the first."""
 MARGIN = 2.0
+# Limit on single values, in units of the spread: the verdict's limit on a row's error, as INT8 has no other.
 LARGEST_INT8 = 0.3
-"""In units of the spread, of single values: the gate's limit on a row's error, which it has no larger one beside."""
+# Limit on all values: a third of the verdict's, since the artifact's own errors here are known and widen it.
 ERROR_INT8 = 0.1
-"""Of all values: a third of the gate's, since what an artifact shows here is known and widens it."""
+# Score units. Ranks decide for INT8; a score with a larger error is broken, not quantized.
 SCORE_INT8 = 2e-2
-"""Score units. Ranks decide under INT8; a score that is off by more was not quantized but broken."""
+# Share: twice the limit of an artifact's verdict.
 LOST_MASS = 0.02
-"""Share: twice the limit of an artifact's verdict."""
+# Limits by precision; "delegated" is fp32 with other kernels.
 TOLERANCES: Mapping[str, Tolerance] = {
     "fp32": FP32, "delegated": FP32_DELEGATED, "fp16": FP16, "int8": INT8, "int4": INT8
 }  # fmt: skip
-"""Precision, or what runs fp32 by other kernels -> the gate's limits."""
+# Rows come from the first of these batches that exists.
 SOURCES = (EVALUATION, PHOTOGRAPHS, STRESS)
-"""Where rows are taken from: the first of these batches that there is."""
+# Dtypes that golden.bin holds; other floats are held in float32, other integers in int64.
 KEPT = ("float32", "int64", "int32", "int8", "uint8", "bool")
-"""Dtypes that golden.bin holds; other floats are held in float32, other integers in int64."""
 Answer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 SizeOf = Callable[[tuple[int, int]], tuple[int, int]]
-"""Height and width of a picture in pixels -> those that it gets."""
+"""Height and width of a picture in pixels -> height and width after resizing."""
 Limits = Mapping[str, Mapping[str, float]]
 """Output -> metric -> the largest value."""
+# Usual faults of preprocessing: name -> a [1, 3, H, W] picture with that fault.
 FAULTS: Mapping[str, Callable[[Array, Input], Array]] = {
     "channels in reverse order": lambda image, _: image[:, ::-1],
     "bytes that were not scaled": lambda image, i: 255 * (image - i.low) / (i.high - i.low),
     "scaled to [-1, 1]": lambda image, i: 2 * (image - i.low) / (i.high - i.low) - 1,
     "turned by 90 degrees": lambda image, _: image.swapaxes(2, 3),
 }
-"""What preprocessing gets wrong: name -> a [1, 3, H, W] picture with that fault."""
 _WRONG = dict.fromkeys(("unequal", "wrong labels", "flips"), "wrong")
+# Metric of a result -> its name in golden vectors; "error" is in units of the spread.
 SHOWN = {"max abs": "max_abs", "error": "rms", "lost mass": "lost_mass", **_WRONG}
-"""Metric of a result -> what it is called in golden vectors by name; "error" is in units of the spread."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the reference's questions and what it answered.
+    """One row of the reference's inputs with its outputs.
 
     Attributes:
-        name: Of the row.
-        image: [H, W, 3] uint8, RGB, of the model's size but for a case of another one; None where no input is a picture
-            that is made of bytes.
+        name: Name of the row.
+        image: [H, W, 3] uint8, RGB, usually of the model's size; None if no input is a picture of bytes.
         inputs: The other inputs by name, as the model takes them, with a batch of one.
         expected: The outputs by name, likewise.
-        targets: Which of an app's models bring the picture to the size that `expected` is of; empty: all.
+        targets: The app's models that resize the picture to the size of `expected`; empty for all.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Case:
     targets: tuple[str, ...] = ()
 
     def feed(self, spec: ModelSpec) -> dict[str, Array]:
-        """The case as the model's inputs."""
+        """Return the case as the model's inputs."""
         picture = _picture(spec)
         if self.image is None or picture is None:
             return dict(self.inputs)
@@ -106,12 +106,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Golden:
-    """The cases of a model, and what limits on them are made of.
+    """The cases of a model, and the basis of their limits.
 
     Attributes:
-        cases: A few.
+        cases: The cases.
         spec: The model.
-        spread: Of each output of floats, the standard deviation of the reference's answers to the evaluation set.
+        spread: For each output of floats, the standard deviation of the reference's outputs over the evaluation set.
     """
 
     cases: tuple[Case, ...]
@@ -119,11 +119,11 @@ class Golden:
     spread: Mapping[str, float]
 
     def limits(self, kind: str, measured: Limits) -> dict[str, dict[str, float]]:
-        """What a device may show of each output.
+        """Return a device's limits for each output.
 
         Args:
             kind: A key of `TOLERANCES`.
-            measured: What the artifact shows here, in the same metrics.
+            measured: The artifact's errors here, in the same metrics.
         """
         least = {output.name: self._least(kind, output) for output in self._outputs}
         return {
@@ -134,7 +134,7 @@ class Golden:
         }
 
     def shown(self, answer: Answer) -> dict[str, dict[str, float]]:
-        """The largest errors of an artifact on the cases, in the metrics that limits are on; `answer` runs it."""
+        """Return an artifact's largest errors on the cases, in the metrics of the limits; `answer` runs it."""
         metrics = {output.name: tuple(self._least("fp32", output)) for output in self._outputs}
         results = ((case, answer(case.feed(self.spec))) for case in self.cases)
         return _largest(
@@ -143,12 +143,12 @@ class Golden:
         )
 
     def failures(self, answer: Answer, limits: Limits) -> tuple[str, ...]:
-        """Why each case fails that does, as browsers and phones say it; `answer` runs the artifact."""
+        """Return the reason of each failing case, in the words of browsers and phones; `answer` runs the artifact."""
         reasons = (self._failure(case, answer(case.feed(self.spec)), limits) for case in self.cases)
         return tuple(reason for reason in reasons if reason)
 
     def undetected_faults(self, answer: Answer, limits: Limits) -> tuple[str, ...]:
-        """The faults of preprocessing that no case shows beyond the limits; none where no case has a picture."""
+        """Return the faults of preprocessing that no case detects; empty if no case has a picture."""
         pictures = [case for case in self.cases if case.image is not None]
 
         def is_detected(fault: str) -> bool:
@@ -157,15 +157,15 @@ class Golden:
         return tuple(name for name in FAULTS if pictures and not is_detected(name))
 
     def with_another_size(self, answer: Answer, sizes: Mapping[str, SizeOf]) -> Golden:
-        """A picture more, for libraries that resize a picture themselves: the first one's with mirrored borders.
+        """Add a picture for libraries that resize pictures: the first one's with mirrored borders.
 
-        It is a case for each size that an artifact brings it to. The reference has no answers to these: they are those
-        of `answer` to the picture in that size, in bytes, by the rule of the input and the filter that all libraries
-        share (tests/golden/README.md). The same golden vectors where the first case has no picture.
+        It is one case for each size that an artifact resizes it to. The reference has no outputs for these, so `answer`
+        runs the picture in that size, resized by the input's rule and the filter that all libraries share
+        (tests/golden/README.md). If the first case has no picture, the golden vectors are returned unchanged.
 
         Args:
             answer: Runs the model itself.
-            sizes: By target, the size that a picture of some size gets there.
+            sizes: By target, a function from a picture's size to its size there.
         """
         picture, case = _picture(self.spec), self.cases[0]
         if picture is None or case.image is None:
@@ -188,12 +188,13 @@ class Golden:
         return [output for output in self.spec.outputs if output.name in self.cases[0].expected]
 
     def _least(self, kind: str, output: Output) -> dict[str, float]:
-        """The gate's limits on one output."""
+        """Return the verdict's limits on one output."""
         tolerance = TOLERANCES[kind]
         score = tolerance.limit("max abs", "scores") or SCORE_INT8
         if output.role == "scores":
             return {"max_abs": score}
-        if output.role == "counts":  # a count is its score times the range, rounded: one more than the score's error
+        # A count is its score times the range, rounded, so rounding adds at most 1.
+        if output.role == "counts":
             return {"max_abs": 1 + score * (output.high - output.low)}
         if output.role == "ranking":
             return {"lost_mass": LOST_MASS}
@@ -222,15 +223,15 @@ class Golden:
 
 
 def choose_golden(spec: ModelSpec, path: Path, answer: Answer, dynamic: Collection[str] = ()) -> Golden:
-    """A case of each kind; none where an input has a dtype that golden.bin does not hold.
+    """Return a case of each kind; none if an input has a dtype that golden.bin does not hold.
 
-    Without a picture of bytes the first row takes the place of the one on which faults of preprocessing show most.
+    Without a picture of bytes, the first row replaces the one that shows faults of preprocessing most.
 
     Args:
         spec: The model.
         path: The reference folder.
-        answer: Runs the proved fp32 artifact, or the model itself.
-        dynamic: The axes whose sizes every artifact of these golden vectors leaves open.
+        answer: Runs the verified fp32 artifact, or the model itself.
+        dynamic: The axes that are dynamic in every artifact of these golden vectors.
     """
     batches = {batch.name: batch for batch in read_reference(path).batches}
     batch = next((batches[name] for name in SOURCES if name in batches), None)
@@ -255,10 +256,10 @@ def choose_golden(spec: ModelSpec, path: Path, answer: Answer, dynamic: Collecti
 
 
 def write_golden(folder: Path, golden: Golden, limits: Mapping[str, Limits]) -> str:
-    """Write golden.json and golden.bin; returns the path of the former.
+    """Write golden.json and golden.bin; return the name of the former.
 
     Args:
-        folder: Where.
+        folder: The folder to write to.
         golden: The cases.
         limits: By variant, target or "delegated".
     """
@@ -291,7 +292,7 @@ def write_golden(folder: Path, golden: Golden, limits: Mapping[str, Limits]) -> 
 
 
 def pictures(spec: ModelSpec, path: Path, most: int) -> Iterator[Case]:
-    """The first rows of the evaluation set whose picture is of the default size and made of bytes; nothing expected."""
+    """Yield the first evaluation rows with a picture of default size and of bytes, without outputs."""
     batch = next((b for b in read_reference(path).batches if b.name == EVALUATION), None)
     for row, inputs in zip(range(most), batch.rows() if batch is not None else (), strict=False):
         image, others = _split_picture(spec, inputs)
@@ -300,7 +301,7 @@ def pictures(spec: ModelSpec, path: Path, most: int) -> Iterator[Case]:
 
 
 def difference(arrays: Mapping[str, Array], other: Mapping[str, Array], spread: Mapping[str, float]) -> float:
-    """How far two answers lie apart: the largest of the floats', in units of the spread, else a share of integers."""
+    """Return the distance of two outputs: the largest of floats in units of the spread, else the share of integers."""
     apart = 0.0
     for name, values in arrays.items():
         if name in other and values.shape == other[name].shape and (name in spread or not spread):
@@ -310,19 +311,19 @@ def difference(arrays: Mapping[str, Array], other: Mapping[str, Array], spread: 
 
 
 def spread_of(values: Array) -> float:
-    """Of the reference's answers to the evaluation set; where all are equal, their size."""
+    """Return the spread of the reference's outputs over the evaluation set; if all are equal, their size."""
     exact = values.astype(np.float64)
     spread = float(exact.std())
     return spread if spread > 0 else max(float(np.abs(exact).max(initial=0.0)), 1.0)
 
 
 def step(values: Array) -> int:
-    """Which of an output's values are kept: every so many."""
+    """Return the step between an output's stored values."""
     return max(-(-values.size // MOST), 1)
 
 
 def _error(metric: str, expected: Array, array: Array) -> float:
-    """How far one output is off: only of the values that golden.bin holds."""
+    """Return the error of one output over the values that golden.bin holds."""
     a, b = (values.ravel()[:: step(values)] for values in (expected, array))
     if metric == "wrong":
         return float((a != b).mean()) if a.size else 0.0
@@ -335,7 +336,7 @@ def _error(metric: str, expected: Array, array: Array) -> float:
 
 
 def _lost_mass(scores: Array, best: Array, array: Array) -> float:
-    """Share of the best possible sum of scores that chosen places lack; scores [1, N], places [1, K]."""
+    """Return the share of the best possible sum of scores that chosen places lack; scores [1, N], places [1, K]."""
     row = scores[0].astype(np.float64)
 
     def mass(places: Array) -> float:
@@ -347,7 +348,7 @@ def _lost_mass(scores: Array, best: Array, array: Array) -> float:
 
 
 def _largest(limits: Iterable[Limits]) -> dict[str, dict[str, float]]:
-    """The largest of each output's errors in each metric."""
+    """Return the largest of each output's errors in each metric."""
     largest: dict[str, dict[str, float]] = {}
     for case_limits in limits:
         for name, by_metric in case_limits.items():
@@ -357,7 +358,7 @@ def _largest(limits: Iterable[Limits]) -> dict[str, dict[str, float]]:
 
 
 def _case(spec: ModelSpec, batch: Batch, row: int, inputs: Mapping[str, Array], answer: Answer) -> Case:
-    """A row with its recorded outputs; of one that is kept in part only, those of `answer`."""
+    """Return a row with its recorded outputs; with those of `answer` if it is stored only in part."""
     image, others = _split_picture(spec, inputs)
     case = Case(batch.names[row], image, others, {})
     expected = _golden_outputs(spec, answer(case.feed(spec)))
@@ -369,13 +370,13 @@ def _case(spec: ModelSpec, batch: Batch, row: int, inputs: Mapping[str, Array], 
 
 
 def _golden_outputs(spec: ModelSpec, answers: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs that golden vectors hold: all but the features of a ranking, whose rows change places with ties."""
+    """Return the outputs in golden vectors: all but a ranking's features, whose rows change places with ties."""
     left_out = {output.name for output in spec.outputs if output.role == "features"}
     return {name: values for name, values in answers.items() if name not in left_out}
 
 
 def _split_picture(spec: ModelSpec, inputs: Mapping[str, Array]) -> tuple[Array | None, dict[str, Array]]:
-    """The picture of one run in bytes, where it is of the default size and made of bytes, and the other inputs."""
+    """Return the picture of one run in bytes if it has the default size and consists of bytes, and the other inputs."""
     picture, image = _picture(spec), None
     if picture is not None and inputs[picture.name].shape == spec.shape(picture.name, {"batch": 1}):
         image = pixels_of(inputs[picture.name][0], picture.low, picture.high, EXACT)
@@ -383,7 +384,7 @@ def _split_picture(spec: ModelSpec, inputs: Mapping[str, Array]) -> tuple[Array 
 
 
 def _of_another_width(case: Case, spec: ModelSpec, answer: Answer, dynamic: Collection[str]) -> Iterator[Case]:
-    """A case's picture, cropped to about half its width, or repeated where so little is not allowed."""
+    """Yield a case's picture, cropped to about half its width, or repeated if that is too narrow."""
     picture = _picture(spec)
     name = picture.shape[3] if picture is not None else 0
     if case.image is None or not isinstance(name, str) or name not in dynamic:
@@ -416,13 +417,14 @@ def _select(array: Array) -> Array:
 
 
 def device_limits(golden: Golden, folder: Path, manifest: Manifest) -> Limits:
-    """What a device may show of each output of an artifact: phones and servers have other kernels than its prover."""
+    """Return a device's limits for each output of an artifact."""
+    # Phones and servers have other kernels than the host that verified the artifact.
     kernels = {"fp32": "delegated", "fp16": "fp16"}.get(manifest.precision, "int8")
     return golden.limits(kernels, _errors(folder, manifest, golden.spread))
 
 
 def _errors(folder: Path, manifest: Manifest, spread: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """What an artifact showed of each output on the evaluation set, as it was measured on this host."""
+    """Return an artifact's errors of each output on the evaluation set, as measured on this host."""
     result = result_of(folder, manifest)
     errors: dict[str, dict[str, float]] = {}
     for m in (m for place in (result.places if result is not None else ()) for m in place.measures):

@@ -1,4 +1,4 @@
-"""What reference.json says, read tolerantly: a report is written whatever is missing; a judge asks for `missing`."""
+"""Content of reference.json, read tolerantly: a report needs nothing of it; a judge checks `missing`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from edgekit.storage.files import digest_text
 from edgekit.storage.verified_io import seal_record
 
 INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
-SMALLEST = 1 << 12  # elements: a smaller array is stored as it is
-_PREFIX = "evaluation/"  # of the tensors that belong to the evaluation set
+# Elements: a smaller array is stored unchanged.
+SMALLEST = 1 << 12
+# Prefix of the evaluation set's tensors.
+_PREFIX = "evaluation/"
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How far the reference differs from itself: one output on two devices or in two precisions."""
+    """The reference's difference from itself: one output on two devices or in two precisions."""
 
     output: str
     between: str
@@ -46,11 +48,11 @@ class BatchInfo:
     """One batch of a reference.
 
     Attributes:
-        name: Of the batch.
-        sizes: Of its axes, where it is a shape.
-        names: One a row.
-        inputs_sha256: Of its inputs.
-        answered_by: What gave the answers, in words.
+        name: Name of the batch.
+        sizes: Sizes of its axes, if it is one shape.
+        names: One name per row.
+        inputs_sha256: Hash of its inputs.
+        answered_by: Description of the device that ran it.
         shapes: Declared shapes of the inputs whose batch is not their first axis.
     """
 
@@ -64,11 +66,11 @@ class BatchInfo:
 
 @dataclass(frozen=True)
 class StoredForm:
-    """How an array of inputs lies in inputs.safetensors.
+    """Form of an array of inputs in inputs.safetensors.
 
     Attributes:
-        pixels: Whether floats that are whole 255ths are stored as their bytes.
-        order: The axes in the order in which they lie in memory, the slowest first; empty where that is their own.
+        pixels: True if floats that are whole 255ths are stored as bytes.
+        order: The axes in memory order, the slowest first; empty if that is their own order.
     """
 
     pixels: bool = False
@@ -76,7 +78,7 @@ class StoredForm:
 
     @classmethod
     def of(cls, array: Array) -> StoredForm:
-        """The form in which an array is smallest, and the same bit for bit when it is read."""
+        """Return the smallest form of an array that restores it bit for bit."""
         order = tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
         form = cls(order=() if order == tuple(range(array.ndim)) else order)
         if array.dtype != np.float32 or array.size < SMALLEST:
@@ -86,25 +88,26 @@ class StoredForm:
         return pixels if same else form
 
     def store(self, array: Array) -> Array:
-        """The array as it is stored."""
+        """Return the array in its stored form."""
         laid = np.asarray(array.transpose(self.order) if self.order else array, order="C")
         if not self.pixels:
             return laid
-        with np.errstate(invalid="ignore"):  # a NaN is no byte
+        # NumPy warns when it casts a NaN to a byte; the comparison in `of` rejects that form.
+        with np.errstate(invalid="ignore"):
             return np.asarray(np.rint(np.clip(laid, 0, 1) * 255), dtype=np.uint8)
 
     def restore(self, array: Array) -> Array:
-        """The array as it was."""
+        """Return the original array."""
         wide: Array = np.divide(array, np.float32(255), dtype=np.float32) if self.pixels else array
         return wide.transpose(np.argsort(self.order)) if self.order else wide
 
 
 @dataclass(frozen=True)
 class RecordedHost:
-    """What made a reference.
+    """Device and software that made a reference.
 
     Attributes:
-        device: In words.
+        device: Description of the device.
         kind: "cuda", "cpu" or empty.
         facts: Driver, versions and flags, by name.
     """
@@ -137,21 +140,20 @@ class RecordedEvaluation:
 
 @dataclass(frozen=True, eq=False)
 class ReferenceInfo:
-    """What a reference folder says of itself.
+    """Description of a reference folder.
 
     Attributes:
-        folder: Where it is.
-        sha256: Of reference.json; empty where there is none.
-        missing: What is missing, as a sentence; empty where reference.json could be read.
-        host: What made it.
+        folder: The folder.
+        sha256: Hash of reference.json; empty without one.
+        missing: Sentence on what is missing; empty if reference.json is readable.
+        host: Device and software that made it.
         noise: Its own noise.
         speeds: Its latencies.
         evaluation: Its evaluation set.
-        batches: What was asked, in order.
-        weights_sha256: Of the model that was recorded.
-        files: Hashes of outputs.safetensors and inputs.safetensors, by name; empty for inputs where a reference was
-            recorded without.
-        row_axes: The batch axis of each output; None where it is one thing.
+        batches: Its batches, in order.
+        weights_sha256: Hash of the recorded model's weights.
+        files: Hashes of outputs.safetensors and inputs.safetensors, by name; empty for inputs if they are not stored.
+        row_axes: The batch axis of each output; None if it is one thing.
         raw: All of reference.json.
     """
 
@@ -170,20 +172,20 @@ class ReferenceInfo:
 
     @property
     def device(self) -> str:
-        """What made it, in words."""
+        """Description of its device."""
         return self.host.device
 
     def outputs(self, names: Sequence[str]) -> dict[str, Array]:
-        """The recorded evaluation outputs of some names, [n, ...] each; what is not there is left out."""
+        """Return the recorded evaluation outputs of some names, [n, ...] each; missing ones are left out."""
         return tensors(self.folder / OUTPUTS, {name: _PREFIX + name for name in names if OUTPUTS in self._whole})
 
     def form(self, tensor: str) -> StoredForm:
-        """How a tensor of inputs is stored."""
+        """Return the stored form of a tensor of inputs."""
         table = _table(_table(self.raw, "stored"), tensor)
         return StoredForm(bool(table.get("pixels")), tuple(table.get("order", ())))
 
     def image_input(self) -> str:
-        """Name of the tensor of images in the inputs [n, 3, H, W]; empty where there is none."""
+        """Return the name of the tensor of images in the inputs [n, 3, H, W]; empty without one."""
         shapes = _shapes(self.folder / INPUTS) if INPUTS in self._whole else {}
         images = [name for name, shape in shapes.items() if len(shape) == 4 and self._channels(name, shape) == 3]
         return next((name for name in sorted(images) if name.startswith(_PREFIX)), "")
@@ -193,7 +195,7 @@ class ReferenceInfo:
         return shape[list(order).index(1)] if 1 in order else 0
 
     def picture(self, tensor: str, index: int) -> Array | None:
-        """One evaluation image as uint8 [H, W, 3]; None where it cannot be read."""
+        """Return one evaluation image as uint8 [H, W, 3]; None if it is unreadable."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -206,7 +208,7 @@ class ReferenceInfo:
 
     @functools.cached_property
     def _whole(self) -> frozenset[str]:
-        """Its files that are as reference.json says."""
+        """Files that match the hashes of reference.json."""
         whole = set()
         for file, sha256 in self.files.items():
             with contextlib.suppress(verified_io.RefusedError):
@@ -215,23 +217,23 @@ class ReferenceInfo:
 
     @property
     def damage(self) -> str:
-        """What is wrong with its files, as a sentence; empty where all are as reference.json says."""
+        """Sentence on what is wrong with its files; empty if all match reference.json."""
         changed = sorted(self.files.keys() - self._whole)
-        return self.missing or (f"'{changed[0]}' is missing or not as it was recorded" if changed else "")
+        return self.missing or (f"'{changed[0]}' is missing or was changed since it was recorded" if changed else "")
 
     def name(self, index: int) -> str:
-        """Name of a row of the evaluation set."""
+        """Return the name of a row of the evaluation set."""
         names = self.evaluation.names
         return names[index] if index < len(names) else f"row {index}"
 
     def caption(self, index: int) -> str:
-        """The query that was asked of an image, in words; empty where it is not recorded."""
+        """Return the query of an image as text; empty if it is not recorded."""
         captions = self.evaluation.captions
         return captions[index] if index < len(captions) else ""
 
 
 def read_info(folder: Path) -> ReferenceInfo:
-    """Read what there is of a reference folder's reference.json."""
+    """Read the available parts of a folder's reference.json."""
     try:
         record = verified_io.read_record(folder, INFO)
     except verified_io.MissingError:
@@ -273,7 +275,7 @@ def read_info(folder: Path) -> ReferenceInfo:
 
 
 def tensors(path: Path, names: Mapping[str, str]) -> dict[str, Array]:
-    """Some tensors of a safetensors file, by new names; those that cannot be read are left out."""
+    """Return some tensors of a safetensors file, by new names; unreadable ones are left out."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -1,6 +1,6 @@
-"""Pictures as bytes in one size, and the photographs that ship with edgekit: what any model of pictures is asked.
+"""Pictures as bytes in one size, and the photographs that ship with edgekit for every model of pictures.
 
-Their authors and licences stand in `photographs/sources.json`.
+Their authors and licences are in `photographs/sources.json`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from PIL import Image
 
 FOLDER = Path(__file__).parent / "photographs"
+# Grey of a letterbox's borders, as YOLO's.
 BORDER = 114 / 255
-"""Grey of a letterbox's borders, as YOLO's."""
 
 
 def photographs(folder: Path = FOLDER) -> dict[str, Array]:
-    """The pictures of a folder by name, [3, H, W] float32, RGB in [0, 1]; its sources.json lists them."""
+    """Return a folder's pictures by name, [3, H, W] float32, RGB in [0, 1]; its sources.json lists them."""
     from PIL import Image
 
     rows = load_json((folder / "sources.json").read_text(encoding="utf-8"))["photographs"]
@@ -35,19 +35,20 @@ def photographs(folder: Path = FOLDER) -> dict[str, Array]:
 
 
 def pixels_of(picture: Image.Image) -> Array:
-    """RGB bytes [H, W, 3] of an opened picture: upright as its EXIF says, what is transparent on white, 16 bits as 8.
+    """Return RGB bytes [H, W, 3] of an opened picture: upright by its EXIF, transparency on white, 16 bits as 8.
 
     Raises:
-        ValueError: If its pixels are numbers of 32 bits, which have no white.
+        ValueError: If its pixels are 32-bit numbers, which have no defined white.
     """
     from PIL import Image, ImageOps
 
     upright = ImageOps.exif_transpose(picture)
-    if upright.mode.startswith("I;16"):  # Pillow cuts what is above 255 off
+    # Pillow clips values above 255 instead of scaling them.
+    if upright.mode.startswith("I;16"):
         grey = np.asarray(upright, np.float64) / 257
         return np.repeat(np.floor(grey + 0.5).astype(np.uint8)[..., None], 3, 2)
     if upright.mode in ("I", "F"):
-        raise ValueError("its pixels are 32-bit numbers: 8 or 16 bits are taken")
+        raise ValueError("its pixels are 32-bit numbers, and only 8 or 16 bits are read")
     if upright.has_transparency_data:
         ground = Image.new("RGBA", upright.size, "white")
         upright = Image.alpha_composite(ground, upright.convert("RGBA"))
@@ -55,7 +56,7 @@ def pixels_of(picture: Image.Image) -> Array:
 
 
 def resize(pictures: Array, height: int, width: int) -> Array:
-    """Pictures [..., H, W] at another size: bilinear, half-pixel centres, antialiased where they shrink."""
+    """Return pictures [..., H, W] at another size: bilinear, half-pixel centres, antialiased if they shrink."""
     if pictures.shape[-2] != height:
         pictures = _rows(pictures, height)
     if pictures.shape[-1] != width:
@@ -64,9 +65,9 @@ def resize(pictures: Array, height: int, width: int) -> Array:
 
 
 def seen_part(picture: tuple[int, int], height: int, width: int, fit: Fit) -> tuple[float, float, float, float]:
-    """The part of a picture (height, width) that `fitted` puts into a size: top, left, height, width in its pixels.
+    """Return the part of a picture that `fit_picture` puts into a size: top, left, height, width in its pixels.
 
-    Of a letterbox it is larger than the picture, by the borders.
+    For a letterbox it is larger than the picture, by the borders.
     """
     high, wide = picture
     if fit == "stretch":
@@ -81,10 +82,10 @@ def seen_part(picture: tuple[int, int], height: int, width: int, fit: Fit) -> tu
 
 
 def fit_picture(picture: Array, height: int, width: int, fit: Fit = "stretch", border: float = BORDER) -> Array:
-    """A picture [C, H, W] of a model's size, as an input's `fit` says; letterboxes have borders of the given value.
+    """Return a picture [C, H, W] in a model's size, by an input's `fit`; `border` fills letterboxes.
 
-    Every library places it alike (`tests/golden/README.md`): a part's edge is rounded half up, what is left over in
-    front of it or beside it is rounded down.
+    Every library places it alike (`tests/golden/README.md`): a part's edge is rounded half up, and the margin before it
+    is rounded down.
     """
     if fit == "stretch":
         return resize(picture, height, width)
@@ -102,23 +103,23 @@ def fit_picture(picture: Array, height: int, width: int, fit: Fit = "stretch", b
 
 
 def in_size(pixels: Array, height: int, width: int, fit: Fit = "stretch") -> Array:
-    """Bytes [H, W, 3] of a model's size, as every library makes them of a picture: rounded once, half up."""
+    """Return bytes [H, W, 3] in a model's size, as every library computes them: rounded once, half up."""
     if pixels.shape[:2] == (height, width):
         return pixels
     channels = (pixels[None, ..., channel].astype(np.float32) for channel in range(pixels.shape[2]))
-    # One after the other: a large picture in floats takes twelve times its bytes.
+    # One channel at a time: a large picture in floats takes twelve times its bytes.
     planes = np.concatenate([fit_picture(channel, height, width, fit, 255 * BORDER) for channel in channels])
     resized = np.floor(planes + np.float32(0.5)).clip(0, 255).astype(np.uint8)
     return np.ascontiguousarray(resized.transpose(1, 2, 0))
 
 
 def _share(edge: int, part: int, of: int) -> int:
-    """An edge in the proportion of two others, rounded half up, at least one pixel."""
+    """Return an edge in the proportion of two others, rounded half up, at least one pixel."""
     return max(1, (2 * edge * part + of) // (2 * of))
 
 
 def _rows(pictures: Array, after: int) -> Array:
-    """Another number of rows: a triangle as wide as the coarser grid, tap by tap: every sum has an order."""
+    """Return another number of rows by a triangle filter as wide as the coarser grid."""
     before = pictures.shape[-2]
     scale = before / after
     centres = (np.arange(after) + 0.5) * scale - 0.5
@@ -127,9 +128,10 @@ def _rows(pictures: Array, after: int) -> Array:
     weights = np.maximum(1.0 - np.abs(taps - centres) / max(scale, 1.0), 0.0) * ((taps >= 0) & (taps < before))
     weights = (weights / weights.sum(0)).astype(np.float32)
     result = np.zeros((*pictures.shape[:-2], after, pictures.shape[-1]), np.float32)
-    # Made once: to get their memory takes longer than to fill it.
+    # Allocated once: to get their memory takes longer than to fill it.
     source_row, part = np.empty_like(result, pictures.dtype), np.empty_like(result, np.result_type(pictures, weights))
     for places, weight in zip(taps.clip(0, before - 1), weights, strict=True):
         pictures.take(places, -2, out=source_row, mode="clip")
+        # Tap by tap, so that every sum has the same order in every library.
         result += np.multiply(weight[:, None], source_row, out=part)
     return result

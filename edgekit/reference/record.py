@@ -1,4 +1,4 @@
-"""Recording a reference: run the model on a device, measure its own noise and its latency, write it down."""
+"""Recording of a reference: run the model on a device, measure its noise and latency, and write the folder."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from edgekit.storage.files import digest_bytes, digest_text
 from edgekit.target import silent
 
 SCHEMA_VERSION = 2
+# Rows of the first batch for measuring noise that a shipped reference lacks.
 NOISE_ROWS = 16
-"""Of the first batch, on which the noise of outputs is measured that a shipped reference did not measure."""
+# Runs by batch size: few, since a CPU reference's speed does not affect verdicts and a user waits.
 CPU_RUNS = {1: 5, 32: 1}
-"""By batch size: a CPU reference's speed judges nothing, and a user waits; artifacts are timed by the full protocol."""
 
 
 def record_reference(
@@ -54,13 +54,13 @@ def record_reference(
 
     Args:
         spec: The model; a copy of its module is moved to the device.
-        folder: Where to write.
+        folder: The folder to write.
         device: "cpu" or "cuda".
-        with_inputs: Whether to write the inputs too; a reference that ships with its model leaves them out.
-        progress: Told what is going on.
+        with_inputs: True to write the inputs too; a reference that ships with its model leaves them out.
+        progress: Receives progress callbacks.
 
     Raises:
-        RecordError: If the device is not there, or the model's answer is not finite.
+        RecordError: If the device is missing, or the model's output is not finite.
     """
     record(subject_of(spec), folder, device, with_inputs, progress)
 
@@ -68,7 +68,7 @@ def record_reference(
 def record(
     subject: RecordingSubject, folder: Path, device: str, with_inputs: bool, progress: Callable[[float, str], None]
 ) -> None:
-    """As `record_reference`, of a model whose needs are known."""
+    """Record a reference as `record_reference` does, for a prepared subject."""
     _settle(device)
     runtime = subject.open_runtime(device)
     progress(0.1, f"recording on {runtime.device}")
@@ -80,7 +80,7 @@ def record(
     progress(0.5, "measuring the noise floor")
     real = next((b for b in batches if b.name == EVALUATION), batches[0])
     noise, double = measured_noise(subject, real, device, axes)
-    progress(0.7, "measuring the model's own latency, which the report shows")
+    progress(0.7, "measuring the model's own latency for the report")
     import torch
 
     info: dict[str, object] = {
@@ -114,13 +114,13 @@ def measured_noise(
 
     Args:
         subject: The model.
-        batch: What was asked, with the device's answers.
-        device: Of these answers.
+        batch: The batch with the device's outputs.
+        device: Device of these outputs.
         axes: The batch axis of each output.
-        outputs: Those that are measured; None for all.
+        outputs: Names of the outputs to measure; None for all.
 
     Returns:
-        By output and pair; and whether the module runs in double precision: what does not is compared without it.
+        Noise by output and pair, and whether the module runs in double precision; if not, that pair is left out.
     """
     answers: dict[str, Mapping[str, Array]] = {device: batch.outputs} if device != "cpu" else {}
     answers["cpu32"] = _answers(subject.open_runtime(), subject, batch, axes) if device != "cpu" else batch.outputs
@@ -139,7 +139,7 @@ def measured_noise(
 
 
 def host() -> dict[str, str]:
-    """Facts of this host that results depend on: processor, instruction sets, threads, operating system."""
+    """Return facts of this host that results depend on: processor, instruction sets, threads, operating system."""
     flags = {flag for line in _cpuinfo() if line.startswith("flags") for flag in line.split(":")[1].split()}
     telling = sorted(flags & {"avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8"})
     return {
@@ -151,11 +151,12 @@ def host() -> dict[str, str]:
 
 
 def _settle(device: str) -> None:
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with a fixed workspace
+    # cuBLAS is deterministic only with a fixed workspace.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise RecordError("no CUDA device is visible to PyTorch on this host: use --device cpu")
+        raise RecordError("no CUDA device is visible to PyTorch on this host. Use --device cpu")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.use_deterministic_algorithms(True)
@@ -170,8 +171,8 @@ def _run_batches(subject: RecordingSubject, runtime: Runtime) -> tuple[tuple[Bat
         if out_of_memory(str(error)):
             raise
         raise RecordError(
-            f"'{subject.spec.name}' itself fails on what it is asked{line_of(error)}: {sentence(error)}; let it take "
-            "all inputs from their low to their high (a mask of all true too), or declare a narrower range"
+            f"'{subject.spec.name}' itself fails on inputs in its declared range{line_of(error)}: {sentence(error)}. "
+            "Let it take all inputs from their low to their high (a mask of all true too), or declare a narrower range"
         ) from error
 
 
@@ -184,13 +185,15 @@ def _refuse_not_finite(subject: RecordingSubject, batches: tuple[Batch, ...]) ->
         for name, array in batch.outputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise RecordError(
-                    f"'{subject.spec.name}' itself answers NaN or Inf in '{name}' on the {batch.name} inputs"
+                    f"'{subject.spec.name}' itself returns NaN or Inf in '{name}' on the {batch.name} inputs. Correct "
+                    "the model, or declare a narrower range"
                 )
 
 
 def _furthest(array: Array, other: Array) -> float:
     off = np.abs(array.astype(np.float64) - other.astype(np.float64))
-    return float(np.max(off[~np.isnan(off)], initial=0.0))  # NaN: rows of patches that only one side chose
+    # Rows of patches that only one side chose are NaN.
+    return float(np.max(off[~np.isnan(off)], initial=0.0))
 
 
 def _latency(subject: RecordingSubject, device: str) -> dict[str, dict[str, dict[str, object]]]:
@@ -252,7 +255,7 @@ RUNS = 200
 
 
 def timings(spec: ModelSpec, inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
-    """Percentiles in milliseconds of one batch, by way of running: eager, compiled, cuda graph."""
+    """Return percentiles in milliseconds of one batch, by mode: eager, compiled, cuda graph."""
     import torch
 
     module = spec.module.to("cuda")
@@ -295,12 +298,13 @@ def _time_modes(once: Callable[[], object]) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _any_algorithm() -> Iterator[None]:
-    """Latency is timed as a user would run it; only the recorded answers ask for deterministic algorithms."""
+    """Allow nondeterministic algorithms for timing; only recorded outputs need deterministic ones."""
     import torch
 
     torch.use_deterministic_algorithms(False)
     try:
-        with warnings.catch_warnings(action="ignore"):  # the compiler recommends TF32, which the reference leaves off
+        # The compiler recommends TF32, which the reference leaves off.
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         torch.use_deterministic_algorithms(True)
@@ -311,11 +315,11 @@ LATENCY_BATCHES = (1, 32)
 
 @dataclass(frozen=True)
 class RecordingSubject:
-    """What recording and checking a reference needs of a model.
+    """A model with the data that recording and checking a reference need.
 
     Attributes:
         spec: The model.
-        weights_sha256: What a recorded reference belongs to.
+        weights_sha256: Hash that ties a reference to the model.
         evaluation: Its evaluation set, or None.
         asked: The batches of inputs, without outputs.
     """
@@ -327,48 +331,49 @@ class RecordingSubject:
 
     @property
     def features(self) -> frozenset[str]:
-        """Outputs of which a reference that ships keeps sketches."""
+        """Outputs that a shipped reference stores as sketches."""
         return frozenset(o.name for o in self.spec.outputs if o.role == "features")
 
     def copy_spec(self) -> ModelSpec:
-        """The model with a module of its own."""
+        """Return the model with a copy of its module."""
         import torch
 
-        with torch.no_grad():  # the copy of a TorchScript weight is computed from it otherwise
+        # Otherwise the copy of a TorchScript weight tracks gradients to the original.
+        with torch.no_grad():
             return replace(self.spec, module=copy.deepcopy(self.spec.module))
 
     def open_runtime(self, device: str = "cpu", double: bool = False) -> Runtime:
-        """A copy of the model on "cpu" or "cuda", in fp32 or in fp64."""
+        """Return a copy of the model on "cpu" or "cuda", in fp32 or in fp64."""
         return EagerRuntime(self.copy_spec(), device, double)
 
 
 def subject_of(spec: ModelSpec) -> RecordingSubject:
-    """Take from a model what its reference needs."""
+    """Return the recording subject of a model."""
     evaluation = _dense(evaluation_of(spec))
     return RecordingSubject(spec, weights_digest(spec), evaluation, batches_for(spec, evaluation))
 
 
 def _dense(evaluation: EvaluationSet | None) -> EvaluationSet | None:
-    """The set with arrays without gaps in memory, their axes in the same order: a reader of a build has the same."""
+    """Return the set with dense arrays in the same axis order, as a reader of a build gets them."""
     if evaluation is None:
         return None
     return replace(evaluation, inputs={name: np.copy(array, order="K") for name, array in evaluation.inputs.items()})
 
 
+# Most bytes of one output over one batch; a larger one is stored as sketches (`edgekit.judge.rows`).
 KEPT_BYTES = 4 << 20
-"""Of one output over one batch: what is larger is kept as sketches (`edgekit.judge.rows`)."""
+# Rows stored whole in addition to the sketches: measures of a role (the largest, overlaps) need them.
 WHOLE_ROWS = 4
-"""Rows that are kept whole beside the sketches: what a role asks for (the largest, overlaps) is judged on these."""
 
 
 @dataclass
 class BatchRecorder:
-    """What a runtime answered to some batches.
+    """Recorder of a runtime's outputs for batches.
 
     Attributes:
-        outputs: Of the model.
-        runs: Of each batch by name, as the runtime gave them.
-        axes: The batch axis of each output, where it is known already.
+        outputs: Outputs of the model.
+        runs: Runs of each batch by name, as the runtime returned them.
+        axes: The batch axis of each output, if already known.
     """
 
     outputs: Sequence[Output]
@@ -381,27 +386,27 @@ class BatchRecorder:
 
     @property
     def row_axes(self) -> Axes:
-        """The batch axis of each output, declared or seen in all runs."""
+        """Batch axis of each output, declared or seen in all runs."""
         if self.axes is None:
             self.axes = row_axes(self.outputs, [run for runs in self.runs.values() for run in runs])
         return self.axes
 
     def of(self, batch: Batch) -> dict[str, Array]:
-        """The answers to a batch, rows first.
+        """Return the outputs for a batch, rows first.
 
         Raises:
-            RecordError: If an output has another shape for each input.
+            RecordError: If an output's shape differs between inputs.
         """
         try:
             return rows_of(self.runs[batch.name], self.row_axes)
         except ValueError as error:
             raise RecordError(
-                f"{self._output_of_length(batch)} has another shape for each of the {batch.name} inputs, so that it "
-                f"cannot be compared: {FIXED_LENGTH}"
+                f"the shape of {self._output_of_length(batch)} differs between the {batch.name} inputs, so it cannot "
+                f"be compared: {FIXED_LENGTH}"
             ) from error
 
     def _output_of_length(self, batch: Batch) -> str:
-        """The output whose shape differs between runs of as many rows."""
+        """Return the output whose shape differs between runs of the same number of rows."""
         runs = self.runs[batch.name]
         for name in runs[0][1]:
             if len({(rows, answer[name].shape) for rows, answer in runs}) > len({rows for rows, _ in runs}):
@@ -412,7 +417,7 @@ class BatchRecorder:
 def run_batches(
     runtime: Runtime, outputs: Sequence[Output], batches: Iterable[Batch], axes: Axes | None = None
 ) -> tuple[tuple[Batch, ...], Axes]:
-    """Batches with a runtime's answers to them, and the batch axis of each output."""
+    """Return batches with a runtime's outputs, and the batch axis of each output."""
     recorder, batches = BatchRecorder(outputs, axes=axes), tuple(batches)
     for batch in batches:
         recorder.ask(runtime, batch)
@@ -421,13 +426,14 @@ def run_batches(
 
 
 def answerable(batches: Sequence[Batch]) -> tuple[tuple[Batch, ...], dict[str, list[str]]]:
-    """Batches less what the model itself answers with NaN or Inf, and the names of these rows by batch.
+    """Return batches without rows for which the model itself returns NaN or Inf, and the names of these rows.
 
-    Only of strange and random inputs, which nobody says the model was made for (an attention mask of zeros): of single
-    rows these, of a shape the whole batch. What is real stays, and is refused by whoever records it.
+    Only stress and random inputs, which the model may not be made for (an attention mask of zeros), are left out:
+    single rows, or the whole batch of a shape. Real inputs stay, and recording them fails.
     """
     lost: dict[str, list[str]] = {}
-    resized = any(batch.name.partition("-")[0] == RESIZED for batch in batches)  # else what lies between is random too
+    # Otherwise the sizes between are filled with random values too.
+    resized = any(batch.name.partition("-")[0] == RESIZED for batch in batches)
     made_for = (*REAL, RESIZED, *((BETWEEN,) if resized else ()))
     for batch in batches:
         bad = [] if batch.name.partition("-")[0] in made_for else sorted(_not_finite(batch))
@@ -437,7 +443,7 @@ def answerable(batches: Sequence[Batch]) -> tuple[tuple[Batch, ...], dict[str, l
 
 
 def without(batches: Sequence[Batch], lost: Mapping[str, Collection[str]]) -> tuple[Batch, ...]:
-    """Batches less some rows by name; one that would be empty is left out."""
+    """Return batches without some rows by name; an empty batch is left out."""
     remaining = []
     for batch in batches:
         rows = [row for row, name in enumerate(batch.names) if name not in lost.get(batch.name, ())]
@@ -447,7 +453,7 @@ def without(batches: Sequence[Batch], lost: Mapping[str, Collection[str]]) -> tu
 
 
 def _not_finite(batch: Batch) -> set[int]:
-    """The rows of a batch with an answer that is not finite; all rows where an output is one thing for them."""
+    """Return the rows of a batch with an output that is not finite; all rows if that output is one thing."""
     bad_rows: set[int] = set()
     for array in batch.outputs.values():
         bad = ~np.isfinite(array).reshape(len(array), -1).all(1) if array.dtype.kind == "f" else np.zeros(0, bool)
@@ -457,12 +463,12 @@ def _not_finite(batch: Batch) -> set[int]:
 
 
 def retain(outputs: Sequence[Output], answers: Mapping[str, Array], sketched: Collection[str] = ()) -> dict[str, Array]:
-    """What is kept of a batch's answers: all, or the first rows, and sketches and some places of every row.
+    """Return the stored part of a batch's outputs: all, or the first rows with sketches and some places of every row.
 
     Args:
-        outputs: Of the model.
-        answers: Rows first, by output name.
-        sketched: Outputs of which sketches are kept whatever their size.
+        outputs: Outputs of the model.
+        answers: Arrays by output name, rows first.
+        sketched: Outputs stored as sketches whatever their size.
     """
     arrays: dict[str, Array] = {}
     for name, array in answers.items():
@@ -480,9 +486,9 @@ def retain(outputs: Sequence[Output], answers: Mapping[str, Array], sketched: Co
 def align_ranking(
     outputs: Sequence[Output], arrays: Mapping[str, Array], other: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Another answer with the rows of its features in the order of the first one's ranking, and its detections.
+    """Return other outputs with the rows of features and detections in the order of the first ones.
 
-    Where it chose other patches or boxes, the rows of these are NaN: there is nothing to set against them.
+    Rows of patches or boxes that only one side chose are NaN: they have no counterpart.
     """
     arrays_in_order = dict(other)
     for output in outputs:

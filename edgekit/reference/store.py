@@ -1,8 +1,8 @@
-"""A recorded reference on disk: reference.json, outputs.safetensors and, in a build, inputs.safetensors.
+"""Recorded reference on disk: reference.json, outputs.safetensors and, in a build, inputs.safetensors.
 
-A build stores the evaluation inputs. All others follow from these, from seeds and from the photographs that ship: they
-are named in reference.json, made again when they are read (`edgekit.reference.batches.BatchSource`), and held against
-their hash. Pictures of 8 bits are stored as bytes; arrays keep the order in memory, which sums depend on.
+A build stores the evaluation inputs. All others follow from these, from seeds and from the shipped photographs:
+reference.json names them, a reader regenerates them (`edgekit.reference.batches.BatchSource`) and checks their hash.
+Pictures of 8 bits are stored as bytes; arrays keep their order in memory, which sums depend on.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from edgekit.storage.verified_io import seal_record
 if TYPE_CHECKING:
     import torch
 
-LARGEST = 1 << 29  # elements of inputs that are made again (2 GiB of fp32); a larger reference stores them
-MOST_ROWS = 64  # of a batch that is made again: more than any kind has
+# Most elements of inputs to regenerate (2 GiB of fp32); a larger reference stores them.
+LARGEST = 1 << 29
+# Rows of a regenerated batch, as an upper bound over all kinds.
+MOST_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,8 @@ class Reference:
     """A recorded reference.
 
     Attributes:
-        batches: What was asked and answered.
-        info: What reference.json says.
+        batches: The batches with outputs.
+        info: The content of reference.json.
     """
 
     batches: tuple[Batch, ...]
@@ -45,34 +47,35 @@ class Reference:
 
     @property
     def noise(self) -> Mapping[str, float]:
-        """For each floating-point output the largest absolute difference between the model's own answers.
+        """Largest absolute difference between the model's own runs, for each floating-point output.
 
-        They were given on this device in fp32, on the CPU in fp32 and on the CPU in fp64, over the evaluation batch.
-        NaN where any of them is not finite, which `ReferenceInfo.noise` leaves out: the judge refuses such a reference.
+        The runs are on the reference's device in fp32, on the CPU in fp32 and on the CPU in fp64, over the evaluation
+        batch. The value is NaN if any of them is not finite, which `ReferenceInfo.noise` leaves out: the judge refuses
+        such a reference.
         """
         raw: Mapping[str, Mapping[str, float]] = self.info.raw.get("noise", {})
         return {output: _largest(by_pair.values()) for output, by_pair in raw.items()}
 
     @property
     def sha256(self) -> str:
-        """Of reference.json."""
+        """Hash of reference.json."""
         return self.info.sha256
 
     @property
     def device(self) -> str:
-        """What made it, in words."""
+        """Description of its device."""
         return self.info.device
 
 
 def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str, object], with_inputs: bool) -> None:
-    """Write a reference folder atomically; `info` gains the list of batches, the hashes and a seal over everything.
+    """Write a reference folder atomically; `info` gains the batches, the hashes and a seal over everything.
 
     Args:
-        folder: Where to write.
-        batches: What was asked and answered.
-        info: What else reference.json says. With `declared` in it (`declaration`) the batches are what `batches_for`
-            makes, and only the evaluation inputs are stored; without it, all inputs are.
-        with_inputs: Whether a reader gets the inputs; a reference that ships with its model leaves them out.
+        folder: The folder to write.
+        batches: The batches with outputs.
+        info: Other content of reference.json. With `declared` in it (`declaration`) the batches are those of
+            `batches_for`, and only the evaluation inputs are stored; without it, all inputs are.
+        with_inputs: True to store inputs for readers; a reference that ships with its model leaves them out.
     """
     from safetensors.numpy import save
 
@@ -94,7 +97,7 @@ def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str,
 
 
 def declaration(spec: ModelSpec) -> dict[str, object]:
-    """What reference.json says of a model, so that its inputs can be made again."""
+    """Return the part of reference.json from which a model's inputs can be regenerated."""
     whole = records.declaration(spec)
     return {name: whole[name] for name in ("inputs", "axes")}
 
@@ -104,26 +107,28 @@ def read_reference(folder: Path, in_memory: Iterable[Batch] = ()) -> Reference:
 
     Args:
         folder: The reference.
-        in_memory: What the caller has of `batches_for`, which is not made again; it is held against the recorded hashes
-            like all inputs.
+        in_memory: The caller's batches of `batches_for`, which are not regenerated but checked against the recorded
+            hashes like all inputs.
 
     Raises:
         RecordError: If it is missing, incomplete or damaged.
     """
     info = read_info(folder)
     if not (folder / INFO).is_file():
-        raise RecordError(f"no reference in '{folder}': make it with `edgekit reference`")
+        raise RecordError(f"no reference in '{folder}'. Record it with `edgekit reference`")
     if info.missing or not info.batches:
         why = info.missing.partition(" was ")[2]
         damage = f"was {why}" if why else "is damaged"
-        raise RecordError(f"the reference in '{folder}' {damage}: run `edgekit reference` again")
+        raise RecordError(f"the reference in '{folder}' {damage}. Run `edgekit reference` again")
     inputs = _inputs(info, in_memory)
     batches = tuple(
         Batch(b.name, inputs[b.name], outputs, b.sizes, b.names, b.answered_by, shapes=b.shapes)
         for b, outputs in recorded_outputs(info)
     )
     if [inputs_digest((batch,)) for batch in batches] != [b.inputs_sha256 for b in info.batches]:
-        raise RecordError(f"the reference in '{folder}' was changed after it was recorded: run `edgekit reference`")
+        raise RecordError(
+            f"the reference in '{folder}' was changed after it was recorded. Run `edgekit reference` again"
+        )
     return Reference(batches, info)
 
 
@@ -136,23 +141,23 @@ def reference_of(folder: Path, weights_sha256: str) -> Reference:
     reference = read_reference(folder)
     if reference.info.weights_sha256 != weights_sha256:
         raise RecordError(
-            f"the reference in '{folder}' was recorded with other weights than the model's: run `edgekit export` again"
+            f"the reference in '{folder}' was recorded with other weights than the model's. Run `edgekit export` again"
         )
     return reference
 
 
 def recorded_outputs(info: ReferenceInfo) -> tuple[tuple[BatchInfo, dict[str, Array]], ...]:
-    """The batches of a reference with their answers, whether or not its inputs are there.
+    """Return the batches of a reference with their outputs, with or without its inputs.
 
     Raises:
-        RecordError: If the outputs are damaged, or are not those that reference.json names.
+        RecordError: If the outputs are damaged, or differ from those that reference.json names.
     """
     outputs = _arrays(info.folder, OUTPUTS, info.files[OUTPUTS])
     return tuple((batch, arrays_of(batch.name, outputs)) for batch in info.batches)
 
 
 def _inputs(info: ReferenceInfo, batches: Iterable[Batch]) -> dict[str, Mapping[str, Array]]:
-    """The inputs of each batch by its name: those that are stored, and the others as they are made.
+    """Return the inputs of each batch by its name: stored, or regenerated.
 
     Raises:
         RecordError: If they are missing or damaged.
@@ -172,8 +177,8 @@ def _inputs(info: ReferenceInfo, batches: Iterable[Batch]) -> dict[str, Mapping[
             inputs |= {b.name: _regenerate(source, b, ready.get(b.name)) for b in lacking}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RecordError(
-            f"the inputs that the reference in '{info.folder}' names cannot be made again ({error}): "
-            "run `edgekit reference` again"
+            f"the inputs of the reference in '{info.folder}' cannot be regenerated ({error}). Run `edgekit reference` "
+            "again"
         ) from error
     return inputs
 
@@ -183,7 +188,8 @@ def _regenerate(source: BatchSource, batch_info: BatchInfo, in_memory: Batch | N
     batch = in_memory if can_reuse else source.batch(batch_info.name, batch_info.sizes)
     if batch is None:
         raise ValueError(f"the model has no inputs '{batch_info.name}'")
-    if batch.names != batch_info.names:  # rows that the model itself answers with NaN are left out
+    # Rows for which the model itself returns NaN are left out.
+    if batch.names != batch_info.names:
         batch = batch.select_rows([batch.names.index(name) for name in batch_info.names], batch_info.name)
     return batch.inputs
 
@@ -193,14 +199,14 @@ def _has_declaration(info: Mapping[str, Any]) -> bool:
 
 
 def _spec(info: Mapping[str, Any]) -> ModelSpec:
-    """A model's inputs and axes, without the model."""
+    """Return a model's inputs and axes, without the model."""
     overrides = info["declared"]
     inputs, axes = records.declared_inputs(overrides["inputs"]), records.declared_axes(overrides["axes"])
     return ModelSpec("", cast("torch.nn.Module", None), inputs, (), axes)
 
 
 def _size(info: Mapping[str, Any], batches: Iterable[Batch | BatchInfo]) -> float:
-    """Elements that the inputs of some batches have at most, before any is made."""
+    """Return the most elements that the inputs of some batches can have, before any is generated."""
     spec = _spec(info)
     return sum(
         math.prod(abs(float(n)) for n in spec.shape(i.name, batch.sizes))
@@ -211,23 +217,24 @@ def _size(info: Mapping[str, Any], batches: Iterable[Batch | BatchInfo]) -> floa
 
 
 def _arrays(folder: Path, name: str, sha256: str) -> dict[str, Array]:
-    """The arrays of one of a reference's files, once it is the one that reference.json names."""
+    """Return the arrays of one of a reference's files after a check of its hash."""
     from safetensors.numpy import load_file
 
     try:
         return dict(load_file(verified_io.check_file(folder, name, None, sha256)))
     except verified_io.MissingError as error:
-        raise RecordError(f"the reference in '{folder}' has no '{name}': run `edgekit reference` again") from error
+        raise RecordError(f"the reference in '{folder}' has no '{name}'. Run `edgekit reference` again") from error
     except verified_io.RefusedError as error:
         raise RecordError(
-            f"the reference in '{folder}' was changed after it was recorded ('{name}' {error}): run `edgekit reference`"
+            f"the reference in '{folder}' was changed after it was recorded ('{name}' {error}). Run `edgekit "
+            "reference` again"
         ) from error
     except Exception as error:  # whatever the parser makes of a file that somebody named with its hash
-        raise RecordError(f"the reference in '{folder}' is damaged ({error}): run `edgekit reference` again") from error
+        raise RecordError(f"the reference in '{folder}' is damaged ({error}). Run `edgekit reference` again") from error
 
 
 def _own_files(folder: Path) -> Collection[str]:
-    """Which files of a folder edgekit wrote, if a reference lies there: also where it is damaged."""
+    """Return the names of edgekit's files in a reference folder, even a damaged one."""
     return (INFO, INPUTS, OUTPUTS) if (folder / INFO).is_file() else ()
 
 
@@ -248,8 +255,9 @@ def _largest(values: Iterable[float]) -> float:
 
 
 def _flat_names(batches: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
-    """Arrays by `<batch>/<tensor>`; contiguous, since safetensors writes the memory of others as it lies."""
+    """Return arrays by `<batch>/<tensor>`."""
     return {
+        # safetensors writes the raw memory of an array, so it must be contiguous.
         f"{batch}/{name}": np.asarray(array, order="C")
         for batch, arrays in batches.items()
         for name, array in arrays.items()

@@ -1,8 +1,8 @@
-"""The vocabulary of a query encoder, and the words that make a query.
+"""Vocabulary of a query encoder, and queries from words.
 
 `vocabulary.json` is {"dim": 768, "scale": 0.0078125, "offset": 0.00390625, "words": [...], "rows": [...]}: the row of
 each word in `embeddings.bin`, which holds int8 [rows, dim]; a value is scale * byte + offset. Words that mean the same
-share a row. "near" may hold, by known word, the unknown ones that it is the nearest to: {"dog": ["beagle"]}.
+share a row. "near" may list, by known word, unknown words that are nearest to it: {"dog": ["beagle"]}.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from edgekit.model.spec import Array
 from edgekit.storage.files import load_json
 from edgekit.storage.verified_io import visible
 
-MOST_WORDS = 6  # of a query that is put into words again
+# Most words of a query that `Vocabulary.of` recovers.
+MOST_WORDS = 6
 ROUNDING = 1e-4
-EXAMPLES = 12  # words that a sentence names
+# Words that a message lists.
+EXAMPLES = 12
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a query encoder knows.
+    """Words and vectors of a query encoder.
 
     Attributes:
         words: Lower-case words.
-        table: [words, Q] float32, one row a word; a query is the mean of its words' rows.
-        near: Known words and the unknown ones that each is the nearest to in meaning: a page may ask for it instead.
+        table: [words, Q] float32, one row per word; a query is the mean of its words' rows.
+        near: Known words, each with unknown words nearest to it in meaning: a page may suggest it instead.
     """
 
     words: tuple[str, ...]
@@ -41,12 +43,13 @@ class Vocabulary:
     near: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def encode(self, text: str) -> Array:
-        """A query [Q] float32: the mean of its words' rows, as every library makes it.
+        """Return a query [Q] float32: the mean of its words' rows, as every library computes it.
 
         Raises:
-            UsageError: It has no word, or one that is not known: "not red" must not be answered as "red".
+            UsageError: If it has no word, or an unknown one: "not red" must not be run as "red".
         """
-        words = re.findall(r"[^\W_]+", text.lower())  # letters and digits
+        # Runs of letters and digits.
+        words = re.findall(r"[^\W_]+", text.lower())
         unknown = [word for word in dict.fromkeys(words) if word not in self._rows]
         if unknown or not words:
             what = f"does not know {', '.join(repr(word) for word in unknown)}" if unknown else "needs a word"
@@ -57,7 +60,7 @@ class Vocabulary:
         return np.asarray(rows.mean(0, dtype=np.float32))
 
     def _nearest(self, word: str) -> list[str]:
-        """The known word that is nearest to an unknown one, in meaning or else in letters."""
+        """Return the known word nearest to an unknown one, in meaning or else in letters."""
         kind = [neighbour for neighbour, words in self.near.items() if word in words]
         return kind or difflib.get_close_matches(word, self.words, 1)
 
@@ -66,7 +69,7 @@ class Vocabulary:
         return {word: row for row, word in enumerate(self.words)}
 
     def of(self, query: Array) -> tuple[str, ...]:
-        """The words whose rows' mean is a query [Q], in the vocabulary's order; empty where there are none.
+        """Return the words whose rows' mean is a query [Q], in the vocabulary's order; empty if none fit.
 
         Matching pursuit (Mallat and Zhang, 1993) with the coefficients that a mean of so many rows must have.
         """
@@ -81,10 +84,10 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path) -> Vocabulary | None:
-    """The vocabulary of a model folder, or None where it has none.
+    """Return the vocabulary of a model folder, or None.
 
     Raises:
-        ExportError: Its files do not fit each other.
+        ExportError: If its files do not match.
     """
     listed, table = folder / "vocabulary.json", folder / "embeddings.bin"
     if not listed.is_file() or not table.is_file():
@@ -101,4 +104,4 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
             raise ValueError(f"the word {min(lost)!r} has near ones and no row")
         return Vocabulary(words, values[rows], near)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ExportError(f"'{listed}' and '{table}' do not fit each other ({error})") from error
+        raise ExportError(f"'{listed}' and '{table}' do not match ({error}). Write both again") from error

@@ -1,7 +1,7 @@
-"""Rows -> HTML, JSON, Markdown, CSV: what a build folder's results say, for people and for machines.
+"""Reports of a build folder's results as HTML, JSON, Markdown and CSV.
 
-Reads artifacts, results and the reference; runs nothing, judges nothing, imports no torch. The same build gives the
-same bytes, wherever and whenever the report is written.
+This room reads artifacts, results and the reference. It runs nothing, judges nothing and does not import torch. The
+same build always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["write_junit", "write_report"]
 
 @as_sentences()
 def write_report(folder: Path) -> BuildReport:
-    """Write report.html, .json, .md and .csv of a build into its folder; all four are always of one report.
+    """Write report.html, .json, .md and .csv of a build into its folder, all four together.
 
     Raises:
-        UsageError: If there is no artifact in the folder, or it cannot be written to.
+        UsageError: If the folder has no artifact, or is not writable.
     """
     study = read_study(folder)
     writers = {"html": page.render, "json": text.to_json, "md": text.to_markdown, "csv": text.to_csv}
@@ -32,15 +32,13 @@ def write_report(folder: Path) -> BuildReport:
 
 
 def write_junit(study: BuildReport, path: Path) -> None:
-    """Write a study as JUnit XML, atomically; folders above it are made.
+    """Write a report as JUnit XML, atomically; create the folders above it.
 
     Raises:
-        UsageError: If it cannot be written.
+        UsageError: If the file is not writable.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text.to_junit(study))
     except OSError as error:
-        raise UsageError(
-            f"cannot write '{path}' ({error.strerror}): name a file in a folder that you may write to"
-        ) from error
+        raise UsageError(f"cannot write '{path}' ({error.strerror}). Choose a file in a writable folder") from error

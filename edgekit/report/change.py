@@ -1,9 +1,9 @@
-"""What became better or worse in one row of a report: its verdict, what was asked, size, speed, and every number.
+"""Changes in one row of a report: verdict, evidence, size, speed, and every limited measure.
 
-A number counts as changed where it moved by more than a share of what its limit allows (`Allowed`): of a limit of 1e-4
-on a difference a tenth is 1e-5; of one of 0.99 on a correlation, which is 1 at best, a tenth is 0.001. A number that
-broke its limit, or no longer does, counts whatever it moved. Of two limits the tighter counts, so that a looser one
-hides nothing. Numbers without a limit are not compared.
+A measure counts as changed if it moved by more than a share of what its limit allows (`AllowedChange`): a tenth of a
+limit of 1e-4 on a difference is 1e-5; a tenth of a limit of 0.99 on a correlation, which is 1 at best, is 0.001. A
+measure that crossed its limit always counts. If the limits differ, the tighter one applies. Measures without a limit
+are not compared.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from edgekit.report.study import STATUSES, ReportRow
 Subject = Literal["verdict", "asked", "size", "speed", "accuracy", "image"]
 SUBJECTS: tuple[Subject, ...] = ("verdict", "asked", "accuracy", "image", "speed", "size")
 NOT_MEASURED = "not measured"
+# Largest quotient of an interval's ends for a speed to be compared: a busy host's intervals are wider.
 NARROW = 1.5
-"""Times its lower end, the upper end of an interval of a speed that is compared: a busy host's are wider."""
-_DB = 20.0  # decibels per factor of ten in amplitude
+# Decibels per factor of ten in amplitude.
+_DB = 20.0
 
 
 @dataclass(frozen=True)
 class AllowedChange:
-    """Changes that count as none, each a share: of the size, of a speed, and of what a number's limit allows.
+    """Changes that do not count, as shares: of the size, of a speed, and of what a measure's limit allows.
 
-    A speed is the ratio to a baseline that ran interleaved on the same host; the two intervals must be narrow and lie
-    apart.
+    A speed is the ratio to a baseline that ran interleaved on the same host. Both intervals must be narrow and must not
+    overlap.
     """
 
     size: float = 0.01
@@ -47,11 +48,11 @@ class AllowedChange:
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that became better or worse.
+    """One change for better or worse.
 
-    `what` is the metric and its output, the baseline, or the kind of input; `limit` what it is held against; `image`
-    the one that is worst afterwards, or the image itself; `batch` which inputs. Each is empty where it means nothing.
-    `extent` says how far it changed, in units of what is allowed; infinite where nothing is.
+    `what` is the metric and its output, the baseline, or the kind of input; `limit` its limit; `image` the worst image
+    afterwards, or the image itself; `batch` the inputs. Each is empty if it has no meaning. `extent` is the change in
+    units of what is allowed; infinite if nothing is.
     """
 
     artifact: str
@@ -75,13 +76,13 @@ class Change:
         return f"{self.artifact}: {subject_text} {self.before} -> {self.after}{limit}{image}{batch}"
 
     def as_record(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the change as a record."""
         return {**vars(self), "extent": self.extent if math.isfinite(self.extent) else None, "sentence": self.sentence}
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One build's row, what it was judged by, and the reference's scores, by output."""
+    """One build's row with its reference, and the reference's scores by output."""
 
     row: ReportRow
     reference: ReferenceInfo
@@ -89,12 +90,12 @@ class Side:
 
 
 def changes(before: Side, after: Side, allowed: AllowedChange) -> Iterator[Change]:
-    """What changed between two rows of the same artifact in the same place."""
+    """Yield the changes between two rows of the same artifact in the same place."""
     old, new = before.row, after.row
     worse = STATUSES[new.status].rank > STATUSES[old.status].rank
     if worse or (new.status == "verified" and old.status != "verified"):
         yield Change(new.label, "verdict", not worse, "", old.status, new.status)
-    # A verdict that rests on fewer inputs says less.
+    # A verdict on fewer inputs is weaker.
     evidence = [row.verdict.evidence for row in (old, new)]
     counts = [{**e.inputs, "shapes": e.shapes, "inputs twice": e.repeated} for e in evidence if e is not None]
     for kind, was in counts[0].items() if len(counts) == 2 else ():
@@ -110,7 +111,7 @@ def changes(before: Side, after: Side, allowed: AllowedChange) -> Iterator[Chang
 
 
 def _accuracy(old: ReportRow, new: ReportRow, allowed: AllowedChange) -> Iterator[Change]:
-    """Of each metric of each output the largest change in either direction, over the batches of a kind."""
+    """Yield the largest change of each metric of each output in either direction, over the batches of a kind."""
     now = {(m.batch, m.output, m.metric): m for m in new.verdict.measures}
     largest: dict[tuple[str, str, str, bool], Change] = {}
     gone: dict[tuple[str, str], Change] = {}
@@ -142,7 +143,7 @@ def _measure(label: str, was: Measure, now: Measure | None, allowed: AllowedChan
 
 
 def _images(before: Side, after: Side, allowed: AllowedChange) -> Iterator[Change]:
-    """Each evaluation image whose map moved by more than is allowed, in any metric that has a limit on scores."""
+    """Yield each evaluation image whose map moved by more than allowed, in any limited metric of scores."""
     limits: dict[tuple[str, str], Measure] = {}
     for m in (*before.row.verdict.measures, *after.row.verdict.measures):
         if m.batch == EVALUATION and m.limit is not None and m.output in after.row.scores:
@@ -166,7 +167,7 @@ def _images(before: Side, after: Side, allowed: AllowedChange) -> Iterator[Chang
 
 
 def _by_image(side: Side, outputs: Iterable[str]) -> dict[tuple[str, str], dict[str, float]]:
-    """Values by image, by output and metric; nothing where the maps were not kept or cannot be compared."""
+    """Return values by image, by output and metric; empty if maps are missing or cannot be compared."""
     values: dict[tuple[str, str], dict[str, float]] = {}
     for output in outputs:
         maps, right = side.row.scores.get(output), side.recorded.get(output)
@@ -184,7 +185,7 @@ def _by_image(side: Side, outputs: Iterable[str]) -> dict[tuple[str, str], dict[
 
 
 def _speed(old: ReportRow, new: ReportRow, allowed: AllowedChange) -> Iterator[Change]:
-    """Ratios to what ran interleaved, on the same host and told precisely; milliseconds of two runs do not compare."""
+    """Yield changed ratios to interleaved baselines on the same host; milliseconds of two runs do not compare."""
     if old.processor != new.processor:
         return
     before = {ratio.baseline: ratio for ratio in old.verdict.ratios if ratio.high <= NARROW * ratio.low}
@@ -194,15 +195,16 @@ def _speed(old: ReportRow, new: ReportRow, allowed: AllowedChange) -> Iterator[C
             continue
         moved = now.value / was.value - 1
         if abs(moved) > allowed.speed:
-            words = f"beside {now.baseline}", formats.ratio(was), formats.ratio(now), f"{-allowed.speed:+.0%}"
+            words = f"against {now.baseline}", formats.ratio(was), formats.ratio(now), f"{-allowed.speed:+.0%}"
             yield Change(new.label, "speed", moved > 0, *words, extent=_over(moved, allowed.speed))
 
 
 def badness(metric: str, value: float | None) -> float:
-    """A value as its distance from the best that there is, of which shares mean something; infinite if not finite."""
+    """Return a value's distance from the best possible one; infinite if not finite."""
     if value is None or not math.isfinite(value):
         return math.inf
     info = metric_info(metric)
+    # Decibels are logarithmic: a share of them means nothing, a share of the amplitude does.
     if info.unit == "dB":
         return float(10.0 ** (-value / _DB))
     return 1.0 - value if info.better == "higher" else value

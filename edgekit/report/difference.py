@@ -1,4 +1,4 @@
-"""Two builds of a model -> what became better or worse, as text, Markdown and JSON."""
+"""Difference of two builds of a model, as text, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from edgekit.report.study import STATUSES, BuildReport
 from edgekit.report.text import escape_markdown
 
 SCHEMA_VERSION = 1
-MOST = 6  # changes of one artifact in text and Markdown; all of them are in the JSON
+# Most changes of one artifact in text and Markdown; the JSON has all.
+MOST = 6
 ABSENT = "not in the build"
 WHOLE = "as it was written"
-NOT_INSTALLED = "not installed"  # asks nothing of the artifact
+# A status that makes no claim about the artifact.
+NOT_INSTALLED = "not installed"
+# Drop of the task metric's mean that fp32 artifacts may have from their model (`edgekit.judge.limits`).
 MODEL_DROP = 0.002
-"""Of the task metric's mean: what fp32 artifacts may lose beside their model (`edgekit.judge.limits`)."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What changed between two builds: the worse first, and of these verdicts before numbers, the largest change first.
+    """Changes between two builds: the worse first, verdicts before measures, the largest change first.
 
-    `notes` say what makes the two hard to compare, one sentence each.
+    `notes` are sentences on why the two are hard to compare.
     """
 
     before: Path
@@ -40,17 +42,17 @@ class Difference:
 
     @property
     def worse(self) -> tuple[Change, ...]:
-        """What became worse."""
+        """Changes for the worse."""
         return tuple(change for change in self.changes if not change.better)
 
     @property
     def better(self) -> tuple[Change, ...]:
-        """What became better."""
+        """Changes for the better."""
         return tuple(change for change in self.changes if change.better)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people: at most MOST of each artifact and direction, then how many more there are."""
+        """Lines for the terminal: at most MOST of each artifact and direction, then the number of the others."""
         if not self.changes:
             return (*self.notes, "nothing became better or worse")
         lines = list(self.notes)
@@ -60,7 +62,7 @@ class Difference:
         return (*lines, f"{len(self.worse)} worse, {len(self.better)} better")
 
     def as_record(self) -> dict[str, Any]:
-        """For machines: what `edgekit diff --json` prints."""
+        """Return the record that `edgekit diff --json` prints."""
         return {
             "schema_version": SCHEMA_VERSION,
             "before": str(self.before),
@@ -72,10 +74,10 @@ class Difference:
         }
 
     def as_markdown(self) -> str:
-        """For a pull request: a table, the worse first."""
+        """Return a table for a pull request, the worse first."""
         if not self.changes:
             return "Nothing became better or worse.\n"
-        lines = [f"**{len(self.worse)} worse, {len(self.better)} better** beside `{self.before}`", ""]
+        lines = [f"**{len(self.worse)} worse, {len(self.better)} better** than `{self.before}`", ""]
         lines += [f"> {escape_markdown(note)}\n" for note in self.notes]
         lines += ["| | artifact | what | before | after | limit | image |", "|---|---|---|---:|---:|---:|---|"]
         listed_changes = [change for _, _, listed in self._sorted_changes() for change in listed[:MOST]]
@@ -88,16 +90,16 @@ class Difference:
         return "\n".join(lines) + "\n"
 
     def _sorted_changes(self) -> Iterator[tuple[str, bool, list[Change]]]:
-        """Artifact, direction and changes, the worse first."""
+        """Yield artifact, direction and changes, the worse first."""
         for (better, artifact), listed in groupby(self.changes, lambda change: (change.better, change.artifact)):
             yield artifact, better, list(listed)
 
 
 def compare_builds(before: Path, after: Path, allowed: AllowedChange | None = None) -> Difference:
-    """Compare two builds by artifact, place, image and metric; what `allowed` allows counts as none.
+    """Compare two builds by artifact, place, image and metric; leave out changes within `allowed`.
 
     Raises:
-        UsageError: If one of them is no build.
+        UsageError: If one of them is not a build.
     """
     old, new = read_study(before), read_study(after)
     ordered = [*_damages(_damage(before, old), _damage(after, new)), *_changes(old, new, allowed or AllowedChange())]
@@ -113,7 +115,7 @@ def _damages(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]
 
 
 def _damage(folder: Path, study: BuildReport) -> dict[str, str]:
-    """What is wrong with the parts of a build that its artifacts rest on, a sentence each."""
+    """Return the damage of the parts that a build's artifacts rest on, one sentence each."""
     from edgekit.model.records import read_config, require_whole
 
     damage = {"the reference": study.reference.damage} if study.reference.damage else {}
@@ -142,7 +144,7 @@ def _changes(old: BuildReport, new: BuildReport, allowed: AllowedChange) -> Iter
 
 
 def _counterparts(side: Side, others: Mapping[str, Side]) -> list[Side]:
-    """The same place in the other build; an artifact that nobody judged has no place and stands for all."""
+    """Return the same place in the other build; an unjudged artifact without a place matches all places."""
     row = side.row
     if row.label in others:
         return [others[row.label]]
@@ -151,7 +153,7 @@ def _counterparts(side: Side, others: Mapping[str, Side]) -> list[Side]:
 
 
 def _model(old: ReferenceInfo, new: ReferenceInfo) -> Iterator[Change]:
-    """Whether the model itself does its task worse: artifacts are only ever compared with their own model."""
+    """Yield a change of the model's own task metric: artifacts are only compared with their own model."""
     before, after = old.evaluation, new.evaluation
     if before.metric != after.metric or before.mean is None or after.mean is None:
         return
@@ -168,11 +170,11 @@ def _sides(study: BuildReport) -> Mapping[str, Side]:
 
 def _notes(old: BuildReport, new: BuildReport) -> Iterator[str]:
     if old.reference.weights_sha256 != new.reference.weights_sha256:
-        yield "the weights differ: each build is compared with what its own model answered"
+        yield "the weights differ, so each build is compared with its own model's outputs"
     if old.reference.device != new.reference.device:
         yield f"the references were made by different devices: {old.reference.device} and {new.reference.device}"
     elif old.reference.files.get(OUTPUTS) != new.reference.files.get(OUTPUTS):
-        yield "the references hold other answers, made by the same device"
+        yield "the references hold different outputs from the same device"
     hosts = [sorted({row.processor for row in study.rows if row.processor}) for study in (old, new)]
     if all(hosts) and hosts[0] != hosts[1]:
         hosts_text = f"{'; '.join(hosts[0])} and {'; '.join(hosts[1])}"

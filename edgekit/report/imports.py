@@ -1,9 +1,8 @@
-"""Results that other devices wrote: `imported/<name>/result.json` in a build. Whoever wrote one may have meant harm.
+"""Results from other devices, which may be malicious: `imported/<name>/result.json` in a build.
 
-A result is checked before it is taken in (`add_result`) and again whenever it is read, since anyone may copy a folder:
-its size before its content, then its JSON and its values, that its status follows from them, and that nothing was
-changed since (`seal.json` names the files with their hashes). One that fails is refused in a sentence, and the report
-shows it as unreadable beside everything else.
+A result is checked on import (`add_result`) and on every read, since anyone may copy a folder: first its size, then its
+JSON and values, whether its status follows from them, and whether it is unchanged (`seal.json` names the files with
+their hashes). A bad result is refused in a sentence, and the report lists it as unreadable.
 """
 
 from __future__ import annotations
@@ -22,32 +21,36 @@ from edgekit.storage.files import digest_bytes, load_json, write_bytes, write_te
 from edgekit.storage.verified_io import visible
 
 IMPORTED, SEAL = "imported", "seal.json"
-LARGEST = 1 << 20  # bytes; a phone's result is about 2 KiB
-LARGEST_MAPS = 256 << 20  # bytes of score maps that lie beside a result
+# Bytes; a phone's result is about 2 KiB.
+LARGEST = 1 << 20
+# Bytes of the score maps of a result.
+LARGEST_MAPS = 256 << 20
 MOST_VALUES = 50_000
-LONGEST_TEXT = 2_000  # characters
-LONGEST_NAME = 100  # characters of an imported folder's name
+# Characters.
+LONGEST_TEXT = 2_000
+# Characters of an imported folder's name.
+LONGEST_NAME = 100
 
 
 def add_result(build: Path, path: Path, name: str) -> Path:
-    """Copy a result.json that another device wrote into a build; returns the file there.
+    """Copy a result.json from another device into a build; return the file there.
 
     Args:
         build: The model's build folder.
         path: The result.json.
-        name: What the report calls it, for example "pixel-8-onnx"; letters, digits, dots, dashes and underscores.
+        name: Its name in the report, for example "pixel-8-onnx"; letters, digits, dots, dashes and underscores.
 
     Raises:
-        ArtifactError: If the result cannot be taken.
-        UsageError: If there is no build, or the name is no plain one.
+        ArtifactError: If the result is unusable.
+        UsageError: If the build is missing, or the name has other characters.
     """
     if not build.is_dir():
-        raise UsageError(f"'{build}' is not a folder: name a build, for example 'build/arr-coc-tiny'")
+        raise UsageError(f"'{build}' is not a folder. Pass a build, for example 'build/arr-coc-tiny'")
     plain = name.isascii() and name.replace("-", "").replace("_", "").replace(".", "").isalnum()
     if not plain or name.startswith(".") or len(name) > LONGEST_NAME:
         raise UsageError(
-            f"'{visible(name)[:LONGEST_NAME]}' names no imported result: take up to {LONGEST_NAME} letters, digits, "
-            "dots, dashes and underscores, for example 'pixel-8-onnx'"
+            f"'{visible(name)[:LONGEST_NAME]}' is not a valid name. Use up to {LONGEST_NAME} letters, digits, dots, "
+            "dashes and underscores, for example 'pixel-8-onnx'"
         )
     data = _content(path)
     _check(data, path)
@@ -55,12 +58,12 @@ def add_result(build: Path, path: Path, name: str) -> Path:
     try:
         write_imported(home, {RESULT: data})
     except OSError as error:
-        raise UsageError(f"cannot write to '{home}' ({error.strerror}): make the folder writable") from error
+        raise UsageError(f"cannot write to '{home}' ({error.strerror}). Make the folder writable") from error
     return home / RESULT
 
 
 def write_imported(home: Path, files: Mapping[str, bytes]) -> None:
-    """Write a result and its arrays, by name, into a folder of its own, and last the hashes of all."""
+    """Write a result and its arrays, by name, into a separate folder, and last the hashes of all."""
     home.mkdir(parents=True, exist_ok=True)
     (home / SEAL).unlink(missing_ok=True)
     for name, data in files.items():
@@ -70,10 +73,10 @@ def write_imported(home: Path, files: Mapping[str, bytes]) -> None:
 
 
 def read_imported(home: Path) -> Result:
-    """The result of an imported folder.
+    """Return the result of an imported folder.
 
     Raises:
-        ArtifactError: If it cannot be taken.
+        ArtifactError: If it is unusable.
     """
     arrays = [*home.glob("scores-*.safetensors"), *home.glob("errors-*.safetensors")]
     for path in arrays:
@@ -87,17 +90,17 @@ def read_imported(home: Path) -> Result:
 
 
 def read_seal(home: Path) -> dict[str, Any]:
-    """The record of an imported folder's files, after it and each of them were checked.
+    """Return the record of an imported folder's files, after a check of each.
 
     Raises:
-        ArtifactError: If anything is not as it was imported.
+        ArtifactError: If anything changed since the import.
     """
     try:
         record = verified_io.read_record(home, SEAL)
         for name, sha256 in record["files"].items():
             verified_io.check_file(home, str(name), None, str(sha256))
     except (verified_io.RefusedError, KeyError, AttributeError) as error:
-        _refuse(home / RESULT, f"is not as it was imported ('{SEAL}' or a file that it names: {error})")
+        _refuse(home / RESULT, f"was changed since the import ('{SEAL}' or a file that it names: {error})")
     return record
 
 
@@ -115,12 +118,12 @@ def _check(data: bytes, path: Path) -> Result:
         _check_plain(load_json(data, parse_constant=_no_number, object_pairs_hook=_once))
         result = Result.model_validate_json(data)
         for verdict in result.places:
-            # See that a status follows from what was measured.
+            # A forged status does not follow from the measures.
             wrong = [*verdict.reasons, *(measure.metric for measure in verdict.measures if not measure.passed)]
             if verdict.status == "verified" and wrong:
-                raise ValueError(f"it says verified in '{verdict.place}', and what does not hold there ({wrong[0]})")
+                raise ValueError(f"it says verified in '{verdict.place}', but a limit fails there ({wrong[0]})")
             if verdict.status == "rejected" and not wrong:
-                raise ValueError(f"it says rejected in '{verdict.place}', where everything holds")
+                raise ValueError(f"it says rejected in '{verdict.place}', but every limit holds")
         return result
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -130,7 +133,7 @@ def _check(data: bytes, path: Path) -> Result:
 
 
 def _check_plain(record: object) -> None:
-    """See that what was read holds few values, short texts and numbers of 64 bits."""
+    """Raise unless a record holds few values, short texts and numbers of 64 bits."""
     waiting = [record]
     for count in itertools.count(1):
         if not waiting:
@@ -156,9 +159,9 @@ def _no_number(name: str) -> NoReturn:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record := dict(pairs)) != len(pairs):
-        raise ValueError("it names one thing twice")
+        raise ValueError("it has a key twice")
     return record
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
-    raise ArtifactError(f"the imported result '{visible(str(path))}' {visible(why)}: measure again on that device")
+    raise ArtifactError(f"the imported result '{visible(str(path))}' {visible(why)}. Measure again on that device")

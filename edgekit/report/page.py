@@ -1,7 +1,7 @@
-"""A study -> one HTML file that needs nothing else: no network, no font, and no script but the one that sorts.
+"""Report page: one HTML file without network, fonts, or scripts other than the one that sorts.
 
-Everything that came from outside goes through Jinja's escaping, and a content security policy in the page forbids all
-that is not its own style or a picture inside it.
+Jinja escapes all external text, and the page's content security policy allows only its own style, its sorting script
+and embedded pictures.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 
 
 SORTER = Path(__file__).with_name("sort.js")
-LONGEST_REASON = 64  # letters in the table; the whole of it is one click away
-MOST_FAILURES = 40  # of one row, in the page; all of them are in report.json
+# Letters of a reason in the table; the full text is one click away.
+LONGEST_REASON = 64
+# Most failures of one row in the page; report.json has all.
+MOST_FAILURES = 40
 
 
 class Limit(NamedTuple):
-    """One limit that was used: of the table, from noise, and the one that counted."""
+    """A limit in use: the table's, the noise's, and the one that applied."""
 
     output: str
     metric: str
@@ -50,12 +52,12 @@ class Limit(NamedTuple):
 
 
 def render(study: BuildReport) -> str:
-    """The page."""
+    """Return the page."""
     return environment().get_template("page.html").render(context(study))
 
 
 def environment() -> Environment:
-    """Jinja with what the templates of this room use: all that comes from outside is escaped in HTML."""
+    """Return Jinja with the globals of this room's templates; HTML and XML are escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     jinja = Environment(
@@ -88,7 +90,7 @@ def environment() -> Environment:
 
 
 def context(study: BuildReport) -> dict[str, Any]:
-    """What the template shows."""
+    """Return the values for the page's template."""
     reference = study.reference_outputs()
     cards = picture_cards(study, reference)
     advice = recommend(study)
@@ -98,7 +100,8 @@ def context(study: BuildReport) -> dict[str, Any]:
         "tradeoffs": plots.plot_tradeoffs(study, advice),
         "timings": {row: plots.plot_latency(row) for row in study.rows},
         "reference_speeds": plots.plot_reference(study.reference),
-        "sorter_hash": script_hash(SORTER.read_text().removesuffix("\n")),  # Jinja includes it without
+        # Jinja strips the last newline of an included file.
+        "sorter_hash": script_hash(SORTER.read_text().removesuffix("\n")),
         "study": study,
         "reference": study.reference,
         "counts": [(status, study.count(status)) for status in STATUSES if study.count(status)],
@@ -113,14 +116,14 @@ def context(study: BuildReport) -> dict[str, Any]:
 
 
 def terms(rows: Iterable[ReportRow]) -> list[tuple[str, str]]:
-    """What each number means that decided a verdict, once."""
+    """Return each metric that decided a verdict, with its meaning, once."""
     deciding = (decisive(row.verdict) for row in rows)
     names = sorted({measure.metric for measure in deciding if measure is not None})
     return [(name, info.meaning) for name in names if (info := metric_info(name)).meaning != name]
 
 
 def lead(study: BuildReport) -> str:
-    """What came out, in a sentence."""
+    """Return the counts of verdicts in a sentence."""
     rows = len(study.rows)
     summary = f"{study.count('verified')} of {rows} {'verdict is' if rows == 1 else 'verdicts are'} verified"
     others = [(status, study.count(status)) for status in STATUSES if status != "verified"]
@@ -129,8 +132,9 @@ def lead(study: BuildReport) -> str:
 
 
 def limits(rows: Iterable[ReportRow]) -> list[tuple[Limit, list[str], tuple[str, ...]]]:
-    """Every limit that was used, once, with the inputs and the rows that it was used for."""
-    users: dict[tuple[Limit, str], dict[str, None]] = {}  # dictionaries of nothing: sets that keep their order
+    """Return every limit in use, once, with its inputs and rows."""
+    # Dictionaries with None as values serve as ordered sets.
+    users: dict[tuple[Limit, str], dict[str, None]] = {}
     for row in rows:
         for m in row.verdict.measures:
             if m.limit is not None:
@@ -149,7 +153,7 @@ def _kind(batch: str) -> str:
 
 
 def measures_by_batch(row: ReportRow) -> dict[str, list[Measure]]:
-    """A row's measures for its table: real and stress inputs whole, of the grid the one nearest its limit a metric."""
+    """Return a row's measures for its table; for the grid only the worst of each metric."""
     groups: dict[str, list[Measure]] = {}
     for measure in row.verdict.measures:
         groups.setdefault(_kind(measure.batch), []).append(measure)
@@ -168,7 +172,7 @@ def _nearest(measures: Sequence[Measure]) -> list[Measure]:
 
 
 def proof(shapes: Sequence[Mapping[str, int]]) -> str:
-    """The proved shapes in a line: every size of each axis that was tried."""
+    """Return the tested shapes in a line: every tested size of each axis."""
     axes: dict[str, set[int]] = {}
     for shape in shapes:
         for axis, size in shape.items():
@@ -177,7 +181,7 @@ def proof(shapes: Sequence[Mapping[str, int]]) -> str:
 
 
 def hosts(artifacts: Sequence[ReportedArtifact]) -> list[tuple[dict[str, str], list[str]]]:
-    """Each host once, and which artifacts it judged."""
+    """Return each host once, with the artifacts that it judged."""
     hosts_judged: dict[tuple[tuple[str, str], ...], dict[str, None]] = {}
     for result in (result for each in artifacts for result in each.results if result.host):
         label = f"{result.target} ({', '.join(place.place for place in result.places)})"
@@ -186,12 +190,12 @@ def hosts(artifacts: Sequence[ReportedArtifact]) -> list[tuple[dict[str, str], l
 
 
 def script_hash(text: str) -> str:
-    """What a content security policy names a script by, so that this one runs and no other."""
+    """Return the hash by which the content security policy allows this script and no other."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def prose(text: object) -> Markup:
-    """A sentence with its `commands` set as code, and everything escaped."""
+    """Return a sentence with its `commands` as code, and everything escaped."""
     from markupsafe import Markup, escape
 
     parts = visible(str(text), "\n").split("`")
@@ -201,25 +205,30 @@ def prose(text: object) -> Markup:
 
 
 def _visible(value: object) -> object:
-    """What a template writes; markup was made from texts that are visible already."""
+    """Return a template value with unprintable characters escaped; markup is already escaped."""
     return visible(value, "\n") if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-MOST_WORST = 4  # images
-TYPICAL = 2  # images
-MOST_ROWS = 10  # maps an image; the numbers of the others are in the tables
-LARGEST_SIDE = 336  # pixels of an embedded picture
+# Number of worst images that are drawn.
+MOST_WORST = 4
+# Number of typical images that are drawn.
+TYPICAL = 2
+# Maps per image; the tables have the measures of the others.
+MOST_ROWS = 10
+# Pixels of an embedded picture.
+LARGEST_SIDE = 336
 JPEG_QUALITY = 86
 
 # Dark violet to pale yellow, even in lightness (after matplotlib's inferno), and blue - nothing - orange.
 HEAT = ((10, 7, 34), (64, 10, 103), (133, 32, 107), (196, 60, 78), (240, 112, 32), (251, 182, 26), (252, 255, 164))
 LOWER, HIGHER = (37, 99, 235), (234, 88, 12)
-LOST = (255, 0, 255, 255)  # not finite
+# Magenta: values that are not finite.
+LOST = (255, 0, 255, 255)
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One artifact's answer to one image."""
+    """One artifact's output for one image."""
 
     row: ReportRow
     overlay: str
@@ -233,7 +242,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Card:
-    """One image with the reference's map and every artifact's."""
+    """One image with the maps of the reference and of every artifact."""
 
     anchor: str
     name: str
@@ -250,7 +259,7 @@ class Card:
 
 
 def picture_cards(study: BuildReport, arrays: Mapping[str, Array]) -> tuple[Card, ...]:
-    """Choose the images and draw them; nothing where there are no images, no maps or no grid of patches."""
+    """Choose the images and draw them; return nothing without images, maps or a grid of patches."""
     tensor = study.reference.image_input()
     errors = {row: values for row in study.rows if (values := plots.errors(row.scores, arrays)) is not None}
     if not tensor or not errors:
@@ -260,13 +269,14 @@ def picture_cards(study: BuildReport, arrays: Mapping[str, Array]) -> tuple[Card
 
 
 def _select_images(errors: Mapping[ReportRow, Array]) -> list[tuple[int, tuple[str, ...]]]:
-    """Indices of images and why each was chosen."""
+    """Return the indices of images and the reasons for each."""
     table = np.nan_to_num(np.stack(list(errors.values())), nan=np.inf)
     reasons: dict[int, list[str]] = {}
     for row, values in sorted(zip(errors, table, strict=True), key=lambda pair: pair[0].status != "rejected"):
         reasons.setdefault(int(values.argmax()), []).append(f"worst image of {row.label}")
     worst = list(reasons.items())[:MOST_WORST]
-    ranks = table.argsort(1).argsort(1).mean(0)  # typical for all rows, whatever the size of their errors
+    # Ranks, so that rows with large errors do not decide alone.
+    ranks = table.argsort(1).argsort(1).mean(0)
     middle = np.abs(ranks - (table.shape[1] - 1) / 2).argsort(kind="stable").tolist()
     typical = [index for index in middle if index not in dict(worst)][:TYPICAL]
     return [(index, tuple(why)) for index, why in worst] + [(index, ("a typical image",)) for index in typical]
@@ -311,7 +321,7 @@ def _card(
 
 
 def _grid(height: int, width: int, patches: int) -> tuple[int, int] | None:
-    """Rows and columns of square patches, where the picture divides into that many."""
+    """Return rows and columns of square patches if the picture divides into that many, else None."""
     side = round((height * width / patches) ** 0.5)
     if side < 1 or height % side or width % side or (height // side) * (width // side) != patches:
         return None
@@ -346,7 +356,7 @@ def _tile(
 
 
 def _heat(values: Array, low: float, high: float) -> Array:
-    """Colours of a map; what is not finite is magenta. RGBA uint8."""
+    """Return the colours of a map; values that are not finite are magenta. RGBA uint8."""
     share = np.clip((np.where(np.isfinite(values), values, low) - low) / ((high - low) or 1.0), 0, 1)
     stops = np.linspace(0, 1, len(HEAT))
     channels = [np.interp(share, stops, [colour[i] for colour in HEAT]) for i in range(3)]
@@ -356,7 +366,7 @@ def _heat(values: Array, low: float, high: float) -> Array:
 
 
 def veil(share: Any) -> Any:
-    """Opacity of a map over its picture: where little is relevant the picture shows through."""
+    """Return the opacity of a map over its picture: low values let the picture show through."""
     return np.round(0.18 + 0.74 * share**0.6, 3)
 
 

@@ -1,14 +1,14 @@
-"""The report's plots: where their marks are, in percent of an axis' width.
+"""Plots of the report: positions of their marks in percent of an axis' width.
 
-Drawn by the page as SVG without a view box: positions are relative, while dots, lines and letters keep their size at
+The page draws them as SVG without a view box: positions are relative, while dots, lines and letters keep their size at
 every width, follow the page's light or dark colours, and stay sharp on paper.
 
-- Errors: for each artifact a dot an image, its limit and the reference's noise, on a logarithmic axis.
+- Errors: for each artifact one dot per image, its limit and the reference's noise, on a logarithmic axis.
 - Latencies: a panel for each artifact and place, with a bar for it and for each baseline that ran in turn with it. An
-  axis starts at zero, so that lengths compare as times do.
-- The trade-off that a choice rests on, a panel for each audience: three axes share the lanes. Sizes start at zero.
-  Speeds are ratios to one artifact of the panel, on a logarithmic axis with a line at 1, where they can be compared.
-  Accuracy is the share of the tightest limit that is used, with a line at the limit.
+  axis starts at zero, so that bar lengths are proportional to times.
+- Trade-offs, a panel for each audience: three axes share the lanes. Sizes start at zero. Comparable speeds are ratios
+  to one artifact of the panel, on a logarithmic axis with a line at 1. Accuracy is the used share of the tightest
+  limit, with a line at the limit.
 """
 
 from __future__ import annotations
@@ -37,44 +37,55 @@ from edgekit.report.recommendation import (
 )
 from edgekit.report.study import BuildReport, ReportRow
 
-MOST_DOTS = 160  # a row; more images are thinned out, the worst always stays
-SMALLEST = 1e-12  # a difference of zero is drawn at the left end
-STRIP = 44  # pixels: height of a row of dots
-SPREAD = 24  # pixels over which dots of one row are spread, so that they do not hide each other
-GOLDEN = 0.618034  # keeps neighbours apart
-MOST_LABELS = 9  # decades; beyond, every second one is labelled
-BAR_ROOM = 1.3  # the longest bar leaves room for its number
+# Most dots of a row; more images are thinned out, but the worst always stays.
+MOST_DOTS = 160
+# A difference of zero is drawn at the left end.
+SMALLEST = 1e-12
+# Pixels: height of a row of dots.
+STRIP = 44
+# Pixels over which dots of one row are spread, so that they do not hide each other.
+SPREAD = 24
+# Golden ratio: spreads consecutive dots evenly.
+GOLDEN = 0.618034
+# Decades; above this, every second one is labelled.
+MOST_LABELS = 9
+# The longest bar leaves room for its number.
+BAR_ROOM = 1.3
 MOST_TICKS = 6
-LONG = 52  # percent: the words of a longer baseline stand inside its bar, since a phone has no room to the right
-BEYOND = 1.25  # times the limit: where the axis of accuracy ends
-MOST_OCTAVES = 6  # of speed; beyond, every second one has a line
-SIZE_ROOM = 1.05  # times the largest size: where the axis of sizes ends
+# Percent: a longer baseline has its label inside the bar, since a phone has no room to the right.
+LONG = 52
+# Times the limit: where the axis of accuracy ends.
+BEYOND = 1.25
+# Octaves of speed; above this, every second one has a line.
+MOST_OCTAVES = 6
+# Times the largest size: where the axis of sizes ends.
+SIZE_ROOM = 1.05
 
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis: what stands at its ends, in units of `unit`, which is a logarithm where the axis is one."""
+    """An axis with its ends in units of `unit`, which may be a logarithm."""
 
     low: float
     high: float
     unit: Callable[[float], float] = float
 
     def x(self, value: float) -> float:
-        """Where a value stands, in percent."""
+        """Return the position of a value in percent."""
         share = (self.unit(value) - self.low) / (self.high - self.low)
         return round(100 * min(1.0, max(0.0, share)), 2)
 
 
+# Shares of a limit.
 LIMIT_SCALE = Scale(0.0, BEYOND)
-"""Shares of a limit."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What is drawn at a value, with its text and its title: a tick, a dot, a bar, an interval.
+    """A tick, a dot, a bar or an interval, with its text and its title.
 
-    `x`, `low` and `high` are in percent, of which the latter two are the ends of an interval, of the quartiles, or of a
-    bar's whisker; `y` is in pixels. `own` is a bar of the lane's artifact, rather than of a baseline.
+    `x`, `low` and `high` are in percent; `low` and `high` are the ends of an interval, of the quartiles, or of a bar's
+    whisker; `y` is in pixels. `own` marks a bar of the lane's artifact, not of a baseline.
     """
 
     x: float
@@ -87,7 +98,7 @@ class Mark:
 
     @property
     def side(self) -> str:
-        """Where a bar's words are: inside it, at the right edge over its whisker, or after both."""
+        """Position of a bar's label: inside it, at the right edge over its whisker, or after both."""
         if self.own or self.high <= LONG:
             return "after"
         return "inside" if self.x > LONG else "edge"
@@ -97,7 +108,7 @@ class Mark:
 class Lane:
     """One artifact in one place, or the model on the reference's device, which has no status.
 
-    `dots` are one an image, or a bar a runtime; `marks` all else, by name; `remark` is what must be said of it.
+    `dots` are one per image, or one bar per runtime; `marks` are all others, by name; `remark` is a short note.
     """
 
     name: str
@@ -110,10 +121,10 @@ class Lane:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lanes, from top to bottom, that share their axes.
+    """Lanes from top to bottom that share their axes.
 
-    `title` names the panel; `device` what ran it, or what speeds are ratios to; `sizes` are the ticks of the
-    trade-off's axis of sizes, and `limit` is where its line of a limit stands, in percent.
+    `title` names the panel; `device` is the device, or the base of the speed ratios; `sizes` are the ticks of the
+    trade-off's axis of sizes, and `limit` is the position of its limit line, in percent.
     """
 
     lanes: tuple[Lane, ...]
@@ -125,7 +136,7 @@ class Plot:
 
 
 def errors(scores: Mapping[str, Array], arrays: Mapping[str, Array]) -> Array | None:
-    """The largest absolute error of all scores in each image, float64 [n]; NaN where a map is not finite."""
+    """Return the largest absolute error of all scores in each image, float64 [n]; NaN if a map is not finite."""
     largest = [
         np.abs(np.asarray(maps, np.float64) - arrays[name]).max(1, initial=0)
         for name, maps in scores.items()
@@ -135,16 +146,17 @@ def errors(scores: Mapping[str, Array], arrays: Mapping[str, Array]) -> Array | 
 
 
 def _largest(row: ReportRow, arrays: Mapping[str, Array]) -> Array | None:
-    """The largest error in each image: of scores absolute, of other outputs over their peak."""
+    """Return the largest error in each image: absolute for scores, over the peak for other outputs."""
     by_row = [np.asarray(values, np.float64) for values in row.errors.values() if values.ndim == 1]
     if row.scores or not by_row:
         return errors(row.scores, arrays)
-    count = min(map(len, by_row))  # of a large output the reference holds the first images only
+    # The reference holds only the first images of a large output.
+    count = min(map(len, by_row))
     return np.asarray(np.max([values[:count] for values in by_row], axis=0))
 
 
 def plot_accuracy(study: BuildReport, arrays: Mapping[str, Array]) -> Plot:
-    """Lay out a lane for each row that has anything to show, of what `_strip` names."""
+    """Lay out a lane for each row with errors or a limit, as in `_strip`."""
     rows = [row for row in study.rows if row.scores or row.error]
     per_row = [_largest(row, arrays) for row in rows]
     values = [value for array in per_row if array is not None for value in array[np.isfinite(array)].tolist()]
@@ -161,7 +173,7 @@ def plot_accuracy(study: BuildReport, arrays: Mapping[str, Array]) -> Plot:
 
 
 def _strip(row: ReportRow, values: Array | None, scale: Scale, reference: ReferenceInfo) -> Lane:
-    """A dot an image, and the marks "worst", "quartiles" with their median, "limit" and "noise"."""
+    """Return a lane with a dot per image, and the marks "worst", "quartiles" with their median, "limit" and "noise"."""
     measure = row.error
     outputs = row.scores or ([measure.output] if measure else [])
     noise = max((each.value for each in reference.noise if each.output in outputs), default=0.0)
@@ -204,7 +216,7 @@ def _dots(
 
 
 def plot_latency(row: ReportRow) -> Plot | None:
-    """Lay out a bar for a row and one for each baseline that ran in turn with it; None where it was not timed."""
+    """Lay out a bar for a row and one for each interleaved baseline; return None if it was not timed."""
     if row.timing is None:
         return None
     longest = max(max(timing.p50, timing.p95) for timing in row.verdict.timings.values())
@@ -224,7 +236,7 @@ def _bar(target: str, name: str, timing: Timing, scale: Scale) -> Mark:
 
 
 def plot_reference(reference: ReferenceInfo) -> Plot | None:
-    """Lay out a lane a batch size and a bar a mode: the model itself on the device that made the reference."""
+    """Lay out a lane per batch size and a bar per mode: the model on the reference's device."""
     if not reference.speeds:
         return None
     scale = Scale(0, max(speed.p95 or speed.p50 for speed in reference.speeds) * BAR_ROOM or 1.0)
@@ -247,7 +259,7 @@ def _time_ticks(scale: Scale) -> tuple[Mark, ...]:
 
 
 def plot_tradeoffs(study: BuildReport, advice: Sequence[Recommendation]) -> tuple[Plot, ...]:
-    """Lay out a panel for each audience of which two rows or more have a number; what is recommended is marked."""
+    """Lay out a panel for each audience with two rows or more; mark the recommended one."""
     rows = by_audience(row for row in study.rows if not row.origin and (row.verdict.measures or row.timing))
     panels = [(recommendation, rows.get(recommendation.audience, [])) for recommendation in advice]
     return tuple(_tradeoff(study, recommendation, own) for recommendation, own in panels if len(own) > 1)
@@ -290,7 +302,8 @@ def _accuracy(row: ReportRow) -> dict[str, Mark]:
     if measure is None:
         return {}
     used = share_of_limit(measure)
-    if row.status == "rejected" and used <= 1 and row.reasons:  # on other inputs than the evaluation set
+    # Rejected on inputs other than the evaluation set.
+    if row.status == "rejected" and used <= 1 and row.reasons:
         return {"accuracy": Mark(100.0, "over", str(row.reasons[0]))}
     number = f"{used:.0%}" if math.isfinite(used) and used < 10 else ">1000%" if math.isfinite(used) else "not finite"
     value = f"{formats.format_measure(measure)}, {formats.limit(measure)}"

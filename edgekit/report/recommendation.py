@@ -1,10 +1,9 @@
-"""Which artifact to ship to whom: one recommendation for servers, browsers, Android and iOS, with the reason.
+"""Recommendations: the artifact to ship to servers, browsers, Android and iOS, with the reason.
 
-Only verified artifacts are recommended, and for a platform that this host cannot run those whose numbers were verified
-in an interpreter, which is said. Servers get the fastest of those that take all sizes that the original takes; where
-the download counts, the smallest that is not slower than the original. Of speeds whose intervals overlap neither is
-faster: then the smaller artifact is taken, and of sizes that are nearly equal the faster one. What a target declares to
-have a successor is recommended to nobody.
+Only verified artifacts are recommended. For a platform that this host cannot run, verification in an interpreter
+counts, and the reason mentions it. Servers get the fastest artifact that takes all sizes of the original; other
+platforms, where the download counts, the smallest that is not slower than the original. If speed intervals overlap, the
+smaller artifact wins, and of nearly equal sizes the faster one. A target with a successor is never recommended.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from edgekit.target import Audience, TargetDescription
 
 SERVER, BROWSER, ANDROID, IOS = "Server", "Browser", "Android", "iOS"
 _AUDIENCES: Mapping[Audience, str] = {"server": SERVER, "browser": BROWSER, "android": ANDROID, "ios": IOS}
+# Times: an artifact slower by less still qualifies if the download counts.
 SLOWER = 1.1
-"""Times: an artifact that is slower by less is not left out where the download counts."""
+# Times: sizes that differ by less count as equal, so the speed decides.
 SAME_SIZE = 1.05
-"""Times: sizes that differ by less count as equal, and the speed decides."""
+# Share: a ratio nearer to 1 is shown as a word.
 EQUAL = 0.02
-"""Share: a ratio that is nearer to 1 is told as a word."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An artifact, or one variant of a bundle, beside the original of the same audience: fp32, where there is one.
+    """An artifact, or one variant of a bundle, and its gains over the audience's original (fp32 if there is one).
 
-    `size` is what a device loads, in bytes; `smaller` the original's size over its own; `speed` is beside the
-    original's. None where one is unknown or too noisy to say. `fixed` are axes that are open in the original.
+    `size` is the bytes that a device loads; `smaller` the original's size over its own; `speed` is relative to the
+    original's. None marks an unknown or noisy value. `fixed` are axes that are dynamic in the original.
     """
 
     row: ReportRow
@@ -50,17 +49,17 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """As users know it."""
+        """Its name for users."""
         return " ".join(part for part in (self.row.target, self.row.place if self.row.verdict.variant else "") if part)
 
     @property
     def ran_natively(self) -> bool:
-        """Whether a runtime of the platform itself answered, rather than an interpreter."""
+        """True if a runtime of the platform ran it, rather than an interpreter."""
         return self.row.place != "interpreter"
 
     @property
     def gains(self) -> str:
-        """What it gains, in a few words."""
+        """Its gains in a few words."""
         parts = [_ratio(self.smaller, "smaller", "larger", "as large")] if self.smaller else []
         parts += [_ratio(self.speed.value, "as fast", "slower", "as fast")] if self.speed else []
         return ", ".join(parts)
@@ -68,12 +67,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to ship to one audience: `best`, or nothing.
+    """The recommendation for one audience: `best`, or nothing.
 
-    `against` names the original that gains are beside, empty where `best` is that itself; `task` is what it does to the
-    task metric, `limit` the number that is nearest to its limit; `others` what else could be shipped, and what not;
-    `undecided` whether something was not verified here, which another host, or more time or memory, may verify;
-    `doubtful` whether the model itself seems to be set up wrongly.
+    `against` names the original that gains refer to, empty if `best` is the original; `task` is the effect on the task
+    metric, `limit` the measure nearest to its limit; `others` the other artifacts with their gains or reasons;
+    `undecided` is true if another host, or more time or memory, may verify an artifact;
+    `doubtful` if the model itself seems to be set up wrongly.
     """
 
     audience: str
@@ -87,7 +86,7 @@ class Recommendation:
 
     @property
     def head(self) -> str:
-        """What to do, in a few words."""
+        """The recommendation in a few words."""
         if self.best is None:
             return "Nothing verified on this host" if self.undecided else "Nothing to ship"
         # An artifact that agrees with a doubtful model is right about the model alone.
@@ -97,13 +96,13 @@ class Recommendation:
 
     @property
     def reason(self) -> str:
-        """Why, in a sentence."""
+        """The reason in a sentence."""
         if self.best is None:
             return ""
         joint = "as" if self.best.gains.endswith(("as fast", "as large")) else "than"
         gains = f"{self.best.gains} {joint} {self.against}" if self.against and self.best.gains else ""
-        alone = f"{formats.size(self.best.size)}, and nothing that was verified is better" if not self.against else ""
-        unproved = "" if self.best.ran_natively else "no device of the platform has run it"
+        alone = f"{formats.size(self.best.size)}, and no verified artifact is better" if not self.against else ""
+        unproved = "" if self.best.ran_natively else "not yet run on a device of the platform"
         return ", ".join(part for part in (gains or alone, self.task, unproved) if part)
 
     @property
@@ -113,14 +112,14 @@ class Recommendation:
 
 
 def recommend(study: BuildReport) -> tuple[Recommendation, ...]:
-    """One recommendation for each audience for which anything was asked."""
+    """Return one recommendation for each audience with a row."""
     rows = by_audience(row for row in study.rows if not row.origin and row.status != "not installed")
     successors = {target: about.successor for target, about in _abouts().items()}
     return tuple(_for(study, name, rows[name], successors) for name in (SERVER, BROWSER, ANDROID, IOS) if name in rows)
 
 
 def by_audience(rows: Iterable[ReportRow]) -> dict[str, list[ReportRow]]:
-    """Rows by whom artifacts are shipped to, as their targets declare; one that is not installed counts for servers."""
+    """Return rows by their targets' audience; a target that is not installed counts for servers."""
     abouts = _abouts()
     grouped: dict[str, list[ReportRow]] = {}
     for row in rows:
@@ -130,12 +129,12 @@ def by_audience(rows: Iterable[ReportRow]) -> dict[str, list[ReportRow]]:
 
 
 def _abouts() -> defaultdict[str, TargetDescription]:
-    """What each target declares, read at once: each look into the registry reads all installed packages."""
+    """Return the description of each target, read at once: each registry lookup reads all installed packages."""
     return defaultdict(TargetDescription, {name: target.about for name, target in registry.loadable()[0].items()})
 
 
 def base_of(rows: Sequence[ReportRow]) -> ReportRow | None:
-    """What others are compared with: of the verified ones the most precise, and of several the first by name."""
+    """Return the row to compare with: of the verified ones the most precise, and of several the first by name."""
     ranks = {"fp32": 0, "fp16": 1}
 
     def key(row: ReportRow) -> tuple[int, bool, str, str]:
@@ -145,7 +144,7 @@ def base_of(rows: Sequence[ReportRow]) -> ReportRow | None:
 
 
 def size_of(study: BuildReport, row: ReportRow) -> int | None:
-    """Bytes of the model that a device loads: of a bundle those of the variant, whose entry is a page."""
+    """Return the bytes of the model that a device loads; in a bundle those of the variant, whose entry is a page."""
     manifest = next((each.manifest for each in study.artifacts if each.target == row.target), None)
     if manifest is None:
         return row.size
@@ -158,7 +157,7 @@ def _for(study: BuildReport, audience: str, rows: Sequence[ReportRow], successor
     replaced = {row.target: new for row in rows if (new := successors.get(row.target))}
     out = rejected | set(replaced)
     good = [row for row in rows if row.status == "verified" and row.target not in out]
-    # An artifact counts in the first of its places, but each variant of a bundle.
+    # An artifact counts only in its first place, but a bundle counts with each variant.
     first = {row.target: row for row in reversed(rows)}
     good = [row for row in good if row.verdict.variant or row is first[row.target]]
     base = base_of(good)
@@ -170,7 +169,7 @@ def _for(study: BuildReport, audience: str, rows: Sequence[ReportRow], successor
     others = [_gain_text(candidate, base) for candidate in candidates.values() if candidate is not best]
     bad = [row for row in rows if row.status in (*FAILURES, "skipped") and row.reasons]
     others += [f"{_candidate(study, row, None).name}: {row.status}, {row.reasons[0]}" for row in bad]
-    others += [f"{target}: no longer developed, new ones take {new}" for target, new in replaced.items()]
+    others += [f"{target}: no longer developed. Use {new} instead" for target, new in replaced.items()]
     if best is None:
         undecided = any(row.status == "not verified here" for row in rows)
         return Recommendation(audience, None, others=tuple(others), undecided=undecided)
@@ -193,24 +192,24 @@ def _candidate(study: BuildReport, row: ReportRow, base: ReportRow | None) -> Ca
 
 
 def _gain_text(candidate: Candidate, base: ReportRow | None) -> str:
-    """What an artifact that is not recommended gains, and which sizes it has fixed."""
+    """Return the gains of an artifact that is not recommended, and its fixed sizes."""
     gains = "the original" if candidate.row is base else candidate.gains or "no gain"
     return f"{candidate.name}: {gains}" + (f", {', '.join(candidate.fixed)} fixed" if candidate.fixed else "")
 
 
 def _fastest(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The smallest of those that are as fast as the fastest; what was not timed counts as fast as the original."""
+    """Return the smallest of those as fast as the fastest; untimed ones count as fast as the original."""
     top = max((_low(candidate) for candidate in candidates), default=1.0)
     return _lightest([candidate for candidate in candidates if _high(candidate) >= top])
 
 
 def _smallest(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The smallest of those that are not surely slower than the original, which is one of them."""
+    """Return the smallest of those that are not surely slower than the original, which is one of them."""
     return _lightest([candidate for candidate in candidates if _high(candidate) * SLOWER >= 1.0])
 
 
 def _lightest(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The smallest; of those that are nearly as small the fastest."""
+    """Return the smallest; of nearly equal sizes the fastest."""
     smallest = min((_bytes(candidate) for candidate in candidates), default=math.inf)
     return min(
         (candidate for candidate in candidates if _bytes(candidate) <= smallest * SAME_SIZE),
@@ -232,14 +231,14 @@ def _high(candidate: Candidate) -> float:
 
 
 def _ratio(value: float, more: str, less: str, equal: str) -> str:
-    """`3.6x smaller`, `1.8x as fast`, `as large`."""
+    """Return `3.6x smaller`, `1.8x as fast` or `as large`."""
     if abs(value - 1) < EQUAL:
         return equal
     return f"{1 / value:.2g}x {less}" if value < 1 and less else f"{value:.2g}x {more}"
 
 
 def share_of_limit(measure: Measure) -> float:
-    """The share of its limit that a number uses: 1 at the limit, infinite where it is not finite or has no limit."""
+    """Return the used share of a measure's limit: 1 at the limit, infinite if not finite or without a limit."""
     room = badness(measure.metric, measure.limit)
     if not measure.passed and (measure.value is None or measure.limit is None or room <= 0):
         return math.inf
@@ -247,7 +246,7 @@ def share_of_limit(measure: Measure) -> float:
 
 
 def decisive(verdict: EvaluationResult) -> Measure | None:
-    """The number that decided: None where none did, as where an artifact gave no answer."""
+    """Return the measure that decided; None if none did, for example if an artifact returned nothing."""
     failed = [measure for measure in verdict.measures if not measure.passed]
     if failed:
         return _nearest(failed)
@@ -255,7 +254,7 @@ def decisive(verdict: EvaluationResult) -> Measure | None:
 
 
 def tightest(verdict: EvaluationResult) -> Measure | None:
-    """The number that is nearest to its limit: of the evaluation set, and without one of all that was asked."""
+    """Return the measure nearest to its limit: of the evaluation set, else of all inputs."""
     candidates = [m for m in verdict.measures if m.limit is not None and 0 < badness(m.metric, m.limit) < math.inf]
     return _nearest([m for m in candidates if m.batch == EVALUATION] or candidates)
 
@@ -265,7 +264,7 @@ def _nearest(measures: Iterable[Measure]) -> Measure | None:
 
 
 def deciding_text(verdict: EvaluationResult) -> str:
-    """The number that decided with its limit, in words; empty where there is none."""
+    """Return the measure that decided with its limit, as text; empty if none did."""
     measure = decisive(verdict)
     if measure is None:
         return ""
@@ -273,13 +272,13 @@ def deciding_text(verdict: EvaluationResult) -> str:
     return f"{formats.beside_limit(measure)}{where}"
 
 
+# Times: the error, either way, of a ratio of medians that did not run interleaved, on a quiet host.
 SURE = 1.1
-"""Times: what a ratio of two medians that did not run interleaved may be off by, either way, on a quiet host."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Times as fast as another artifact, with its interval, and how that is known."""
+    """Speed relative to another artifact, with its interval and its source."""
 
     value: float
     low: float
@@ -288,10 +287,10 @@ class Speed:
 
 
 def beside(row: ReportRow, base: ReportRow) -> Speed | None:
-    """How many times as fast as `base` a row is; None where that was not measured or is too noisy to say.
+    """Return how many times as fast as `base` a row is; None if unknown or too noisy.
 
-    In this order: the two ran interleaved; both ran interleaved with the same third; their medians, where one runtime
-    of one host ran both.
+    Sources in this order: the two ran interleaved; both ran interleaved with the same third; their medians, if one
+    runtime of one host ran both.
     """
     if row.timing is None or base.timing is None:
         return None
@@ -323,15 +322,16 @@ def _through(own: Ratio, other: Ratio, p50: str) -> Speed | None:
 
 
 PLATFORMS = {ANDROID: "android", IOS: "ios"}
-SIGNATURE = "signature"  # a signed build's folder
+# A signed build's folder.
+SIGNATURE = "signature"
+# Precisions whose errors `edgekit explain` attributes to modules.
 EXPLAINED = ("fp16", "int8", "int4")
-"""Precisions whose errors `edgekit explain` attributes to modules."""
 
 
 def next_commands(folder: Path, study: BuildReport, advice: Sequence[Recommendation]) -> tuple[str, ...]:
-    """The commands, one a purpose; where none applies to what was verified, the one that judges again elsewhere.
+    """Return the next commands, one per purpose; if none applies, the one that judges on another host.
 
-    A signed build is not to be judged again in its place: its results would be others than were signed.
+    A signed build is not judged again, since its results would differ from the signed ones.
     """
     commands = (*_ship_sentences(folder, advice), *_explanations(folder, study))
     proved = {row.target for row in study.rows if row.status == "verified"}

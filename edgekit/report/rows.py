@@ -1,7 +1,7 @@
-"""A build folder -> rows: one for each artifact, precision and place, each with a verdict of its own.
+"""Rows of a build folder: one for each artifact, precision and place, each with its verdict.
 
-Nothing is taken on trust: an artifact whose files are damaged, or whose result is of other files, has no verdict, and
-says so. Artifacts that were never judged and results that came from phones are rows as well.
+Nothing is trusted: an artifact with damaged files, or with a result of other files, gets no verdict but a reason.
+Artifacts that were never judged and results from phones are rows as well.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from edgekit.report.study import BuildReport, ReportedArtifact, ReportRow, RowSt
 from edgekit.storage import verified_io
 from edgekit.storage.files import load_json
 
-TRIALS = "trials.json"  # what a quantizing target tried, in its own cache
+# File in a quantizing target's cache with the tried recipes.
+TRIALS = "trials.json"
 
 
 def read_study(folder: Path) -> BuildReport:
-    """Read a build folder.
+    """Return the report of a build folder.
 
     Raises:
-        UsageError: If there is no such folder or no artifact in it.
-        ArtifactError: If it is of a model of parts.
+        UsageError: If the folder or its artifacts are missing.
+        ArtifactError: If it is the build of a model of parts.
     """
     require_build(folder)
     homes = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.name.startswith("."))
@@ -42,7 +43,7 @@ def read_study(folder: Path) -> BuildReport:
     run = read_run(folder)
     if not homes and not imported and not run.targets:
         refuse_parts(folder)
-        raise UsageError(f"there is no artifact in '{folder}': make one with `edgekit export`")
+        raise UsageError(f"no artifact in '{folder}'. Export one with `edgekit export`")
     reference = read_info(folder / "reference")
     artifacts = [_artifact(home, reference.sha256) for home in homes]
     present = {
@@ -58,7 +59,7 @@ def read_study(folder: Path) -> BuildReport:
 
 
 def _with_missing_targets(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[ReportedArtifact]:
-    """The artifacts, and what a run asked for and could not make: whatever an earlier run left of it is out of date."""
+    """Return the artifacts, and those that the last run could not export instead of their outdated results."""
     rows = list(artifacts)
     for target, status in run.targets.items():
         same = [each for each in rows if each.target == target]
@@ -84,7 +85,7 @@ def _is_not_installed(artifact: ReportedArtifact) -> bool:
 
 
 def _with_budgets(artifact: ReportedArtifact, target_status: TargetStatus) -> ReportedArtifact:
-    """An artifact with what the last run measured over budget; where it is not verified, that comes first."""
+    """Return an artifact with its budget violations after the other reasons."""
 
     def row_with_budgets(row: ReportRow) -> ReportRow:
         over = target_status.over.get(row.place, ())
@@ -114,9 +115,9 @@ def _artifact(home: Path, reference_digest: str) -> ReportedArtifact:
 
 def _stale(manifest: Manifest | None, result: Result, reference_digest: str, cure: str) -> tuple[Fact, ...]:
     if manifest is None or result.artifact_sha256 != manifest.sha256:
-        return (_text(f"its result is of other files than are here: {cure}"),)
+        return (_text(f"its result belongs to other files than this build's: {cure}"),)
     if reference_digest and result.reference_sha256 != reference_digest:
-        return (_text(f"it was judged by another reference than the one that is here: {cure}"),)
+        return (_text(f"its result belongs to another reference than this build's: {cure}"),)
     return ()
 
 
@@ -152,7 +153,7 @@ def _row(manifest: Manifest, result: Result, place: EvaluationResult, home: Path
 def _arrays(
     kind: str, outputs: Sequence[str], manifest: Manifest, place: EvaluationResult, home: Path, origin: str = ""
 ) -> Mapping[str, Array]:
-    """Arrays of the evaluation images that lie beside a result, by output: of its own only what the manifest names."""
+    """Return arrays of a result's evaluation images by output; on this host only files that the manifest names."""
     safe = place.place.replace("/", "-").replace("\0", "-")
     file = f"{kind}-{safe}.safetensors"
     has_file = bool(origin) or manifest.entry_of(file) is not None
@@ -160,7 +161,7 @@ def _arrays(
 
 
 def _join(artifacts: list[ReportedArtifact], home: Path, reference_digest: str) -> None:
-    """Give an imported result's rows to the artifact that it measured: of its target, and best of its very files."""
+    """Add an imported result's rows to the artifact of its target, preferably of the same files."""
     try:
         result = read_imported(home)
     except ArtifactError as error:
@@ -187,7 +188,7 @@ def _imported_row(
 
 
 def trials_of(root: Path, target: str) -> tuple[Mapping[str, Any], ...]:
-    """What a quantizing target of a build tried; empty where nothing is known."""
+    """Return the recipes that a quantizing target tried; empty if unknown."""
     try:
         trials = load_json(verified_io.read_bytes(root, f"{CACHE}/{target}/{TRIALS}"))
     except (OSError, ValueError):
@@ -200,5 +201,5 @@ def _text(sentence: str) -> Fact:
 
 
 def _local(error: ArtifactError, home: Path) -> Fact:
-    """The sentence without the path of this machine: reports are the same wherever a build lies."""
+    """Return the sentence without this machine's path, so that reports do not depend on the folder."""
     return _text(str(error).replace(f"{home.parent}/", ""))

@@ -1,4 +1,4 @@
-"""What a report shows, as records: a row for each artifact, precision and place, and the build that they are of."""
+"""Records of a report: a row for each artifact, precision and place, and their build."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RowStatus = Status | Literal["over budget", "not judged yet", "unreadable", "fai
 
 
 class StatusInfo(NamedTuple):
-    """How a status is shown in the page and in Markdown, and how bad it is: 0 good, 1 nothing known, 2 bad."""
+    """Symbols of a status in the page and in Markdown, and its rank: 0 good, 1 unknown, 2 bad."""
 
     glyph: str
     mark: str
@@ -38,10 +38,10 @@ STATUSES: Mapping[RowStatus, StatusInfo] = {
     "not installed": StatusInfo("–", "⚪", 1),
 }
 FAILURES = ("rejected", "over budget", "unreadable", "failed")
+# Verdict of a row without a result.
 NO_VERDICT = EvaluationResult(status="not verified here")
-"""Of a row that nobody judged: it holds nothing."""
+# Names of the batch of one row in references.
 SINGLE = ("batch1", "batch 1", "1")
-"""What references call one row at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,18 +49,19 @@ class ReportRow:
     """One artifact at one precision in one place.
 
     Attributes:
-        target: What made the artifact.
-        precision: Of this variant.
-        place: Where it ran; empty where it never did.
-        status: The verdict, or why there is none.
+        target: Its target.
+        precision: Precision of this variant.
+        place: Its place; empty if it never ran.
+        status: The verdict, or why it is missing.
         reasons: Why it is not verified.
-        verdict: Everything that was measured there.
-        size: Bytes on disk; None where unknown.
+        verdict: The result in that place.
+        size: Bytes on disk; None if unknown.
         first_visit: Bytes that a first visit to a bundle's page transfers, with brotli; None elsewhere.
-        origin: Of a result from elsewhere: its hardware, or the name it was imported under; empty for this host's own.
-        processor: Of the host that judged, with its threads; empty where unknown.
-        scores: Outputs with the role "scores" over the evaluation images, [n, N] each, where they were kept.
-        errors: Of a model without scores, the largest error of each output over its peak, in each evaluation image [n].
+        origin: Hardware, or import name, of a result from elsewhere; empty for this host's own.
+        processor: Processor of the judging host, with its threads; empty if unknown.
+        scores: Outputs with the role "scores" over the evaluation images, [n, N] each, if stored.
+        errors: For a model without scores: the largest error of each output over its peak, in each evaluation image
+            [n].
     """
 
     target: str
@@ -83,7 +84,7 @@ class ReportRow:
 
     @property
     def failed_measures(self) -> tuple[Measure, ...]:
-        """The numbers that did not hold."""
+        """Measures beyond their limits."""
         return tuple(measure for measure in self.verdict.measures if not measure.passed)
 
     @property
@@ -92,7 +93,7 @@ class ReportRow:
         return self.verdict.timings.get(CANDIDATE)
 
     def worst(self, metric: str) -> Measure | None:
-        """The worst evaluation measure of a metric: of scores before other outputs."""
+        """Return the worst evaluation measure of a metric: of scores before other outputs."""
         measures = [m for m in self.verdict.measures if m.batch == EVALUATION and m.metric == metric]
         measures = [m for m in measures if m.output in self._scored_outputs] or measures
         sign = metric_info(metric).sign
@@ -100,7 +101,7 @@ class ReportRow:
 
     @property
     def error(self) -> Measure | None:
-        """The largest error: of scores absolute, of other outputs relative to their peak."""
+        """Largest error: absolute for scores, relative to the peak for other outputs."""
         largest = self.worst("max abs")
         if largest is not None and largest.limit is None and not self._scored_outputs:
             return self.worst("relative") or largest
@@ -108,7 +109,7 @@ class ReportRow:
 
     @property
     def drop(self) -> Measure | None:
-        """The drop of the task metric's mean, whatever the metric's name."""
+        """Drop of the task metric's mean, whatever the metric's name."""
         measures = self.verdict.measures
         return next((m for m in measures if m.batch == EVALUATION and m.metric.endswith(" drop")), None)
 
@@ -119,9 +120,9 @@ class ReportRow:
 
 @dataclass(frozen=True, eq=False)
 class ReportedArtifact:
-    """One artifact folder with its rows; the manifest is None where it is damaged.
+    """One artifact folder with its rows; without a manifest if it is damaged.
 
-    `earlier` says that the last run did not ask for it.
+    `earlier` is true if the last run did not select it.
     """
 
     target: str
@@ -134,7 +135,7 @@ class ReportedArtifact:
 
 @dataclass(frozen=True, eq=False)
 class BuildReport:
-    """One build folder: its artifacts, what judged them, and the last run over it."""
+    """One build folder: its artifacts, its reference, and the last run over it."""
 
     name: str
     artifacts: tuple[ReportedArtifact, ...]
@@ -144,32 +145,32 @@ class BuildReport:
 
     @property
     def rows(self) -> tuple[ReportRow, ...]:
-        """Every row: those of the last run, of earlier ones, of what is not installed; each by target and place."""
+        """All rows: the last run's, earlier ones, then targets that are not installed; each by target and place."""
         return tuple(row for artifact in self.artifacts for row in artifact.rows)
 
     @property
     def missing(self) -> tuple[ReportRow, ...]:
-        """What is not installed here, so that it was not made."""
+        """Rows of targets that are not installed here."""
         return tuple(row for row in self.rows if row.status == "not installed")
 
     @property
     def current(self) -> tuple[ReportRow, ...]:
-        """The rows of the last run on this host."""
+        """Rows of the last run on this host."""
         rows = (row for each in self.artifacts if not each.earlier for row in each.rows)
         return tuple(row for row in rows if not row.origin and row.status != "not installed")
 
     @property
     def further(self) -> tuple[ReportRow, ...]:
-        """The rows of other hosts and of earlier runs."""
+        """Rows of other hosts and of earlier runs."""
         ids = {id(row) for row in (*self.missing, *self.current)}
         return tuple(row for row in self.rows if id(row) not in ids)
 
     def count(self, status: RowStatus) -> int:
-        """How many rows have a status."""
+        """Return how many rows have a status."""
         return sum(row.status == status for row in self.rows)
 
     def reference_outputs(self) -> Mapping[str, Array]:
-        """The reference's outputs of which some row holds maps."""
+        """Return the reference's outputs for which a row holds maps."""
         return self.reference.outputs(sorted({name for row in self.rows for name in row.scores}))
 
     @property
@@ -178,6 +179,6 @@ class BuildReport:
         return {speed.mode: speed.p50 for speed in self.reference.speeds if speed.batch in SINGLE and speed.p50}
 
     def beside_reference(self, row: ReportRow) -> dict[str, float]:
-        """How many times as fast as the model itself on the reference's device a row is, batch 1, by mode."""
+        """Return a row's speed relative to the model on the reference's device, batch 1, by mode."""
         own = row.timing.p50 if row.timing else 0.0
         return {mode: p50 / own for mode, p50 in self.model_p50.items() if own}

@@ -1,4 +1,4 @@
-"""A study -> JSON for machines, Markdown for pull requests and cards, CSV for spreadsheets, JUnit XML for CI."""
+"""Report as JSON for machines, Markdown for pull requests and cards, CSV for spreadsheets, JUnit XML for CI."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from edgekit.artifact.fact import EVALUATION
 from edgekit.artifact.metric import NOT_FINITE
 from edgekit.artifact.result import Measure
 from edgekit.report import formats
-from edgekit.report.page import environment
+from edgekit.report.page import environment, terms
 from edgekit.report.recommendation import Recommendation, deciding_text, recommend
 from edgekit.report.study import FAILURES, STATUSES, BuildReport, ReportRow
 from edgekit.storage.files import dump_json, finite
 from edgekit.storage.verified_io import visible
 
 SCHEMA_VERSION = 2
+# Limits that keep the Markdown within 60 lines: rows of the table, reasons, and letters of a reason.
 MOST_ROWS, MOST_REASONS, LONGEST_REASON = 32, 6, 200
-"""Of Markdown, which is at most 60 lines long: rows of the table, reasons, and letters of one."""
+# Characters that XML 1.0 cannot hold at all.
 ILLEGAL = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-"""Characters that XML 1.0 cannot hold at all."""
 
 
 def to_json(study: BuildReport) -> str:
-    """Everything that was read, numbers as they are; `null` where a number is not finite."""
+    """Return everything that was read, with unrounded numbers; `null` for a number that is not finite."""
     reference = study.reference
     facts = {
         "missing": reference.missing,
@@ -62,7 +62,7 @@ def to_json(study: BuildReport) -> str:
 
 
 def to_csv(study: BuildReport) -> str:
-    """One line a row. Texts that a spreadsheet would run as a formula get an apostrophe in front."""
+    """Return one line per row. Texts that a spreadsheet would run as a formula get an apostrophe in front."""
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")
     table.writerow(COLUMNS)
@@ -71,7 +71,7 @@ def to_csv(study: BuildReport) -> str:
 
 
 def to_markdown(study: BuildReport) -> str:
-    """What to ship, a row an artifact and place of the last run, and why what is not verified is not."""
+    """Return the recommendations, a row per artifact and place of the last run, and reasons."""
     jinja = environment()
     jinja.filters["escaped"] = escape_markdown
     unverified = [row for row in study.current if row.reasons]
@@ -80,6 +80,7 @@ def to_markdown(study: BuildReport) -> str:
         "study": study,
         "reference": study.reference,
         "advice": recommend(study),
+        "terms": terms(study.current[:MOST_ROWS]),
         "unverified": unverified,
         "rest": sum(max(count, 0) for count in omitted),
         "most_rows": MOST_ROWS,
@@ -91,10 +92,10 @@ def to_markdown(study: BuildReport) -> str:
 
 
 def to_junit(study: BuildReport) -> str:
-    """JUnit XML for what shows test results: a suite an artifact, a test case a place.
+    """Return JUnit XML for tools that show test results: a suite per artifact, a test case per place.
 
-    What is rejected, over budget, unreadable or failed is a failure; what was not verified here and what nobody judged
-    is skipped, with the reason. Numbers, limits and what was asked stand in the output of the case.
+    A status of rejected, over budget, unreadable or failed is a failure; "not verified here" and unjudged artifacts are
+    skipped, with the reason. The output of a case has measures, limits and evidence.
     """
     jinja = environment()
     jinja.filters["legal"] = lambda text: re.sub(ILLEGAL, "\ufffd", text)
@@ -217,6 +218,6 @@ def _cell(value: object) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """A text as Markdown shows it, whatever is in it: one line, nothing that is markup."""
+    """Return a text so that Markdown shows it as it is: one line without markup."""
     flat = visible(" ".join(text.split())).replace("&", "&amp;")
     return "".join(f"\\{letter}" if letter in "<>|`*_[]\\~" else letter for letter in flat)

@@ -113,9 +113,9 @@ def test_whatever_a_package_does_breaks_only_its_target(
 
 
 def test_a_misspelt_name_is_never_replaced() -> None:
-    with pytest.raises(UsageError, match="no target 'onxx': did you mean 'onnx'"):
+    with pytest.raises(UsageError, match="mean 'onnx'"):
         registry.find("onxx")
-    with pytest.raises(UsageError, match="no target 'onnx-al': did you mean 'onnx-all'"):
+    with pytest.raises(UsageError, match="mean 'onnx-all'"):
         registry.select_targets(["onnx-al"], {"onnx": target(groups=("onnx-all",))})
 
 

@@ -61,7 +61,7 @@ def test_weights_inside_are_no_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"not a model", b"\x3a\xff\xff\x7f", b"\x3b", b"\x80" * 12, b"\x3d\x00"])
 def test_what_is_no_protobuf_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
-    with pytest.raises(ArtifactError, match=r"'.*model.onnx' is not an ONNX file \(.*\); export again"):
+    with pytest.raises(ArtifactError, match=r"'.*model.onnx' is not an ONNX file \(.*\)"):
         external_files(tmp_path / "model.onnx")
 
 
@@ -94,7 +94,7 @@ def test_weights_that_the_manifest_does_not_name_are_refused(tmp_path: Path, loc
     made = commit(folder, manifest())
     assert [file.path for file in made.files] == ["model.onnx", "w.bin"]
     written(folder, helper.make_model(graph(outside("w", location))))
-    with pytest.raises(ArtifactError, match="which the manifest does not name"):
+    with pytest.raises(ArtifactError, match="which is not in the manifest"):
         commit(folder, manifest())
     (folder / "secret.bin").hardlink_to(tmp_path / "secret.bin")
     write_manifest(folder, made.model_copy(update={"files": tuple(f for f in made.files if f.path == "model.onnx")}))

@@ -107,12 +107,10 @@ def test_every_row_says_what_it_is() -> None:
 
 def test_what_is_not_in_the_table_is_better_where_it_is_less() -> None:
     drop = metric_info("coverage@32 drop, one row")
-    task = "the model's own task metric 'coverage', over the 32 places that it ranks first"
+    task = "the model's own task metric 'coverage', over the first 32 places of the ranking"
     assert (drop.name, drop.better) == ("coverage@32 drop, one row", "lower")
-    assert drop.meaning == f"the most that one input loses of {task}"
-    assert (
-        metric_info("top-1 drop").meaning == "what the artifact loses on average of the model's own task metric 'top-1'"
-    )
+    assert drop.meaning == f"the largest loss of one input of {task}"
+    assert metric_info("top-1 drop").meaning == "the artifact's average loss of the model's own task metric 'top-1'"
     assert metric_info("MAX ABS") is METRICS["max abs"]
 
 

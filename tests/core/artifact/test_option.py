@@ -66,20 +66,20 @@ def test_text_and_values_become_the_declared_type(option: Option[Any], given: ob
 @pytest.mark.parametrize(
     ("option", "given", "sentence"),
     [
-        (FLAG, "maybe", "option 't.flag' cannot be 'maybe': possible are yes, no"),
-        (FLAG, 2, "option 't.flag' cannot be 2: possible are yes, no"),
-        (COUNT, "many", "option 't.count' cannot be 'many': possible are whole numbers at least 1 and at most 64"),
-        (COUNT, "0", "option 't.count' cannot be '0': possible are whole numbers at least 1 and at most 64"),
-        (COUNT, "65", "option 't.count' cannot be '65': possible are whole numbers at least 1 and at most 64"),
-        (COUNT, True, "option 't.count' cannot be True: possible are whole numbers at least 1 and at most 64"),
-        (OPSET, "7", "option 't.opset' cannot be '7': possible are 20, 21"),
-        (SHARE, "1.5", "option 't.share' cannot be '1.5': possible are numbers at least 0 and at most 1"),
-        (SHARE, "nan", "option 't.share' cannot be 'nan': possible are numbers at least 0 and at most 1"),
-        (ANY, "nan", "option 't.any' cannot be 'nan': possible are numbers"),
-        (ANY, "inf", "option 't.any' cannot be 'inf': possible are numbers"),
-        (WORD, "guess", "option 't.word' cannot be 'guess': possible are auto, minmax"),
-        (LIST, 3, "option 't.list' cannot be 3: possible are words with commas between"),
-        (PARTS, "a,d", "option 't.parts' cannot be 'a,d': possible are a,b, c"),
+        (FLAG, "maybe", "option 't.flag' cannot be 'maybe'. Possible values: yes, no"),
+        (FLAG, 2, "option 't.flag' cannot be 2. Possible values: yes, no"),
+        (COUNT, "many", "option 't.count' cannot be 'many'. Possible values: whole numbers at least 1 and at most 64"),
+        (COUNT, "0", "option 't.count' cannot be '0'. Possible values: whole numbers at least 1 and at most 64"),
+        (COUNT, "65", "option 't.count' cannot be '65'. Possible values: whole numbers at least 1 and at most 64"),
+        (COUNT, True, "option 't.count' cannot be True. Possible values: whole numbers at least 1 and at most 64"),
+        (OPSET, "7", "option 't.opset' cannot be '7'. Possible values: 20, 21"),
+        (SHARE, "1.5", "option 't.share' cannot be '1.5'. Possible values: numbers at least 0 and at most 1"),
+        (SHARE, "nan", "option 't.share' cannot be 'nan'. Possible values: numbers at least 0 and at most 1"),
+        (ANY, "nan", "option 't.any' cannot be 'nan'. Possible values: numbers"),
+        (ANY, "inf", "option 't.any' cannot be 'inf'. Possible values: numbers"),
+        (WORD, "guess", "option 't.word' cannot be 'guess'. Possible values: auto, minmax"),
+        (LIST, 3, "option 't.list' cannot be 3. Possible values: words with commas between"),
+        (PARTS, "a,d", "option 't.parts' cannot be 'a,d'. Possible values: a,b, c"),
     ],
 )
 def test_what_is_not_possible_is_refused_with_what_is(option: Option[Any], given: object, sentence: str) -> None:
@@ -144,7 +144,7 @@ def test_every_option_of_every_target_is_described_and_possible() -> None:
         for choice in option.choices:
             assert option.parse(name, as_text(choice)) == choice
         jsonschema.validate(option.schema()["default"], option.schema())
-        with pytest.raises(UsageError, match="has no option 'colour': possible are "):
+        with pytest.raises(UsageError, match="has no option 'colour'"):
             registry.parse_options(name, targets[name], {"colour": "red"})
 
 

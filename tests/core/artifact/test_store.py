@@ -157,7 +157,7 @@ def test_an_artifact_that_is_damaged_or_of_an_earlier_edgekit_is_replaced(tmp_pa
     old = {name: value for name, value in told.items() if name not in ("content_sha256", "results")}
     (tmp_path / "a" / MANIFEST).write_text(dump_json(old))
     (tmp_path / "a" / "result.json").write_text("{}")
-    with pytest.raises(ArtifactError, match=r"lacks its own hash .* somebody changed it; export again"):
+    with pytest.raises(ArtifactError, match=r"lacks its own hash .* somebody changed it"):
         read_artifact(tmp_path / "a")
     make(tmp_path / "a", b"new")
     assert contents(tmp_path / "a") == (b"new", (), b"")
@@ -165,31 +165,31 @@ def test_an_artifact_that_is_damaged_or_of_an_earlier_edgekit_is_replaced(tmp_pa
 
 def test_a_build_in_the_place_of_an_artifact_is_told_from_nothing(tmp_path: Path) -> None:
     make(tmp_path / "onnx")
-    with pytest.raises(ArtifactError, match=r"is a build: name one of its artifacts, such as '.*/onnx'"):
+    with pytest.raises(ArtifactError, match=r"is a build.* '.*/onnx'"):
         read_artifact(tmp_path)
     require_build(tmp_path)
-    with pytest.raises(ArtifactError, match="is an artifact: name its build folder"):
+    with pytest.raises(ArtifactError, match="is an artifact"):
         require_build(tmp_path / "onnx")
-    with pytest.raises(UsageError, match="is not a folder: name a build"):
+    with pytest.raises(UsageError, match="is not a folder"):
         require_build(tmp_path / "nowhere")
 
 
 def test_a_manifest_of_another_schema_is_refused_by_its_version(tmp_path: Path) -> None:
     make(tmp_path / "a")
     write_manifest(tmp_path / "a", read_artifact(tmp_path / "a").model_copy(update={"schema_version": 1}))
-    with pytest.raises(ArtifactError, match="has schema version 1, and this edgekit reads version 2: export again"):
+    with pytest.raises(ArtifactError, match="has schema version 1, and this edgekit reads version 2"):
         read_artifact(tmp_path / "a")
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"files": ()}, "names no file for 'model.bin'"),
-        ({"entry": "../../etc/passwd"}, "names no file for '../../etc/passwd'"),
-        ({"entry": "/etc/passwd"}, "names no file for '/etc/passwd'"),
-        ({"entry": "model.bin\0"}, "names no file for"),
+        ({"files": ()}, "has no file 'model.bin'"),
+        ({"entry": "../../etc/passwd"}, "has no file '../../etc/passwd'"),
+        ({"entry": "/etc/passwd"}, "has no file '/etc/passwd'"),
+        ({"entry": "model.bin\0"}, "has no file"),
         ({"entry": ""}, "has no entry"),
-        ({"bundle": BundleInfo(golden="golden.json")}, "names no file for 'golden.json'"),
+        ({"bundle": BundleInfo(golden="golden.json")}, "has no file 'golden.json'"),
     ],
 )
 def test_a_manifest_names_all_that_a_runtime_opens(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
@@ -228,14 +228,14 @@ def test_a_file_in_an_entrys_folder_that_is_not_named_is_refused(tmp_path: Path)
     write_manifest(tmp_path / "a", read_artifact(tmp_path / "a").model_copy(update={"entry": "inner"}))
     read_artifact(tmp_path / "a")
     (tmp_path / "a" / "inner" / "weights.bin").write_bytes(b"more")
-    with pytest.raises(ArtifactError, match=r"weights.bin' is not named in the manifest"):
+    with pytest.raises(ArtifactError, match=r"weights.bin' is not in the manifest"):
         read_artifact(tmp_path / "a")
 
 
 def test_a_file_that_the_manifest_does_not_name_is_not_given(tmp_path: Path) -> None:
     made = make(tmp_path / "a")
     (tmp_path / "a" / "secret").write_text("x")
-    with pytest.raises(ArtifactError, match="is not named in the manifest"):
+    with pytest.raises(ArtifactError, match="is not in the manifest"):
         read_file(tmp_path / "a", made, "secret")
     (tmp_path / "a" / "model.bin").write_bytes(b"odd")
     with pytest.raises(ArtifactError, match="is damaged"):

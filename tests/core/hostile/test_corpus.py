@@ -142,6 +142,6 @@ def test_the_bomb_is_small(tmp_path: Path) -> None:
     bombs = [p for kind, p in write_corpus(tmp_path) if kind == "image" and p.stat().st_size > 50_000]
     assert bombs
     began = time.process_time()
-    with pytest.raises(EdgekitError, match=r"it has 5000 x 5000 pixels, and 24000000 are the most"):
+    with pytest.raises(EdgekitError, match=r"it has 5000 x 5000 pixels, and at most 24000000"):
         READERS["image"](bombs[0])
     assert time.process_time() - began < SECONDS

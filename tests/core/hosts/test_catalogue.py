@@ -24,7 +24,7 @@ def test_a_place_is_a_runtime_on_a_host() -> None:
 
 def test_what_is_no_place_is_refused() -> None:
     refused = {
-        "openvin": "did you mean 'openvino'?",
+        "openvin": "mean 'openvino'",
         "python:": "Add the command that starts Python there",
         "python:'": "no closing quotation",
         "ort@": "no host ''",

@@ -16,7 +16,7 @@ from tests import modules
 @pytest.mark.parametrize(
     ("name", "kind", "sentence"),
     [
-        ("arr-coc-tny", UsageError, "no model 'arr-coc-tny': did you mean 'arr-coc-tiny'"),
+        ("arr-coc-tny", UsageError, "mean 'arr-coc-tiny'"),
         ("nonsense", UsageError, "possible are arr-coc"),
         ("microsoft/swin-tiny", UsageError, "downloads nothing: name a folder"),
         ("timm/resnet18", UsageError, "package.module:factory"),

@@ -102,7 +102,7 @@ def test_a_declared_model_takes_words_on_top() -> None:
     assert spec.axes["height"] == Axis(96, 96, 128, 16)
     assert spec.axes["width"] == resolve_model(SMALL).axes["width"]
     assert (spec.inputs[1].low, spec.inputs[1].kind) == (-2.0, "query")
-    with pytest.raises(UsageError, match=r"axes name the input 'image', .* did you mean 'images'"):
+    with pytest.raises(UsageError, match=r"mean 'images'"):
         resolve_model(SMALL, words_of(["image:0=batch"], None, None))
     with pytest.raises(UsageError, match="'images' already has a shape"):
         resolve_model(SMALL, words_of(None, ["images:shape=1,3,8,8"], None))

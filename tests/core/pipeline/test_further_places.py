@@ -143,7 +143,7 @@ def test_a_result_that_ships_with_a_model_is_judged_where_its_artifacts_are(
 
 def test_a_result_of_other_files_does_not_come_in(build: Path, result: Path) -> None:
     spoilt(build / "onnx")
-    with pytest.raises(ArtifactError, match="is of another onnx than the one that is here: pack again"):
+    with pytest.raises(ArtifactError, match="another onnx"):
         api.import_result(build, result, progress="none")
     assert not (build / "imported").exists()
 
@@ -214,7 +214,7 @@ REFUSED: dict[str, tuple[Callable[..., object], bool, str]] = {
     "path": (lambda r, f: r["runs"][0].update(place="../../x"), True, "cannot be used"),
     "escape": (lambda r, f: r["runs"][0].update(device="\x1b[2J"), True, "cannot be printed"),
     "infinite time": (lambda r, f: r["runs"][0]["milliseconds"].update(run=[float("inf")]), True, "cannot be used"),
-    "rows never asked": (lambda r, f: r["runs"][0].update(again={"evaluation again": [10**6]}), True, "never asked"),
+    "rows never asked": (lambda r, f: r["runs"][0].update(again={"evaluation again": [10**6]}), True, "never run"),
     "no runs": (lambda r, f: r.pop("runs"), True, "cannot be used"),
 }
 
@@ -271,7 +271,7 @@ def test_packs_say_what_they_cannot_take(build: Path, tmp_path: Path) -> None:
         api.pack(build, tmp_path / "p.zip", places=["cpu"], progress="none")
     with pytest.raises(UsageError, match="name the runtime alone"):
         api.pack(build, tmp_path / "p.zip", places=["ssh:me@pi"], progress="none")
-    with pytest.raises(UsageError, match="takes no pack that is carried"):
+    with pytest.raises(UsageError, match="takes no carried pack"):
         api.pack(build, tmp_path / "p.zip", places=["adb"], progress="none")
     with pytest.raises(UsageError, match="cannot write"):
         api.pack(build, tmp_path / "no" / "p.zip", places=["ort"], targets=["onnx"], progress="none")
@@ -301,7 +301,7 @@ def test_a_gpu_that_is_not_there_is_no_rejection(place: str, provider: str, buil
         assert found.status in ("verified", "not verified here")
     else:
         assert found.status == "not verified here"
-        assert f"has no {provider}: install it with pip install" in str(found.reasons[0])
+        assert "pip install" in str(found.reasons[0])
 
 
 @pytest.fixture

@@ -122,22 +122,22 @@ def test_an_axis_of_many_sizes_is_searched_at_once() -> None:
 @pytest.mark.parametrize(
     ("inputs", "sentence"),
     [
-        (None, "inputs are a NoneType: give arrays by name"),
-        ({"images": IMAGES}, "'small' lacks the input 'queries': it takes images, queries"),
-        ({"images": IMAGES, "queries": QUERIES, "x": QUERIES}, "'small' has no input 'x'"),
+        (None, "inputs are a NoneType"),
+        ({"images": IMAGES}, "'small' lacks the input 'queries'. Its inputs: images, queries"),
+        ({"images": IMAGES, "queries": QUERIES, "x": QUERIES}, "'small' does not have the input 'x'"),
         ({"images": IMAGES.astype("float64"), "queries": QUERIES}, "input 'images' is float64 .* takes a NumPy array"),
-        ({"images": IMAGES[0], "queries": QUERIES}, r"is float32 \[3, 96, 96\]: .*\[batch, 3, height, width\]"),
+        ({"images": IMAGES[0], "queries": QUERIES}, r"is float32 \[3, 96, 96\]\. .*\[batch, 3, height, width\]"),
         ({"images": IMAGES.tolist(), "queries": QUERIES}, "input 'images' is list"),
-        ({"images": IMAGES[:, :2], "queries": QUERIES}, "one dimension of 'small' must be 3"),
-        ({"images": IMAGES, "queries": QUERIES[:1]}, "axis 'batch' of 'small' must be 2, as in another input"),
-        ({"images": IMAGES[:0], "queries": QUERIES[:0]}, "axis 'batch' of 'small' must be 1 to 8"),
+        ({"images": IMAGES[:, :2], "queries": QUERIES}, "One dimension of 'small' must be 3"),
+        ({"images": IMAGES, "queries": QUERIES[:1]}, "Axis 'batch' of 'small' must be 2, as in another input"),
+        ({"images": IMAGES[:0], "queries": QUERIES[:0]}, "Axis 'batch' of 'small' must be 1 to 8"),
         (
             {"images": np.zeros((9, 3, 96, 96), np.float32), "queries": np.zeros((9, 16), np.float32)},
-            "axis 'batch' of 'small' must be 1 to 8, which was proved",
+            "Axis 'batch' of 'small' must be 1 to 8, which was proved",
         ),
         (
             {"images": np.zeros((2, 3, 100, 96), np.float32), "queries": QUERIES},
-            "axis 'height' of 'small' must be 96 to 160 in steps of 16",
+            "Axis 'height' of 'small' must be 96 to 160 in steps of 16",
         ),
     ],
 )
@@ -150,18 +150,18 @@ def test_it_closes_once_and_then_answers_no_more(folder: Path) -> None:
     found = load(folder)
     found.close()
     found.close()
-    with pytest.raises(UsageError, match=r"<small onnx in .*> was closed: load it again"):
+    with pytest.raises(UsageError, match=r"<small onnx in .*> was closed"):
         found.run({"images": IMAGES, "queries": QUERIES})
 
 
 def test_a_wrong_path_or_place_is_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=rf"'.*model.onnx' is a file: name the artifact's folder, '{folder}'"):
+    with pytest.raises(UsageError, match=rf"'.*model.onnx' is a file.*'{folder}'"):
         load(folder / "model.onnx")
-    with pytest.raises(UsageError, match="'onnx' has no place 'gpu': possible are cpu"):
+    with pytest.raises(UsageError, match=r"'gpu'\. Places: cpu"):
         load(folder, place="gpu")
     with pytest.raises(ArtifactError, match="no artifact in"):
         load(tmp_path)
-    with pytest.raises(ArtifactError, match=f"'{folder}' is an artifact: name its build folder, '{folder.parent}'"):
+    with pytest.raises(ArtifactError, match=f"'{folder}' is an artifact. Pass its build folder, '{folder.parent}'"):
         edgekit.verify(folder, progress="none")
 
 

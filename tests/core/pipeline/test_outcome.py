@@ -40,7 +40,7 @@ GOOD = outcome("onnx", place(timings={"candidate": TIMED}), reused=True)
 BAD = outcome("onnx-fp16", place(status="rejected", reasons=(BROKEN,)))
 WAITING = outcome("coreml", place("interpreter"), place("coreml", "not verified here", reasons=("needs a Mac",)))
 FAILED = TargetOutcome("executorch", Path("build/small/executorch"), "failed", "the converter died")
-SKIPPED = TargetOutcome("onnx-int8", Path("build/small/onnx-int8"), "skipped", "its source 'onnx' failed")
+SKIPPED = TargetOutcome("onnx-int8", Path("build/small/onnx-int8"), "skipped", "source 'onnx' failed")
 
 
 def test_a_build_is_a_mapping_by_target_in_the_order_of_the_run() -> None:
@@ -84,7 +84,7 @@ def test_raising_names_each_bad_artifact_with_its_first_reason() -> None:
     assert str(raised.value) == (
         "'onnx-fp16' was rejected (cpu: max abs of 'relevance' is 0.500 in row 'beach', must be at most 1e-4); "
         "'executorch' failed (the converter died); "
-        "'onnx-int8' was skipped (its source 'onnx' failed)"
+        "'onnx-int8' was skipped (source 'onnx' failed)"
     )
 
 

@@ -71,7 +71,7 @@ def test_a_missing_package_is_named_with_its_command(build: Path) -> None:
         assert "emulator" in found.places[0].device
     else:
         assert found.status == "not verified here"
-        assert "QNN is not installed: install it with pip install onnxruntime-qnn" in str(found.reasons[0])
+        assert "pip install onnxruntime-qnn" in str(found.reasons[0])
 
 
 def test_what_cannot_be_emulated_here_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

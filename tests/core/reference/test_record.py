@@ -99,7 +99,7 @@ def test_an_output_of_another_shape_for_each_input_is_one_sentence(tmp_path: Pat
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x[x > 0.5]
 
-    with pytest.raises(RecordError, match=r"the output 'y' has another shape for each of the .* torch\.topk"):
+    with pytest.raises(RecordError, match=r"the shape of the output 'y' differs .* torch\.topk"):
         record_reference(replace(spec(), module=Ragged().eval(), outputs=(Output("y"),)), tmp_path / "reference")
 
 
@@ -110,9 +110,7 @@ def test_a_module_that_fails_on_what_it_is_asked_is_one_sentence(tmp_path: Path)
                 raise RuntimeError("nothing to do")
             return x
 
-    with pytest.raises(
-        RecordError, match=r"itself fails on what it is asked at .*: RuntimeError: nothing to do; let it"
-    ):
+    with pytest.raises(RecordError, match=r"itself fails on .*: RuntimeError: nothing to do"):
         record_reference(replace(spec(), module=Picky().eval(), outputs=(Output("y"),)), tmp_path / "reference")
 
 
@@ -152,7 +150,7 @@ def test_two_recordings_give_the_same_bytes_but_for_the_latency(tmp_path: Path) 
 
 
 def test_a_model_that_answers_nan_is_refused_by_output_and_inputs(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match=r"'noisy' itself answers NaN or Inf in 'y' on the \S+ inputs"):
+    with pytest.raises(RecordError, match=r"'noisy' itself returns NaN or Inf in 'y' on the \S+ inputs"):
         record_reference(spec(bad=True), tmp_path / "reference")
     assert not list(tmp_path.iterdir())
 

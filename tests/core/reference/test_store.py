@@ -83,11 +83,11 @@ def test_inputs_that_would_be_too_large_to_make_again_are_stored(
 def test_a_changed_declaration_of_the_inputs_is_refused(recorded: Path, tmp_path: Path) -> None:
     changes: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
         ("changed after it was recorded", lambda d: d["inputs"][1].update(dtype="float64")),
-        ("cannot be made again", lambda d: d["inputs"][0].update(high=0.5)),  # names of changed inputs say it
+        ("cannot be regenerated", lambda d: d["inputs"][0].update(high=0.5)),  # names of changed inputs say it
         ("changed after it was recorded", lambda d: d["axes"]["height"].update(default=1 << 40)),
-        ("cannot be made again", lambda d: d["inputs"][0].update(dtype="float99")),
-        ("cannot be made again", lambda d: d.pop("axes")),
-        ("cannot be made again", lambda d: d["axes"]["batch"].update(default=-1)),
+        ("cannot be regenerated", lambda d: d["inputs"][0].update(dtype="float99")),
+        ("cannot be regenerated", lambda d: d.pop("axes")),
+        ("cannot be regenerated", lambda d: d["axes"]["batch"].update(default=-1)),
     ]
     for number, (sentence, change) in enumerate(changes):
         copy = tmp_path / str(number)

@@ -54,5 +54,5 @@ def test_a_vocabulary_is_read_whole_or_refused(tmp_path: Path) -> None:
         {"rows": [2, 0, 0]},
     ):
         (tmp_path / "vocabulary.json").write_text(json.dumps(listed | wrong))
-        with pytest.raises(ExportError, match="do not fit each other"):
+        with pytest.raises(ExportError, match="do not match"):
             read_vocabulary(tmp_path)

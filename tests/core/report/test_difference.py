@@ -135,7 +135,7 @@ def test_sizes_and_ratios(filled: Any, later: Path) -> None:
     write_result(later / "onnx-fp16", made.model_copy(update={"places": (place,), "size": int(made.size * 1.1)}))
     found = worse(filled.folder, later)
     assert [c.subject for c in found] == ["speed", "speed", "size"]
-    assert {c.what for c in found} == {"beside onnx", "beside pytorch", ""}
+    assert {c.what for c in found} == {"against onnx", "against pytorch", ""}
     assert worse(filled.folder, later, speed=0.6, size=0.2) == []
     wide = [r.model_copy(update={"low": r.value / 3, "high": r.value * 3}) for r in slow]
     place = made.places[0].model_copy(update={"ratios": tuple(wide)})

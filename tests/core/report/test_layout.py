@@ -144,7 +144,7 @@ def test_one_artifact_is_six_printed_pages_at_most(builder: Any, page: Page) -> 
     page.goto(written(builder))
     assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) <= 6
     page.emulate_media(media="print")
-    assert page.get_by_text("What the exporter says").is_visible()  # the proof is on paper, although it is folded
+    assert page.get_by_text("Notes of the exporter").is_visible()  # the proof is on paper, although it is folded
 
 
 def test_a_link_of_the_table_opens_the_proof(filled: Any, page: Page) -> None:
@@ -167,7 +167,7 @@ def test_rows_of_this_run_come_first_and_what_is_not_installed_is_a_line(crowded
     assert not tables.nth(1).is_visible()
     page.get_by_text("more of other hosts and earlier runs").click()
     assert tables.nth(1).is_visible()
-    assert page.locator("#missing").inner_text() == "Not installed here, so not made: litert (needs litert)."
+    assert page.locator("#missing").inner_text() == "Not installed here, so not exported: litert (needs litert)."
     assert "onnx-buckets" not in page.content(), "what was not installed then may be by now"
 
 

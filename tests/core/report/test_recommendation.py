@@ -123,7 +123,7 @@ def test_of_a_bundle_a_variant_is_recommended_with_its_own_size(filled: Any) -> 
     found = advice(filled)
     assert found[BROWSER].head.startswith("Ship web wasm-")
     assert found[IOS].head == "Try coreml"
-    assert "no device of the platform has run it" in found[IOS].sentence
+    assert "not yet run on a device of the platform" in found[IOS].sentence
     assert "onnx-int8-static" not in found[SERVER].head  # it is rejected
 
 
@@ -151,7 +151,7 @@ def test_what_has_a_successor_is_recommended_to_nobody(builder: Any) -> None:
     made(builder, "torch-mobile", "fp32", 12_000_000)
     alone = advice(builder)[ANDROID]
     assert alone.head == "Nothing to ship"
-    assert alone.others == ("torch-mobile: no longer developed, new ones take executorch",)
+    assert alone.others == ("torch-mobile: no longer developed. Use executorch instead",)
     made(builder, "executorch", "fp32", 13_000_000)
     assert advice(builder)[ANDROID].head == "Ship executorch"
 

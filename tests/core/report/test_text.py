@@ -83,7 +83,7 @@ def test_markdown_is_sixty_lines_at_most_and_none_is_long(builder: Any) -> None:
     lines = text.to_markdown(read_study(builder.folder)).splitlines()
     assert len(lines) <= 60
     assert max(map(len, lines)) <= 300
-    assert "162 more lines stand in report.html: of other hosts, of earlier runs, and reasons." in lines
+    assert "162 more lines are in report.html: other hosts, earlier runs, and reasons." in lines
 
 
 def test_a_bundle_has_its_size_on_disk_and_that_of_a_first_visit(filled: Any) -> None:

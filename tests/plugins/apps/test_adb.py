@@ -244,7 +244,7 @@ def test_a_result_of_another_pack_does_not_come_in(build: Path, phone: Phone) ->
     shutil.rmtree(build / "imported")
     spoilt(build / "onnx")
     phone.faults["receive"] = damaged(lambda _: kept[0])
-    _is_refused(build, "adb", "is of another pack than the one that was sent")
+    _is_refused(build, "adb", "another pack")
 
 
 def test_a_runtime_that_the_app_lacks_is_no_rejection(build: Path, phone: Phone) -> None:

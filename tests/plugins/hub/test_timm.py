@@ -75,7 +75,7 @@ def test_a_name_is_taken_from_the_cache_and_refused_where_that_has_no_weights(
 
 
 def test_what_cannot_be_is_said_in_a_sentence(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"timm has no model 'resnet17', .*did you mean '\w*resnet"):
+    with pytest.raises(ModelError, match=r"mean '\w*resnet"):
         resolve_model("timm:resnet17")
     config = json.loads((folder / "config.json").read_text())
     for change, sentence in (

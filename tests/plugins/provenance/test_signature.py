@@ -89,7 +89,7 @@ def test_what_was_signed_is_run_and_what_was_not_is_refused(
     found = verified(own, keys[1])
     assert {target for target, error in found.items() if not error} == set(SIGNED) == set(reached)
     for target in set(found) - set(SIGNED):
-        assert "manifest.json' is not in the build's signature: remove it" in found[target]
+        assert "manifest.json' is not in the build's signature" in found[target]
 
 
 def test_signing_changes_no_byte_of_the_build(signed: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_what_a_run_recorded_is_signed_or_said_not_to_be(own: Path, keys: tuple[
 
 def test_a_bill_that_nobody_signed_is_refused(own: Path, keys: tuple[Path, Path]) -> None:
     (own / BILL).write_text("{}")
-    with pytest.raises(ArtifactError, match=r"bom\.cdx\.json' is not in the build's signature: remove it"):
+    with pytest.raises(ArtifactError, match=r"bom\.cdx\.json' is not in the build's signature"):
         verified(own, keys[1])
 
 

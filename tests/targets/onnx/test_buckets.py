@@ -92,7 +92,7 @@ class TestOnnxBuckets(TargetContract):
             resealed(build / NAME)
             assert asked().status == "rejected"
         for name in ("iree", "adb"):
-            with pytest.raises(UsageError, match=f"it opens none of {NAME}"):
+            with pytest.raises(UsageError, match=f"opens none of {NAME}"):
                 api.verify(build, places=[name], targets=[NAME], progress="none")
         with pytest.raises(UsageError, match=r"nothing to pack: ort-basic opens \.onnx files"):
             api.pack(build, tmp_path / "p.zip", places=["ort-basic"], targets=[NAME], progress="none")

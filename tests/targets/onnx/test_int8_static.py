@@ -72,8 +72,8 @@ def test_other_photographs_make_another_artifact(build: Path, tmp_path: Path) ->
     ("arguments", "said"),
     [
         (("--calibration", "nowhere"), "there is no folder 'nowhere'"),
-        (("--calibration", "empty"), "the folder 'empty' holds no images"),
-        (("--method", "guess"), "cannot be 'guess': possible are auto, minmax, entropy, percentile"),
+        (("--calibration", "empty"), "the folder 'empty' has no images"),
+        (("--method", "guess"), "cannot be 'guess'. Possible values: auto, minmax, entropy, percentile"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_two(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_noisy_reference_judges_nothing(shell: Shell, output: str) -> None:
     edited(build, lambda info: info["noise"].update({output: {"cpu32 cpu64": 0.05}}))
     reason = verified(shell, build)
     assert (reason["code"], reason["output"]) == ("reference too noisy", output)
-    assert "it judges nothing" in reason["sentence"]
+    assert "the reference is too noisy to use" in reason["sentence"]
 
 
 def test_a_verdict_says_what_it_rests_on_and_that_there_was_no_evaluation_set(shell: Shell) -> None:
@@ -112,7 +112,7 @@ def test_a_verdict_says_what_it_rests_on_and_that_there_was_no_evaluation_set(sh
     code, found = shell.run("verify", str(build))
     assert code == 0
     told = next(note["sentence"] for note in found["artifacts"][0]["notes"] if note["code"] == "asked")
-    assert told.startswith("asked: no evaluation set, 8 photographs, ")
+    assert told.startswith("evidence: no evaluation set, 8 photographs, ")
     assert "inputs twice in ONNX Runtime" in told
     assert "not asked" not in told
     manifest = json.loads((build / "onnx" / "manifest.json").read_text())
@@ -127,7 +127,7 @@ def test_a_verdict_says_what_it_rests_on_and_that_there_was_no_evaluation_set(sh
     assert sum(evidence["answered_by"].values()) == sum(evidence["inputs"].values())
     assert "verified (no evaluation set)" in (build / "report.md").read_text()
     assert "no evaluation set" in (build / "report.html").read_text()
-    assert "asked: no evaluation set" in (build / "report.csv").read_text()
+    assert "evidence: no evaluation set" in (build / "report.csv").read_text()
     other = copied(shell, "chosen")
     shell.run("verify", str(other))
     assert "no evaluation set" not in (other / "report.md").read_text()

@@ -42,7 +42,7 @@ def test_one_destroyed_row_of_features_is_rejected_at_every_precision() -> None:
 def test_ranks_only_needs_real_inputs() -> None:
     verdict = judge(INT8, {}, stress=[at()])
     assert verdict.status == "not verified here"
-    assert "no evaluation set: give some with `--data FOLDER`" in str(verdict.reasons[0])
+    assert "`--data FOLDER`" in str(verdict.reasons[0])
 
 
 def test_a_classifier_without_real_inputs_is_told_what_is_missing() -> None:
@@ -135,7 +135,7 @@ def test_only_shapes_that_hold_are_proved() -> None:
     verdict = judge(FP32, {}, evaluation=[at()], grid=grid)
     assert verdict.status == "rejected"
     assert verdict.proof == ({"batch": 1},)
-    assert str(verdict.reasons[0]) == "the artifact gave no answer: ORT: Got invalid dimensions (batch 2)"
+    assert str(verdict.reasons[0]) == "the artifact returned no output: ORT: Got invalid dimensions (batch 2)"
     assert any("batch 3" in str(reason) for reason in verdict.reasons)
     assert judge(FP32, {}, evaluation=[at()], grid=grid[:1]).proof == ({"batch": 1},)
 

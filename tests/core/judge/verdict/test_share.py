@@ -72,7 +72,7 @@ def test_fp16_holds_the_limit_in_every_row() -> None:
 
 def test_the_sentence_counts_the_rows() -> None:
     unsure, sure = verdict_of(400, 5), verdict_of(400, 9)
-    assert "in all but 4 of 400 rows, and is not in 5: too few inputs to say" in str(unsure.reasons[0])
+    assert "in all but 4 of 400 rows, and is not in 5: too few inputs to tell" in str(unsure.reasons[0])
     assert "in all but 4 of 400 rows, and is not in 9: 0.4" in str(sure.reasons[0])
 
 

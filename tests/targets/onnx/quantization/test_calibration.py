@@ -67,7 +67,7 @@ def test_bad_folders_are_refused_with_a_sentence(folder: Path, tmp_path_factory:
     spec, other = small_model(), tmp_path_factory.mktemp("other")
     with pytest.raises(DataError, match="there is no folder"):
         samples(spec, other / "nowhere")
-    with pytest.raises(DataError, match=r"holds no images \(PNG, JPEG, WebP and BMP are read\)"):
+    with pytest.raises(DataError, match=r"has no images"):
         samples(spec, other)
     (folder / "003.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"the picture '.*003.png' cannot be read"):
@@ -172,7 +172,7 @@ def test_a_folder_for_a_model_without_images_holds_its_arrays(tmp_path: Path) ->
 
 def test_a_folder_must_be_whole_where_the_model_has_no_set(folder: Path) -> None:
     (folder / "queries.npy").unlink()
-    with pytest.raises(DataError, match=r"has no queries.npy, and 'small' has no set of its own"):
+    with pytest.raises(DataError, match=r"has no queries.npy, and 'small'"):
         samples(replace(small_model(), calibration=None), folder)
 
 
@@ -186,7 +186,7 @@ def test_a_folder_that_cannot_calibrate_is_refused_before_anything_is_made(tmp_p
 
     refused("there is no folder")
     folder.mkdir()
-    refused(r"holds no images \(PNG, JPEG, WebP and BMP are read\)")
+    refused(r"has no images")
     for number in range(LEAST):
         if number == LEAST - 1:
             refused("has 63 calibration samples: at least 64 are needed")
