@@ -80,7 +80,7 @@ TINY_REFERENCE = Path(str(edgekit_arrcoc.__file__)).parent / "checkpoints" / "ar
         (
             {"model": small_model, "targets": ["onnx"], "options": {"onnx": {"opset": 7}}},
             UsageError,
-            "option 'onnx.opset' cannot be 7: possible are 17, 20, 21, 22, 23$",
+            r"option 'onnx.opset' cannot be 7\. Possible values: 17, 20, 21, 22, 23$",
         ),
         (
             {"model": small_model, "targets": ["onnx"], "options": {"onnx": {"opset": [21]}}},
