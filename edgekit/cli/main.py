@@ -35,10 +35,8 @@ def main() -> None:
         print(visible(f"edgekit: {error}", "\n\t"), file=sys.stderr)
         sys.exit(USER_ERROR)
     except BaseException as error:
-        # Typer turns Ctrl-C into its exit code.
-        ends = (KeyboardInterrupt, SystemExit)
-        # Of pydantic, while it wrote a record.
-        cause = error.__cause__ if isinstance(error.__cause__, ends) else error
+        ends = (KeyboardInterrupt, SystemExit)  # Typer turns Ctrl-C into its exit code
+        cause = error.__cause__ if isinstance(error.__cause__, ends) else error  # of pydantic, while it wrote a record
         if not isinstance(cause, ends):
             raise
         if isinstance(cause, SystemExit) and (where := _foreign(cause)):
@@ -95,8 +93,8 @@ if __name__ == "__main__":
 
 
 FILE, TABLE = "pyproject.toml", "tool.edgekit"
-# A host that names a command: a project of others must not choose what runs here.
 COMMAND = "python:"
+"""A host that names a command: a project of others must not choose what runs here."""
 
 
 class Project(BaseModel):
