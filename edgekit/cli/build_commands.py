@@ -1,4 +1,4 @@
-"""The commands that make, judge and report a build."""
+"""Commands that export, judge and report a build."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def export(
         typer.Option(
             "-t",
             "--target",
-            help="Target or group; repeat for more. Default: all that is installed.",
+            help="Target or group; repeat for more. Default: all installed ones.",
             autocompletion=selections,
         ),
     ] = None,
@@ -82,7 +82,7 @@ def export(
         str,
         typer.Option(
             "--task",
-            help="Of transformers:FOLDER, by optimum's names: text-generation-with-past, text-classification ...: "
+            help="Task of transformers:FOLDER, by optimum's names: text-generation-with-past, text-classification ...: "
             "graphs and files as transformers.js and optimum load them.",
         ),
     ] = "",
@@ -91,13 +91,13 @@ def export(
     ] = None,
     ema: Annotated[bool, typer.Option("--ema", help="Load the file's averaged weights (EMA).")] = False,
     name: Annotated[str | None, typer.Option("--name", help="Name of the model and of its build folder.")] = None,
-    author: Annotated[str | None, typer.Option("--author", help="Who made the weights.")] = None,
+    author: Annotated[str | None, typer.Option("--author", help="Author of the weights.")] = None,
     licence: Annotated[str | None, typer.Option("--licence", help="SPDX name of the weights' licence.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again even if nothing changed.")] = False,
     place: Places = None,
     budget: Budgets = None,
     bom: Annotated[
-        bool, typer.Option("--bom", help="Write a bill of materials too: bom.cdx.json, a CycloneDX ML-BOM.")
+        bool, typer.Option("--bom", help="Also write a bill of materials: bom.cdx.json, a CycloneDX ML-BOM.")
     ] = False,
     sign: Annotated[Path | None, typer.Option("--sign", help="Private ECDSA key (PEM) to sign the build with.")] = None,
     verbose: Verbose = False,
@@ -148,7 +148,7 @@ def quantize(
     method: Annotated[
         str,
         typer.Option(
-            help="How ranges are made: auto, minmax, entropy or percentile.", autocompletion=int8_values("method")
+            help="Method for ranges: auto, minmax, entropy or percentile.", autocompletion=int8_values("method")
         ),
     ] = "auto",
     calibration: Annotated[
@@ -159,7 +159,7 @@ def quantize(
     ] = False,
     place: Places = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Quantize and judge again although nothing changed.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Quantize and judge again even if nothing changed.")] = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -208,7 +208,7 @@ def verify(
     key: Key = None,
     require_signature: RequireSignature = False,
     minutes: Annotated[
-        float, typer.Option(min=0.0, help="Ask each verified artifact fresh inputs too, for so many minutes.")
+        float, typer.Option(min=0.0, help="Also run fresh inputs through each verified artifact, for so many minutes.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the fresh inputs, for --minutes.")] = 0,
     verbose: Verbose = False,
@@ -219,7 +219,7 @@ def verify(
     from edgekit import api
 
     if images is not None and not place:
-        raise UsageError("--images is for --place: a target's own places ask everything")
+        raise UsageError("--images applies only to --place: a target's own places run all inputs")
     verification = api.verify(
         build,
         places=place or (),
@@ -255,7 +255,9 @@ def reference(
     calibration: Calibration = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Where to write; default: the model's build folder, for `edgekit verify`."),
+        typer.Option(
+            "-o", "--output", help="Folder to write; default: the model's build folder, for `edgekit verify`."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -286,13 +288,15 @@ def _options(words: list[str]) -> dict[str, dict[str, str]]:
         name, equals, value = text.partition("=")
         target, dot, option = name.rpartition(".")
         if not (equals and dot):
-            raise UsageError(f"option '{text}' is not of the form TARGET.NAME=VALUE")
+            raise UsageError(
+                f"option '{text}' is not of the form TARGET.NAME=VALUE. Run `edgekit targets TARGET` for the list"
+            )
         options.setdefault(target, {})[option] = value
     return options
 
 
 def progress_style(silent: bool) -> Literal["auto", "none"]:
-    """No progress where a machine reads, or nobody wants it."""
+    """Return the progress style: none for JSON or quiet output."""
     return "none" if silent else "auto"
 
 
@@ -305,7 +309,7 @@ def _show_reports(build: Build, verbose: bool) -> None:
 
 
 def conclude(build: Build, as_json: bool, quiet: bool = False, verbose: bool = False, **more: object) -> None:
-    """Print what became of a build, and exit with the code that says so."""
+    """Print the outcome of a build, and exit with its code."""
     _show_reports(build, verbose)
     if as_json:
         print_json({**build.as_record(), **more})
@@ -316,6 +320,7 @@ def conclude(build: Build, as_json: bool, quiet: bool = False, verbose: bool = F
     from edgekit.pipeline.outcome import OVER
 
     statuses = {outcome.status for outcome in build.faults}
+    # A rejected artifact outranks a failed one: scripts stop a release on 3.
     if statuses & {"rejected", OVER}:
         sys.exit(REJECTED)
     if "failed" in statuses:

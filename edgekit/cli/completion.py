@@ -1,4 +1,4 @@
-"""What the shell completes: names of models, targets and groups, options and their values."""
+"""Shell completion: names of models, targets and groups, options and their values."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Callable
 
 
 def model_names(incomplete: str) -> list[str]:
-    """Presets; paths are the shell's own."""
+    """Return presets; the shell itself completes paths."""
     from edgekit.model.sources import presets
 
     return [name for name in presets() if name.startswith(incomplete)]
 
 
 def place_names(incomplete: str) -> list[str]:
-    """Runtimes and targets' own places; hosts are not known."""
+    """Return runtimes and targets' own places; hosts are unknown."""
     from edgekit.hosts.catalogue import place_names as known
 
     return [name for name in known() if name.startswith(incomplete)]
 
 
 def target_names(incomplete: str) -> list[str]:
-    """Names of targets."""
+    """Return names of targets."""
     from edgekit import registry
 
     return [name for name in registry.available() if name.startswith(incomplete)]
 
 
 def selections(incomplete: str) -> list[str]:
-    """Names of targets and of groups."""
+    """Return names of targets and of groups."""
     from edgekit import registry
 
     targets, _ = registry.loadable()
@@ -35,7 +35,7 @@ def selections(incomplete: str) -> list[str]:
 
 
 def option_values(incomplete: str) -> list[str]:
-    """`TARGET.NAME=VALUE`, as far as it can be known."""
+    """Return `TARGET.NAME=VALUE` with known values."""
     from edgekit import registry
     from edgekit.artifact.option import as_text
 
@@ -49,7 +49,7 @@ def option_values(incomplete: str) -> list[str]:
 
 
 def among(*values: str) -> Callable[[str], list[str]]:
-    """One of these words."""
+    """Return a completer for these words."""
 
     def complete(incomplete: str) -> list[str]:
         return [value for value in values if value.startswith(incomplete)]
@@ -58,7 +58,7 @@ def among(*values: str) -> Callable[[str], list[str]]:
 
 
 def int8_values(option: str) -> Callable[[str], list[str]]:
-    """What an option of the target of `edgekit quantize` may be."""
+    """Return a completer for an option of the target of `edgekit quantize`."""
 
     def complete(incomplete: str) -> list[str]:
         from edgekit import api, registry

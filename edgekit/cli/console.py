@@ -1,4 +1,4 @@
-"""What a person sees of results: tables on standard output. Piped output has tabs and no colours."""
+"""Display of results: tables on standard output. Piped output has tabs and no colours."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from edgekit.pipeline.outcome import Build, TargetOutcome
     from edgekit.target import Target
 
-# Letters of a line of prose in a pipe.
+# Letters of a line of text in a pipe.
 WIDTH = 120
-# Of one target; the others stand in the report.
+# Most reasons of one target; the report has all.
 MOST_REASONS = 2
 
 
@@ -40,12 +40,12 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None:
-    """Print a row a target, why it is not verified, what to ship and what to run next; quiet: of those not verified.
+    """Print a row per target, reasons, recommendations and next commands; if quiet, only targets not verified.
 
     Args:
-        build: What became of a run.
-        quiet: Whether only what is not verified is of interest.
-        verbose: Whether to print what each verdict rests on and all notes, which stand in the report too.
+        build: Outcome of a run.
+        quiet: True to print only targets that are not verified.
+        verbose: True to print the evidence for each verdict and all notes, as in the report.
     """
     for name, part in build.parts.items():
         _print_wrapped(f"part '{name}':")
@@ -67,7 +67,7 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
     )
     for outcome in outcomes:
         if outcome.part_of and not outcome.left_out:
-            _print_wrapped(f"{outcome.target}: made since '{outcome.part_of}' holds it")
+            _print_wrapped(f"{outcome.target}: exported as a part of '{outcome.part_of}'")
         for sentence in outcome.sentences if verbose else _reasons(outcome):
             _print_wrapped(f"{outcome.target}: {sentence}")
     if build.note:
@@ -83,7 +83,7 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
 
 
 def _show_next(build: Build) -> None:
-    """Print what to ship to whom, and the commands that do it."""
+    """Print the recommendations, and the commands for them."""
     from edgekit.report.recommendation import next_commands, recommend
     from edgekit.report.rows import read_study
 
@@ -102,7 +102,7 @@ def _size(outcome: TargetOutcome) -> str:
 
 
 def _speed(outcome: TargetOutcome) -> str:
-    """How fast it is in the first place that was timed beside something, else in the first that was timed."""
+    """Return the speed in the first place with a baseline, else in the first timed place."""
     from edgekit.report.formats import beside_baseline
 
     places = [place for place in outcome.places if place.ratios] or [place for place in outcome.places if place.timings]
@@ -110,7 +110,7 @@ def _speed(outcome: TargetOutcome) -> str:
 
 
 def _deciding_number(outcome: TargetOutcome) -> str:
-    """The number that decided, with its limit: of several places in the one that came nearest to it."""
+    """Return the measure that decided, with its limit; of several places the one nearest to its limit."""
     from edgekit.report.recommendation import deciding_text, decisive, share_of_limit
 
     places = [(place, measure) for place in outcome.places if (measure := decisive(place)) is not None]
@@ -121,23 +121,23 @@ def _deciding_number(outcome: TargetOutcome) -> str:
 
 
 def _reasons(outcome: TargetOutcome) -> list[str]:
-    """Why a target is not verified, in a few sentences; of one that is, where it is slower, and its fresh inputs."""
+    """Return a few reasons why a target is not verified; for a verified one, notes on speed and fresh inputs."""
     if outcome.status == "verified":
         return [str(note.fact) for note in outcome.notes if note.fact.code in (Code.SLOWER, Code.FRESH_INPUTS)]
     count = len(outcome.reasons) + bool(outcome.error) + outcome.left_out
-    more = [f"{count - MOST_REASONS} more reasons: in the report, or with -v"] if count > MOST_REASONS else []
+    more = [f"{count - MOST_REASONS} more reasons in the report, or with -v"] if count > MOST_REASONS else []
     return [*outcome.sentences[: min(count, MOST_REASONS)], *more]
 
 
 def _print_wrapped(text: str) -> None:
-    """Print a sentence in lines that can be read: as wide as the terminal, or of WIDTH letters in a pipe."""
+    """Print a sentence wrapped to the terminal's width, or to WIDTH letters in a pipe."""
     width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stdout.isatty() else WIDTH
     lines = textwrap.wrap(visible(text), width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     print("\n".join(lines))
 
 
 def show_target(name: str, target: Target) -> None:
-    """Print one target: what it is made from, where it is judged, what it needs, and its options."""
+    """Print one target: its source, its places, its requirements and its options."""
     facts = [("makes", target.summary), ("from", target.source), ("groups", ", ".join(target.groups) or "none")]
     facts += [("places", ", ".join(f"{place.name} ({'; '.join(place.tolerances)})" for place in target.places))]
     texts = (
@@ -157,7 +157,7 @@ def show_target(name: str, target: Target) -> None:
 
 
 def show_notes(notes: Sequence[str]) -> None:
-    """Print an exporter's notes on the artifact that it wrote."""
+    """Print an exporter's notes on its artifact."""
     for note in notes:
         _print_wrapped(note)
 

@@ -1,4 +1,4 @@
-"""The group of all commands: each is a record (`edgekit.doors.Command`), and is imported when it is run."""
+"""Group of all commands: each is a record (`edgekit.doors.Command`), imported only to run it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ OPTION_PANELS = {
     "Gate": ("budget", "key", "require_signature", "trust_build", "limits", "minutes", "seed"),
     "Output": ("output", "bom", "sign", "verbose", "quiet", "as_json"),
 }
-"""Options of all commands by the subject under which help lists them; others stand in the general list."""
+"""Options of all commands by subject in the help; others are in the general list."""
 MANY = 12
-"""Options from which on help is divided by subject: a short list is read faster in one piece."""
+"""Number of options from which help is divided by subject: a short list reads faster in one piece."""
 
 
 class OptionsAsTyped:
@@ -70,7 +70,7 @@ class Group(OptionsAsTyped, TyperGroup):
 
 
 class Commands(Group):
-    """All commands that packages register. Their help lists them by their records, without importing them."""
+    """Group of all registered commands. Its help lists them by their records, without importing them."""
 
     lists_records = False
 
@@ -80,7 +80,7 @@ class Commands(Group):
         return sorted(records, key=lambda name: (doors.PANELS.index(records[name].panel), name))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; None where there is none of that name.
+        """Return a command; None for an unknown name.
 
         Raises:
             UsageError: If its package is broken.
@@ -104,15 +104,16 @@ class Commands(Group):
         return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=MARKUP)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the arguments begin with.
+        """Return the command that the arguments begin with.
 
         Raises:
-            UsageError: If there is none of that name.
+            UsageError: If the name is unknown.
         """
         names = doors.commands.entries()
         if args and not args[0].startswith("-") and args[0] not in names and not ctx.resilient_parsing:
             raise UsageError(
-                f"no command '{args[0]}': {suggestion(args[0], names)}run 'edgekit --help' for the list of commands"
+                f"unknown command '{args[0]}'. {suggestion(args[0], names)}Run 'edgekit --help' for the list of "
+                "commands"
             )
         return super().resolve_command(ctx, args)
 

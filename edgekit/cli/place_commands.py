@@ -1,4 +1,4 @@
-"""The commands for places elsewhere (which there are, packing for them, importing results) and for environments."""
+"""Commands for further places (list, pack, import) and for environments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgekit.cli.help import App, epilog
 from edgekit.errors import UsageError
 from edgekit.storage import environment
 
-env = App(name="env", help="Make and show what some places and targets need.", no_args_is_help=True)
+env = App(name="env", help="Install and list environments that some places and targets need.", no_args_is_help=True)
 
 
 @epilog("Examples:\n\n`edgekit places`\n\n`edgekit places --json`")
@@ -43,13 +43,14 @@ def places(as_json: Json = False) -> None:
 @epilog(
     "Examples:\n\n`edgekit pack --place ort-cuda`\n\n"
     "`edgekit pack build/arr-coc-tiny -t onnx --place ort-cuda --images 16 -o pack.zip`\n\n"
-    "There: unzip it, `python -m edgekit.evaluate` in the folder, and bring result.zip back to `edgekit import`."
+    "On the other host: unzip it, run `python -m edgekit.evaluate` in the folder, and pass result.zip to `edgekit "
+    "import`."
 )
 def pack(
     build: BuildFolder = DEFAULT_BUILD,
     place: Annotated[
         list[str] | None,
-        typer.Option("--place", help="Runtime there; repeat for more.", autocompletion=place_names),
+        typer.Option("--place", help="Runtime on the other host; repeat for more.", autocompletion=place_names),
     ] = None,
     target: Chosen = None,
     images: Images = None,
@@ -61,7 +62,10 @@ def pack(
     from edgekit import api
 
     if not place:
-        raise UsageError("name what will run there with --place, for example --place ort-cuda; see `edgekit places`")
+        raise UsageError(
+            "name the runtime on the other host with --place, for example --place ort-cuda. Run `edgekit places` for "
+            "the list"
+        )
     packed = api.pack(
         build,
         output,
@@ -76,7 +80,8 @@ def pack(
         return
     print(f"{output}: {', '.join(packed)}, {output.stat().st_size / 1e6:.1f} MB")
     print(
-        "there: unzip it, run `python -m edgekit.evaluate` in the folder, and bring result.zip back to `edgekit import`"
+        "on the other host: unzip it, run `python -m edgekit.evaluate` in the folder, and pass result.zip to `edgekit "
+        "import`"
     )
 
 
@@ -88,7 +93,7 @@ def import_(
     result: Annotated[Path, typer.Argument(help="The result.zip of a pack's runner, or the result.json of a phone.")],
     build: BuildFolder = DEFAULT_BUILD,
     name: Annotated[
-        str | None, typer.Option("--name", help="What the report calls a phone's result, for example pixel-8-onnx.")
+        str | None, typer.Option("--name", help="Name of a phone's result in the report, for example pixel-8-onnx.")
     ] = None,
     trust_build: TrustBuild = False,
     as_json: Json = False,
@@ -97,14 +102,17 @@ def import_(
     from edgekit import api
     from edgekit.report import imports
 
+    # A phone writes one result.json; a pack's runner returns a zip of raw outputs to judge here.
     if result.suffix != ".json":
         if name is not None:
-            raise UsageError("--name is for a phone's result.json: a pack's result has the names of its places")
+            raise UsageError(
+                "--name applies only to a phone's result.json: a pack's result has the names of its places"
+            )
         outcome = api.import_result(build, result, trust_build=trust_build, progress=progress_style(as_json))
         conclude(outcome, as_json)
         return
     if name is None:
-        raise UsageError("say with --name what the report calls it, for example --name pixel-8-onnx")
+        raise UsageError("a phone's result needs a name for the report. Add --name, for example --name pixel-8-onnx")
     folder = imports.add_result(build, result, name)
     if as_json:
         print_json({"imported": str(folder)})
@@ -122,9 +130,9 @@ def add(
         ),
     ],
 ) -> None:
-    """Fetch an environment, check what was fetched, and put it into the user's cache."""
+    """Download an environment, check it, and put it into the user's cache."""
     if name not in environment.LOCKED:
-        raise UsageError(f"no environment '{name}': possible are {', '.join(environment.LOCKED)}")
+        raise UsageError(f"unknown environment '{name}'. Environments: {', '.join(environment.LOCKED)}")
 
     def progress(text: str) -> None:
         print(text, file=sys.stderr)
@@ -134,7 +142,7 @@ def add(
 
 @env.command("list", epilog="Example: `edgekit env list`")
 def list_() -> None:
-    """Show which environments there are, where they lie, and what is missing."""
+    """List the environments, their folders, and missing ones."""
     from edgekit.cli.console import print_table
     from edgekit.cli.target_commands import environments
 

@@ -1,4 +1,4 @@
-"""The commands that tell what is in a build, and what changed since another one; they run nothing."""
+"""Commands that report a build and its changes since another one; they run no artifact."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from edgekit.cli.help import epilog
 def report(
     build: BuildFolder = DEFAULT_BUILD,
     junit: Annotated[
-        Path | None, typer.Option("--junit", help="Write JUnit XML too: one test case an artifact and place.")
+        Path | None, typer.Option("--junit", help="Also write JUnit XML: one test case per artifact and place.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write report.html, .json, .md and .csv from a build's results. Nothing is run."""
+    """Write report.html, .json, .md and .csv from a build's results, without running anything."""
     from edgekit import report as reports
     from edgekit.api import local
 
@@ -45,11 +45,11 @@ def report(
 )
 def diff(
     before: Annotated[Path, typer.Argument(help="The build to compare with: a model's build folder, or a matrix.")],
-    after: Annotated[Path, typer.Argument(help="The build, or matrix, in question.")],
+    after: Annotated[Path, typer.Argument(help="The newer build, or matrix.")],
     size: Annotated[float, typer.Option(min=0, help="Percent that an artifact may grow.")] = 1.0,
     speed: Annotated[float, typer.Option(min=0, help="Percent that its ratio to a baseline may fall.")] = 20.0,
     accuracy: Annotated[
-        float, typer.Option(min=0, help="Percent of its limit that a number may move; verdicts may never fall.")
+        float, typer.Option(min=0, help="Percent of its limit that a measure may move; verdicts may never fall.")
     ] = 10.0,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request.")] = False,
     as_json: Json = False,

@@ -1,4 +1,4 @@
-"""`edgekit targets` and `edgekit doctor`: what can be exported, and what this host has."""
+"""Commands `edgekit targets` and `edgekit doctor`: possible targets, and this host's facts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def targets(
     name: Annotated[str, typer.Argument(help="Show one target with its options.", autocompletion=target_names)] = "",
     as_json: Json = False,
 ) -> None:
-    """List the targets: what each makes, what it needs, whether it is installed; with a name its options and places."""
+    """List the targets with summary, requirements and state; with a name, show its options and places."""
     from edgekit import registry
     from edgekit.cli.console import print_table, show_target
 
@@ -52,7 +52,7 @@ def targets(
 
 @epilog("Example: `edgekit doctor --json`")
 def doctor(as_json: Json = False) -> None:
-    """Show versions, devices, and what can be exported and verified on this host."""
+    """Show versions, devices, and the targets and places that work on this host."""
     facts = examine()
     if as_json:
         print_json(facts)
@@ -67,7 +67,7 @@ LIBRARIES = (DISTRIBUTION, "torch", "onnx", "onnxscript", "onnxruntime", "onnxru
 
 
 def examine() -> dict[str, dict[str, str]]:
-    """Titles -> names -> what was found."""
+    """Return facts of this host: titles -> names -> states."""
     import torch
 
     versions = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
@@ -86,10 +86,10 @@ def examine() -> dict[str, dict[str, str]]:
 
 
 def broken_records(targets: Mapping[str, str]) -> dict[str, str]:
-    """Return why each record that a package declares cannot be used, by its kind and name.
+    """Return why each broken record of a package is unusable, by its kind and name.
 
     Args:
-        targets: The same of targets, by name.
+        targets: The same for targets, by name.
     """
     broken = {f"target {name}": sentence for name, sentence in targets.items()}
     for door in (doors.commands, doors.sources, doors.places):
@@ -98,15 +98,15 @@ def broken_records(targets: Mapping[str, str]) -> dict[str, str]:
 
 
 def environments() -> dict[str, str]:
-    """The environments of `edgekit env add`, and the state of each."""
+    """Return the environments of `edgekit env add`, and the state of each."""
     return {
-        name: "ready" if environment.ready(name) else f"not here: {environment.command(name)}"
+        name: "ready" if environment.ready(name) else f"not installed: {environment.command(name)}"
         for name in environment.LOCKED
     }
 
 
 def _place(name: str) -> str:
-    """Whether artifacts can be judged there, or what is missing."""
+    """Return whether artifacts can be judged there, or what is missing."""
     try:
         runtime = doors.places.find(name)
     except UsageError as error:
@@ -120,8 +120,11 @@ def _place(name: str) -> str:
         import onnxruntime
 
         if provider not in onnxruntime.get_available_providers():
-            return f"this ONNX Runtime has no {provider}: {runtime.install}, or name a host: {name}@ssh:USER@HOST"
+            return (
+                f"this ONNX Runtime does not have {provider}: {runtime.install}, or name a host: {name}@ssh:USER@HOST"
+            )
         try:
+            # Listed providers may still fail to load their libraries, so one is started.
             process.call(start_provider, {"settings": dict(runtime.settings)})
         except EdgekitError as missing:
             return f"{missing}: {runtime.install}, or name a host: {name}@ssh:USER@HOST"
@@ -129,7 +132,7 @@ def _place(name: str) -> str:
 
 
 def start_provider(settings: dict[str, str], progress: process.Progress) -> dict[str, object]:
-    """Run a product of two matrices by a provider of ONNX Runtime, in a worker.
+    """Run a product of two matrices with a provider of ONNX Runtime, in a worker.
 
     Raises:
         NotVerifiedHere: If it cannot start.
