@@ -20,7 +20,7 @@ from edgekit.cli.completion import model_names, place_names, target_names
 from edgekit.cli.help import Commands
 from edgekit.errors import UsageError
 
-CLEAN, USER_ERROR, REJECTED, INTERRUPTED, TERMINATED = 0, 2, 3, 130, 143
+CLEAN, USER_ERROR, REJECTED, INTERRUPTED, READER_LEFT, TERMINATED = 0, 2, 3, 130, 141, 143
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
 
 app = typer.Typer(
@@ -147,8 +147,8 @@ Data = Annotated[
     Path | None,
     typer.Option(
         "--data",
-        help="Folder of real inputs to judge on: a folder of pictures for each class, pictures with labels.csv, or .npz "
-        "files with an array for each input. "
+        help="Folder of real inputs to judge on: a folder of pictures for each class, pictures with labels.csv, or "
+        ".npz files with an array for each input. "
         "Without --calibration, 70 or more are split by their hashes: a part calibrates INT8, the others judge.",
     ),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import sys
 import tomllib
@@ -13,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE
+from edgekit.cli.arguments import INTERRUPTED, READER_LEFT, TERMINATED, USER_ERROR, VERBOSE
 from edgekit.cli.arguments import app as app
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.storage.host_errors import as_sentences
@@ -28,6 +30,7 @@ def main() -> None:
             _require_working_directory()
             app()
     except EdgekitError as error:
+        _end_if_reader_left(error)
         if {"-v", VERBOSE} & set(sys.argv):
             from edgekit.model.capture_errors import plain
 
@@ -35,6 +38,7 @@ def main() -> None:
         print(visible(f"edgekit: {error}", "\n\t"), file=sys.stderr)
         sys.exit(USER_ERROR)
     except BaseException as error:
+        _end_if_reader_left(error)
         ends = (KeyboardInterrupt, SystemExit)  # Typer turns Ctrl-C into its exit code
         cause = error.__cause__ if isinstance(error.__cause__, ends) else error  # of pydantic, while it wrote a record
         if not isinstance(cause, ends):
@@ -48,6 +52,30 @@ def main() -> None:
         sys.exit(code)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _end_if_reader_left(error: BaseException) -> None:
+    """End quietly, as other tools do, if the reader of standard output left, as in `| head -1`."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, BrokenPipeError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is not None and isinstance(error, SystemExit):
+        sys.exit(READER_LEFT)  # Rich and click noticed it, and turned standard output off
+    if cause is None and getattr(error, "code", 1) not in (0, None):
+        return
+    try:
+        sys.stdout.flush()
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        if not any(event & select.POLLERR for _, event in poll.poll(0)):
+            return
+    except BrokenPipeError:
+        pass
+    except (AttributeError, OSError, ValueError):  # no poll on Windows, no descriptor in a test
+        return
+    # Python flushes once more when it exits, which would fail again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(READER_LEFT)
 
 
 def _foreign(ended: SystemExit) -> str:

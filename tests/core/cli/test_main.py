@@ -270,3 +270,16 @@ def test_an_interrupted_run_says_what_is_kept_and_goes_on(
     assert not list(tmp_path.rglob("*.tmp"))
     if when == "[2/2]":
         assert json.loads((tmp_path / "small" / "onnx" / "manifest.json").read_text())["verdicts"]
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("export", "--help"), ("targets",), ("targets", "--json")])
+def test_a_reader_that_leaves_ends_it_quietly(arguments: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "edgekit", *arguments], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(write)
+    assert (ended.returncode, ended.stderr) == (141, "")
