@@ -64,9 +64,11 @@ def test_it_exports_shows_the_table_and_compares(small_build: Path, tmp_path: Pa
     runner = Runner(tmp_path)
     shutil.copytree(small_build, tmp_path / "build" / "small", ignore=shutil.ignore_patterns("onnx-fp16"))
     runner.values["inputs.model"] = "edgekit.testing:small_model"
+    runner.values["inputs.args"] = "--author 'A. Uthor' --budget size=50MB"
     assert runner.run("Export and prove") == 0
     assert runner.read("github_output") == "build=build/small\n"
     assert "| ✅ verified | onnx |" in runner.read("github_step_summary")
+    assert '"A. Uthor"' in runner.read("build/small/model/config.json")
     assert "<testsuites" in runner.read("build/small/report.junit.xml")
 
     runner.values |= {"inputs.baseline": "baseline", "steps.export.outputs.build": "build/small"}
@@ -82,7 +84,8 @@ def test_it_exports_shows_the_table_and_compares(small_build: Path, tmp_path: Pa
     assert "| ❌ | onnx · cpu | verdict | verified | rejected |" in runner.read("github_step_summary")
 
 
-def test_a_model_that_does_not_exist_fails_the_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["no-such-model", "--sign=key.pem"])
+def test_a_model_that_does_not_exist_or_is_an_option_fails_the_step(model: str, tmp_path: Path) -> None:
     runner = Runner(tmp_path)
-    runner.values["inputs.model"] = "no-such-model"
+    runner.values["inputs.model"] = model
     assert runner.run("Export and prove") == 2
