@@ -1,6 +1,6 @@
-"""edgekit exports a trained model to everything the edge runs, and proves each artifact against a recorded reference.
+"""Export of PyTorch models to edge formats, with a verdict on each artifact against a recorded reference.
 
-The public names are those of `__all__`; they are imported when they are first used, so that `import edgekit` is quick.
+The public names are those of `__all__`. They are imported at first use, so that `import edgekit` is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""edgekit from Python: what a notebook calls, and what the command line calls too.
+"""Python interface of edgekit, for notebooks and for the command line.
 
 import edgekit
 
@@ -47,7 +47,7 @@ INT8 = "onnx-int8-static"
 
 
 class FactFields(TypedDict, total=False):
-    """Fields of the record `facts` that `export` takes by their own names too."""
+    """Fields of the record `facts` that `export` also takes by name."""
 
     axes: Given
     inputs: Given
@@ -61,7 +61,7 @@ class FactFields(TypedDict, total=False):
 
 
 class Fields(FactFields, total=False):
-    """Likewise those of `data` and `criteria`."""
+    """Fields of `data` and `criteria` that `export` also takes by name."""
 
     evaluation: EvaluationSet | Callable[[], EvaluationSet] | None
     metric: str
@@ -90,29 +90,29 @@ def export(
     """Export a model, judge each artifact against the reference, and write the report.
 
     Args:
-        model: A preset's name, the path of a checkpoint, of an ONNX file or of a program that `torch.export.save` wrote
-            (`model.pt2`), `package.module:factory`, a factory, a `ModelSpec`, a module, or a `CompositeModel`. A module
-            defined in a notebook or in `__main__` is captured here and travels as its program.
-        example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name. Where it has 70
-            different rows or more, and nothing else is given to judge on, they are split as a folder of data is.
-        targets: Names and groups; empty means every target whose libraries are installed.
-        output: The folder of builds; the build lies in it under the model's name.
+        model: A preset's name, the path of a checkpoint, an ONNX file or a `torch.export` program (`model.pt2`),
+            `package.module:factory`, a factory, a `ModelSpec`, a module, or a `CompositeModel`. A module defined in a
+            notebook or in `__main__` is captured here and stored as its program.
+        example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name. If it has 70
+            different rows or more, and you give no other data, they are split like a folder of data.
+        targets: Names and groups; empty selects every target whose libraries are installed.
+        output: The folder of builds; the build is in it under the model's name.
         options: Options by target and name, for example `{"onnx": {"opset": 21}}`.
-        facts: What you say of the model: axes, inputs, outputs, weights, name, licence ...
-        data: What to judge and to calibrate with, or the folder of it.
+        facts: Your declarations about the model: axes, inputs, outputs, weights, name, licence ...
+        data: Data to judge and to calibrate with, or its folder.
         criteria: Further places to judge in, and budgets.
-        fresh: Whether to export and judge again although nothing changed.
-        bom: Whether to write a bill of materials, bom.cdx.json (CycloneDX).
-        sign: Private ECDSA key (PEM) to sign the build with; what was rejected or failed is not in the signature.
+        fresh: True to export and judge again even if nothing changed.
+        bom: True to write a bill of materials, bom.cdx.json (CycloneDX).
+        sign: Private ECDSA key (PEM) to sign the build with; rejected and failed targets are not signed.
         progress: "auto" (live on a terminal and in a notebook, lines elsewhere), "live", "lines" or "none".
         fields: Single fields of `facts`, `data` and `criteria` by their own names: `axes={...}`, `places=["openvino"]`.
 
     Returns:
-        The outcome of each target, as a mapping by name. For a `CompositeModel` these are of the whole model, and
-        `parts` holds those of each component.
+        The outcome of each target, as a mapping by name. For a `CompositeModel` these are outcomes of the whole model,
+        and `parts` has those of each component.
 
     Raises:
-        EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
+        EdgekitError: If something concerns all targets; an error of one target becomes its outcome in the build.
     """
     request = ExportRequest(
         model=model,
@@ -132,7 +132,7 @@ def export(
 
 @as_sentences()
 def run_request(request: ExportRequest, progress: Style = "auto") -> Build:
-    """Do what `export` does, for a request in one record.
+    """Export as `export` does, for a request in one record.
 
     Raises:
         EdgekitError: As `export`.
@@ -169,7 +169,7 @@ def run_request(request: ExportRequest, progress: Style = "auto") -> Build:
 
 
 class ExportKeywords(TypedDict, total=False):
-    """What `quantize` passes on to `export` as it is."""
+    """Arguments that `quantize` passes on to `export`."""
 
     example: Any
     output: str | Path
@@ -187,17 +187,17 @@ def quantize(
     fresh: bool = False,
     **options: Unpack[ExportKeywords],
 ) -> Build:
-    """Search for a static INT8 recipe and prove the result: `export` with the target "onnx-int8-static".
+    """Search for a static INT8 recipe and judge the result: `export` with the target "onnx-int8-static".
 
-    Where it is rejected in one of `places`, the next best recipe (option `rank`) is tried; a note says what that costs.
+    If it is rejected in one of `places`, the next best recipe (option `rank`) is tried; a note states the cost.
 
     Args:
         model: As for `export`.
         search: "quick", "full", or "none" (one recipe, all in INT8).
-        method: How ranges are made: "auto", "minmax", "entropy" or "percentile".
+        method: Method for ranges: "auto", "minmax", "entropy" or "percentile".
         calibration: Folder of images to calibrate with; None for the model's own calibration set.
-        reduce_range: Whether weights have 7 bits, for x86 without VNNI.
-        places: Further places in which the artifact must hold, as for `export`.
+        reduce_range: True for weights of 7 bits, for x86 without VNNI.
+        places: Further places in which the artifact must be verified, as for `export`.
         fresh: As for `export`.
         options: `example`, `output` and `progress`, as for `export`.
     """
@@ -225,28 +225,30 @@ def verify(
     """Check every artifact's files, run each again, and judge it again.
 
     Args:
-        build: A model's build folder, for example `build/arr-coc-tiny`; or a URL in a store, of which a copy in the
-            cache is judged. Of a model of parts each part is judged again, and the whole driven again where its factory
-            may run; else what was found of the whole must be of these artifacts.
-        places: Further places, as for `export`: where given, artifacts are judged in these alone.
-        images: How many evaluation inputs are asked in these, and as few of other kinds; None for all.
-        targets: Names and groups; empty means all that are there.
+        build: A model's build folder, for example `build/arr-coc-tiny`; or a URL in a store, which is copied to the
+            cache. For a model of parts, each part is judged again, and the whole too if its factory may run; otherwise
+            its recorded result must belong to the same artifacts.
+        places: Further places, as for `export`: if any are given, artifacts are judged only there.
+        images: Number of evaluation inputs to run in these; other batches are reduced in proportion. None for all.
+        targets: Names and groups; empty selects all in the build.
         budget: As for `export`.
-        minutes: How long each artifact that is verified is asked fresh inputs too, beside the model itself, in each of
-            its target's places and in one opened runtime. One that exceeds a limit is rejected.
-        seed: Of the fresh inputs: the same seed asks the same ones.
-        trust_build: Whether code that the build chooses may run: a factory that edgekit does not ship (it is then also
-            looked for in the working directory), and the program that a model given in memory left there.
-        key: Public ECDSA key (PEM) of whoever must have signed the build; None asks for no signature.
+        minutes: Time for fresh inputs, which each verified artifact and the model run in each of the target's places,
+            with one open runtime. An artifact that exceeds a limit is rejected.
+        seed: Seed of the fresh inputs: the same seed gives the same inputs.
+        trust_build: True if code that the build names may run: a factory that is not edgekit's (also from the working
+            directory), and the stored program of a model given in memory.
+        key: Public ECDSA key (PEM) of the required signer; None requires no signature.
         progress: As for `export`.
     """
     criteria, only = Criteria(names_in(places), images, names_in(budget)), names_in(targets)
     if not 0 <= minutes < math.inf or seed < 0:
         raise UsageError(
-            f"cannot ask fresh inputs for {minutes:g} minutes with the seed {seed}. Give finite numbers from 0"
+            f"cannot run fresh inputs for {minutes:g} minutes with the seed {seed}. Give finite numbers from 0"
         )
     if (seed and not minutes) or (minutes and criteria.places):
-        raise UsageError("a seed needs minutes, and minutes are for a target's own places: leave out further places")
+        raise UsageError(
+            "a seed needs minutes, and minutes apply only to a target's own places. Leave out further places"
+        )
     fresh_inputs = FreshInputs(minutes * 60, seed) if minutes else None
     public = None if key is None else Path(key)
     folder = local(build, writable=True, progress=progress)
@@ -272,16 +274,16 @@ def pack(
     trust_build: bool = False,
     progress: Style = "auto",
 ) -> tuple[str, ...]:
-    """Pack ONNX artifacts, questions and a runner for a host that nobody here can log in to.
+    """Pack ONNX artifacts, inputs and a runner for a host without remote login.
 
-    There `python -m edgekit.evaluate` in the unpacked folder writes result.zip; `import_result` judges it.
+    On that host, `python -m edgekit.evaluate` in the unpacked folder writes result.zip; `import_result` judges it.
 
     Args:
         build: A model's build folder.
         output: The zip file to write.
         places: Runtimes, for example "ort-cuda".
         images: As for `verify`.
-        targets: Names and groups; empty means all that places take.
+        targets: Names and groups; empty selects all that the places take.
         trust_build: As for `verify`.
         progress: As for `export`.
 
@@ -296,10 +298,10 @@ def pack(
 def import_result(
     build: str | Path, result: str | Path, *, trust_build: bool = False, progress: Style = "auto"
 ) -> Build:
-    """Judge what a pack's runner brought back, and write it into the build's report.
+    """Judge the results of a pack, and add them to the build's report.
 
     Args:
-        build: The build that was packed.
+        build: The packed build.
         result: The result.zip.
         trust_build: As for `verify`.
         progress: As for `export`.
@@ -324,7 +326,7 @@ def record(
     output: str | Path | None = None,
     progress: Style = "auto",
 ) -> Path:
-    """Record what the model itself says on a device: outputs, noise floor, latency.
+    """Record the model itself on a device: outputs, noise floor, latency.
 
     Args:
         model: As for `export`.
@@ -333,18 +335,18 @@ def record(
         axes: As for `export`.
         inputs: As for `export`.
         outputs: As for `export`.
-        evaluation: As for `export`, which must be given the same one to have these answers.
+        evaluation: As for `export`, which needs the same set to use these outputs.
         data: As for `export`, likewise.
         metric: As for `export`.
-        calibration: As for `export`: without it a part of `data` is not asked.
-        output: Where to write, without the inputs; None writes into the model's build folder, with them.
+        calibration: As for `export`: without it a part of `data` is not recorded.
+        output: Folder to write, without the inputs; None writes into the model's build folder, with inputs.
         progress: As for `export`.
 
     Returns:
         The reference's folder.
     """
     if device not in ("cpu", "cuda"):
-        raise UsageError(f"no device '{device}': possible are cpu, cuda")
+        raise UsageError(f"unknown device '{device}'. Use cpu or cuda")
     require_folder(output or "", "references are recorded")
     facts = ModelFacts(axes=axes, inputs=inputs, outputs=outputs)
     given_data = EvaluationData(evaluation=evaluation, data=data, metric=metric, calibration=calibration)
@@ -359,13 +361,13 @@ def record(
 
 
 def local(build: str | Path, *, writable: bool = False, progress: Style = "auto") -> Path:
-    """Return the folder of a build, or of an artifact in it, that a path or a URL in a store names.
+    """Return the folder of a build, or of an artifact in it, from a path or a URL in a store.
 
-    A path is returned as it is. A URL's build is fetched into the user's cache, and checked.
+    A path is returned unchanged. A URL's build is downloaded into the user's cache, and checked.
 
     Args:
         build: A path, or a URL such as "s3://bucket/arr-coc-tiny" or ".../onnx" of an artifact in it.
-        writable: Whether the caller writes into the build: it is then a fresh copy.
+        writable: True if the caller writes into the build: it is then a fresh copy.
         progress: As for `export`.
     """
     if not (url := url_of(build)):
@@ -375,7 +377,7 @@ def local(build: str | Path, *, writable: bool = False, progress: Style = "auto"
 
 
 def targets() -> dict[str, TargetInfo]:
-    """Every target that can be imported, by name."""
+    """Return every target that can be imported, by name."""
     return {name: registry.info(name, target) for name, target in registry.loadable()[0].items()}
 
 

@@ -1,12 +1,9 @@
-"""The doors of edgekit: what packages add to it, each by an entry point that names one small record.
+"""Extension points of edgekit: packages add records to it by entry points.
 
-| group | record | adds |
-|---|---|---|
-| `edgekit.targets` | `edgekit.target.Target` | a kind of artifact |
-| `edgekit.commands` | `Command` | a command of `edgekit` |
-| `edgekit.sources` | `Source` | a kind of name that `edgekit export` takes as a model |
-| `edgekit.places` | `PlaceRuntime` | a runtime in which artifacts of several targets are judged |
-| `edgekit.hooks` | a function | what the core does only where a package brings it (`HOOKS`) |
+| group | record | adds | |---|---|---| | `edgekit.targets` | `edgekit.target.Target` | a kind of artifact | |
+`edgekit.commands` | `Command` | a command of `edgekit` | | `edgekit.sources` | `Source` | a kind of name that `edgekit
+export` takes as a model | | `edgekit.places` | `PlaceRuntime` | a runtime in which artifacts of several targets are
+judged | | `edgekit.hooks` | a function | an optional step of the core (`HOOKS`) |
 
 edgekit's own targets, commands, sources and places use the same records. A record names its functions by path
 ("module:function"), so that listing imports no heavy library. A broken package breaks only its own records.
@@ -39,10 +36,10 @@ class Command:
 
     Attributes:
         name: As it is typed.
-        panel: Where `edgekit --help` lists it.
+        panel: Its panel in `edgekit --help`.
         summary: One line of help.
         function: Path of a function that Typer can read, or of a Typer application with subcommands.
-        examples: Shown at the end of the command's help.
+        examples: Examples at the end of the command's help.
     """
 
     name: str
@@ -53,7 +50,7 @@ class Command:
 
     def __post_init__(self) -> None:
         if self.panel not in PANELS:
-            raise ValueError(f"no panel '{self.panel}': possible are {', '.join(PANELS)}")
+            raise ValueError(f"unknown panel '{self.panel}'. Panels: {', '.join(PANELS)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +58,17 @@ class Source:
     """A kind of name that `edgekit export` takes as a model.
 
     Attributes:
-        form: How help and errors show it, for example "transformers:FOLDER".
+        form: Its form in help and errors, for example "transformers:FOLDER".
         open: Path of a function `(name, words, task)` that returns the model. A prefix is taken off the name.
-        prefix: What such names begin with.
+        prefix: Prefix of such names.
         names: Complete names.
-        suffixes: Ends of paths; "" stands for every path that exists and has no other source.
-        factory: Path of the factory that makes the model, in place of `open`; for `names`.
-        trusted_factories: Further factories that a build may name without the user's word, as it may name `factory`.
-        restore: Path of a function `(files) -> ModelSpec` that makes the model of a build again from its files.
+        suffixes: Ends of paths; "" matches every path that exists and has no other source.
+        factory: Path of the factory that returns the model, instead of `open`; for `names`.
+        trusted_factories: Further factories that a build may name without the user's consent, like `factory`.
+        restore: Path of a function `(files) -> ModelSpec` that rebuilds the model of a build from its files.
         check: Path of a function `(name) -> None` that refuses a name without opening it.
-        takes_words: Whether `--axes`, `--inputs` and `--outputs` may describe the model.
-        takes_task: Whether `--task` may be given.
+        takes_words: True if `--axes`, `--inputs` and `--outputs` may describe the model.
+        takes_task: True if it takes `--task`.
     """
 
     form: str
@@ -98,15 +95,15 @@ class PlaceRuntime:
         extra: The extra of edgekit that installs the library, for edgekit's own records.
         hint: The command that installs the library, for all others.
         opens: Ends of the names of files that it opens.
-        settings: What the opener is given. Names with the prefix "provider." go to ONNX Runtime's provider.
-        carried: Modules that a pack takes to another host beside the core's engine.
-        folder_index: The file that makes an artifact a folder with a file for each size.
+        settings: Arguments of the opener. Names with the prefix "provider." go to ONNX Runtime's provider.
+        carried: Modules that a pack carries in addition to the core's engine.
+        folder_index: The file that marks an artifact as a folder with a file for each size.
         folder_opener: Path of a function `(folder, open_file) -> Runtime` for such artifacts.
-        is_emulated: Whether the processor is not the host's: artifacts are then asked at their default sizes, and not
-            timed.
-        computes_half: Whether it computes fp32 in fp16.
-        answer_pack: Path of a function that has a pack answered on a device; the place then runs nothing on this host.
-        status: Path of a function that says what is missing for it, for `edgekit doctor`; empty for the library.
+        is_emulated: True if the processor is not the host's: artifacts then run at their default sizes only, and are
+            not timed.
+        computes_half: True if it computes fp32 in fp16.
+        answer_pack: Path of a function that runs a pack on a device; the place then runs nothing on this host.
+        status: Path of a function that returns its state for `edgekit doctor`; empty to check the library only.
     """
 
     summary: str
@@ -126,7 +123,7 @@ class PlaceRuntime:
 
     @property
     def install(self) -> str:
-        """Return the command that installs the library on this host."""
+        """The command that installs the library on this host."""
         return self.hint or install_command(self.extra)
 
 
@@ -144,9 +141,9 @@ class Door(Generic[T]):
     """The records of one group.
 
     Args:
-        group: Of entry points.
-        noun: Of a record, for messages.
-        kind: Path of the class that a record must be.
+        group: Group of the entry points.
+        noun: Noun for a record in messages.
+        kind: Path of the record's class.
     """
 
     def __init__(self, group: str, noun: str, kind: str) -> None:
@@ -160,7 +157,7 @@ class Door(Generic[T]):
         """Import one record.
 
         Raises:
-            UsageError: If there is none of that name, its module cannot be imported, or two packages declare it.
+            UsageError: If the name is unknown, its module cannot be imported, or two packages declare it.
         """
         return self._load(name, *self._read())
 
@@ -183,20 +180,22 @@ class Door(Generic[T]):
             first = entries.setdefault(entry.name, entry)
             if entry != first:
                 duplicates[entry.name] = UsageError(
-                    f"two {self.noun}s are called '{entry.name}': {first.origin} and {entry.origin}; uninstall one of "
+                    f"two {self.noun}s are called '{entry.name}': {first.origin} and {entry.origin}. Uninstall one of "
                     "them"
                 )
         return dict(sorted(entries.items())), duplicates
 
     def _load(self, name: str, entries: Mapping[str, Entry], duplicates: Mapping[str, UsageError]) -> T:
         if name not in entries:
-            raise UsageError(f"no {self.noun} '{name}': {suggestion(name, entries)}possible are {', '.join(entries)}")
+            raise UsageError(
+                f"unknown {self.noun} '{name}'. {suggestion(name, entries)}Possible values: {', '.join(entries)}"
+            )
         entry = entries[name]
-        # Records of edgekit itself keep their names.
+        # edgekit's own records win over a package's duplicates.
         if name in duplicates and entry.origin != EDGEKIT:
             raise duplicates[name]
         if not entry.attribute:
-            raise UsageError(f"{self.noun} '{name}' of {entry.origin} names no attribute: declare it as module:RECORD")
+            raise UsageError(f"{self.noun} '{name}' of {entry.origin} has no attribute. Declare it as module:RECORD")
         try:
             record = getattr(importlib.import_module(entry.module), entry.attribute)
         except (Exception, SystemExit) as error:  # a package may do anything while it is imported
@@ -214,7 +213,7 @@ commands: Door[Command] = Door("edgekit.commands", "command", f"{__name__}:Comma
 sources: Door[Source] = Door("edgekit.sources", "source", f"{__name__}:Source")
 places: Door[PlaceRuntime] = Door("edgekit.places", "place", f"{__name__}:PlaceRuntime")
 
-# What the core calls where a package brings it, and what is missing where none does.
+# Optional steps of the core, with the message if no package provides them.
 HOOKS: Mapping[str, str] = {
     "fetch_build": "builds in stores need edgekit_stores",
     "sign_build": "signatures need edgekit_provenance",
@@ -229,7 +228,7 @@ def hook(name: str) -> Callable[..., Any]:
     """Import the function of a hook.
 
     Raises:
-        DependencyError: If no package brings it.
+        DependencyError: If no package provides it.
     """
     entries = [entry for entry in _declarations().get("edgekit.hooks", ()) if entry.name == name]
     if not entries:
@@ -239,7 +238,7 @@ def hook(name: str) -> Callable[..., Any]:
 
 
 def resolve(path: str) -> Any:
-    """Import what "module:attribute" names."""
+    """Import the object that "module:attribute" names."""
     module, _, attribute = path.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
@@ -250,7 +249,8 @@ def _declarations() -> Mapping[str, tuple[Entry, ...]]:
 
 @functools.lru_cache(maxsize=2)
 def _read_declarations(path: tuple[tuple[str, int], ...]) -> Mapping[str, tuple[Entry, ...]]:
-    """Return what packages on this path declare, by group; edgekit's own first. Reading takes 20 ms, so it is kept."""
+    """Return the entry points of packages on this path, by group; edgekit's own first."""
+    # Reading takes 20 ms, so the result is cached.
     groups, points = {}, metadata.entry_points()
     for group in GROUPS:
         entries = []
@@ -263,7 +263,7 @@ def _read_declarations(path: tuple[tuple[str, int], ...]) -> Mapping[str, tuple[
 
 
 def _last_change(folder: str) -> int:
-    """Return when something was last added to a folder or removed from it, in ns; 0 where there is none."""
+    """Return the time of the last change in a folder, in ns; 0 without a folder."""
     try:
         return Path(folder).stat().st_mtime_ns
     except OSError:

@@ -1,8 +1,8 @@
-"""The tree of errors. Every message is one sentence: what failed, the value in quotes, what to do.
+"""Tree of errors. Every message says what failed, with the value in quotes, and what to do.
 
     EdgekitError              a mistake or a state that the user can fix: exit code 2
     ├── UsageError            an unknown name, an impossible option, a folder that cannot be written
-    │   └── HostError         this host ran out of memory, time or disk, or denies a file; says nothing of an artifact
+    │   └── HostError         this host ran out of memory, time or disk, or denies a file; not the artifact's fault
     ├── ModelError            a factory that raises, a model whose declaration does not fit its module
     │   └── CaptureError      the module cannot be captured, or capture would bake a branch or a size in
     ├── CheckpointError       a file of weights that is missing, damaged, hostile or of another model
@@ -12,9 +12,9 @@
     ├── DataError             a folder of inputs that is missing, too small, broken or not what the model takes
     │   └── CalibrationError  calibration data that are missing, too few, of a wrong shape or not finite
     ├── ExportError           a converter failed or its process died
-    ├── VerdictError          an artifact was rejected or could not be made, and the caller asked for none such
+    ├── VerdictError          an artifact was rejected or could not be made, and the caller required a verified one
     └── NotVerifiedHere       this host cannot run the artifact; not a failure of the artifact
-        └── RuntimeMissingError  what runs it is not installed; a DependencyError too
+        └── RuntimeMissingError  its runtime is not installed; a DependencyError too
 
 Anything else that escapes is a bug of edgekit: exit code 1 and a traceback.
 """
@@ -28,15 +28,15 @@ from collections.abc import Iterable
 from importlib import metadata
 from urllib.parse import unquote, urlsplit
 
-# The name of edgekit's distribution on package indexes.
+# Name of edgekit's distribution on package indexes.
 DISTRIBUTION = "edgekit-export"
 
 
 class EdgekitError(Exception):
-    """Base of everything a user can fix.
+    """Base of all errors that a user can fix.
 
     Attributes:
-        report: The whole traceback where another process met it; empty elsewhere.
+        report: Full traceback if another process raised it; else empty.
     """
 
     report: str = ""
@@ -47,7 +47,7 @@ class UsageError(EdgekitError):
 
 
 class HostError(UsageError):
-    """This host lacks memory, time, disk space or permission for what was asked."""
+    """This host lacks memory, time, disk space or permission."""
 
 
 class ModelError(EdgekitError):
@@ -75,7 +75,7 @@ class ArtifactError(EdgekitError):
 
 
 class DataError(EdgekitError):
-    """Data of the user's own cannot be used."""
+    """The user's data cannot be used."""
 
 
 class CalibrationError(DataError):
@@ -91,14 +91,14 @@ class VerdictError(EdgekitError):
 
 
 class NotVerifiedHere(EdgekitError):  # noqa: N818 - it names a verdict, not a fault
-    """This host lacks what it takes to run the artifact; the message says what is missing."""
+    """This host lacks a requirement of the artifact, which the message names."""
 
 
 class RuntimeMissingError(NotVerifiedHere, DependencyError):
-    """What runs the artifact is not installed on this host; the message says how to install it."""
+    """The artifact's runtime is not installed on this host; the message has the command to install it."""
 
 
-# What libraries say when there is no more.
+# Phrases in libraries' messages when memory runs out.
 OUT_OF_MEMORY = (
     "MemoryError",
     "bad_alloc",
@@ -111,30 +111,30 @@ OUT_OF_MEMORY = (
 
 
 def out_of_memory(text: str) -> bool:
-    """Whether a library's message says that there is no more memory."""
+    """Return whether a library's message reports that memory ran out."""
     return any(words in text for words in OUT_OF_MEMORY)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The known name that a misspelt one is nearest to, as a question; empty where none is near."""
+    """Return a question with the known name nearest to a misspelt one; empty if none is near."""
     near = difflib.get_close_matches(name, list(names), n=1)
     return f"Did you mean '{near[0]}'?" if near else ""
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """`did_you_mean` with a space behind it, for a sentence that goes on with all that is known; or nothing."""
+    """Return `did_you_mean` with a trailing space, for a sentence that lists all names; or nothing."""
     meant = did_you_mean(name, names)
     return f"{meant} " if meant else ""
 
 
 def reason(error: Exception) -> str:
-    """What a library says of an error, in a line; the error's name where it says nothing."""
+    """Return the first line of a library's message; the error's class name if it is empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 @functools.cache
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra of edgekit to this environment, whichever way edgekit is installed here."""
+    """Return the command that adds an extra of edgekit, for the way edgekit is installed here."""
     try:
         record = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
     except metadata.PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""Task metrics for `EvaluationSet.metric`: each gives a number in 0 to 1 an image, larger is better.
+"""Task metrics for `EvaluationSet.metric`: each returns a number in 0 to 1 per image, larger is better.
 
     EvaluationSet(inputs, names, truth=labels, metric=edgekit.metrics.top_k("logits"), metric_name="top-1")
 
-A metric of your own is any function of the outputs by name and the truth that gives [n] numbers.
+Your own metric is any function of the outputs by name and the truth that returns [n] numbers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from edgekit.errors import UsageError, suggestion
 if TYPE_CHECKING:
     from edgekit.model.spec import Array, Metric
 
-# Class of a pixel that is not counted.
+# Class of pixels and boxes that are not counted.
 IGNORED = -1
-# dB that count as 1: a difference of a thousandth of the peak, a quarter of a step of 8 bits.
+# dB that give 1: a difference of a thousandth of the peak, a quarter of a step of 8 bits.
 HIGHEST_PSNR = 60.0
 
 
 def top_k(output: str, k: int = 1) -> Metric:
-    """Whether the right class is among the k largest.
+    """Return a metric that is 1 if the right class is among the k largest, else 0.
 
     Args:
         output: Logits or probabilities [n, classes]. The truth is [n], integers.
-        k: How many count.
+        k: Number of classes that count.
     """
 
     def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
@@ -41,7 +41,7 @@ def top_k(output: str, k: int = 1) -> Metric:
 
 
 def mean_iou(output: str) -> Metric:
-    """Mean intersection over union of the classes that an image's truth or answer has (Jaccard index).
+    """Return a metric of the mean intersection over union of an image's classes (Jaccard index).
 
     Args:
         output: Logits or probabilities [n, classes, H, W]. The truth is [n, H, W], integers; `IGNORED` is left out.
@@ -64,10 +64,10 @@ def mean_iou(output: str) -> Metric:
 
 
 def cosine(output: str) -> Metric:
-    """Cosine similarity of embeddings; 0 where it is negative.
+    """Return a metric of the cosine similarity of embeddings; 0 if it is negative.
 
     Args:
-        output: Embeddings [n, ...]. The truth is of the same shape.
+        output: Embeddings [n, ...]. The truth has the same shape.
     """
 
     def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
@@ -79,10 +79,10 @@ def cosine(output: str) -> Metric:
 
 
 def psnr(output: str, peak: float = 1.0) -> Metric:
-    """Peak signal-to-noise ratio as a share of `HIGHEST_PSNR`.
+    """Return a metric of the peak signal-to-noise ratio, as a share of `HIGHEST_PSNR`.
 
     Args:
-        output: Images [n, ...]. The truth is of the same shape.
+        output: Images [n, ...]. The truth has the same shape.
         peak: The range of their values.
     """
 
@@ -96,16 +96,16 @@ def psnr(output: str, peak: float = 1.0) -> Metric:
 
 
 def average_precision(boxes: str, scores: str, iou: float = 0.5) -> Metric:
-    """Average precision of an image's boxes, mean over the classes that it shows: COCO's, image by image.
+    """Return a metric of an image's average precision, mean over its classes, as in COCO.
 
-    Boxes are taken in the order of their scores; each finds the truth that it overlaps most and that no better one has.
-    Precision is the largest at a recall or any higher one. An image without truth gets 1 if no score is above a half.
+    Boxes are matched in the order of their scores, each with the free truth that it overlaps most. Precision at a
+    recall is the largest at that or any higher recall. An image without truth gets 1 if no score is above a half.
 
     Args:
-        boxes: Output [n, boxes, 4]: left, top, right, bottom. The truth is [n, m, 5], with the class in front; rows of
-            the class `IGNORED` fill up.
+        boxes: Output [n, boxes, 4]: left, top, right, bottom. The truth is [n, m, 5], with the class first; rows of the
+            class `IGNORED` are padding.
         scores: Output [n, boxes, classes], in 0 to 1.
-        iou: Overlap from which a box is right.
+        iou: Least overlap of a correct box.
     """
 
     def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
@@ -123,12 +123,12 @@ EXAMPLE = "--metric top_k:logits, or --metric average_precision:boxes,scores,iou
 
 @dataclass(frozen=True)
 class ParsedMetric:
-    """A metric that was named in words.
+    """A metric that was named in text.
 
     Attributes:
-        words: What `named` makes it of again.
+        words: The text, which `parse_metric` parses again.
         outputs: The outputs that it reads.
-        compute: What computes it.
+        compute: The function.
     """
 
     words: str
@@ -136,20 +136,20 @@ class ParsedMetric:
     compute: Metric
 
     def __call__(self, outputs: Mapping[str, Array], truth: Array) -> Array:
-        """The metric of each row, as `compute` gives it."""
+        """Return the metric of each row."""
         return self.compute(outputs, truth)
 
 
 def parse_metric(text: str) -> ParsedMetric:
-    """The metric that a text names: `NAME:OUTPUT`, and behind commas what else it takes.
+    """Return the metric that a text names: `NAME:OUTPUT`, with further arguments after commas.
 
     Raises:
-        UsageError: If there is none, or it takes something else.
+        UsageError: If the name is unknown, or the arguments do not fit.
     """
     name, _, rest = text.partition(":")
     if name not in READY:
         meant = suggestion(name, READY)
-        raise UsageError(f"no metric '{name}': {meant}possible are {', '.join(READY)}, for example {EXAMPLE}")
+        raise UsageError(f"unknown metric '{name}'. {meant}Metrics: {', '.join(READY)}, for example {EXAMPLE}")
     parts = [part.strip() for part in rest.split(",") if part.strip()]
     by_place = [part for part in parts if "=" not in part]
     by_name = dict(part.split("=", 1) for part in parts if "=" in part)
@@ -162,7 +162,7 @@ def parse_metric(text: str) -> ParsedMetric:
         }
     except (TypeError, ValueError) as error:
         takes = ", ".join(signature.parameters)
-        raise UsageError(f"the metric '{text}' does not fit {name}({takes}): write {EXAMPLE}") from error
+        raise UsageError(f"the metric '{text}' does not fit {name}({takes}). Write {EXAMPLE}") from error
     return ParsedMetric(
         text, tuple(value for value in metrics.values() if isinstance(value, str)), READY[name](**metrics)
     )
@@ -176,7 +176,7 @@ def _image_precision(boxes: Array, scores: Array, truth: Array, iou: float) -> f
 
 
 def _precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:
-    """Area under precision over recall of one class: `boxes` [b, 4], `scores` [b], `truth` [m, 4]."""
+    """Return the area under precision over recall of one class: `boxes` [b, 4], `scores` [b], `truth` [m, 4]."""
     order = np.argsort(-scores, kind="stable")
     # Intersection over union of boxes [p, 4] and [q, 4]: [p, q].
     a = boxes[order]

@@ -1,4 +1,4 @@
-"""Progress of a run for people: a live view on a terminal or in a notebook, lines elsewhere, or nothing."""
+"""Progress of a run: a live view on a terminal or in a notebook, lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Style = Literal["auto", "live", "lines", "none"]
 # Seconds between two lines of one step.
 EVERY = 10.0
-# Letters of a reason in a line; the whole of it follows on standard output.
+# Letters of a reason in a line; the full text follows on standard output.
 LONGEST = 80
 COLOURS = {
     "verified": "green",
@@ -35,27 +35,27 @@ MARKS = {"verified": "✓", "rejected": "✗", "failed": "✗", "not verified he
 
 
 def listener_for(style: Style) -> Listener:
-    """The listener of a style; "auto" is live on a terminal and in a notebook that can show it, and lines elsewhere."""
+    """Return the listener of a style; "auto" is live on a terminal and in a capable notebook, lines elsewhere."""
     kinds: dict[str, type[Listener]] = {"live": Live, "lines": Lines, "none": Listener}
     if style == "auto":
         style = "live" if sys.stderr.isatty() or _live_in_notebook() else "lines"
     if style not in kinds:
-        raise UsageError(f"no progress '{style}': possible are auto, {', '.join(kinds)}")
+        raise UsageError(f"unknown progress '{style}'. Use auto, {', '.join(kinds)}")
     return kinds[style]()
 
 
 class Live(Listener):
-    """A line a target with its verdict or what it does, on standard error or below a notebook's cell.
+    """A line per target with its verdict or current step, on standard error or below a notebook's cell.
 
-    Each line stays until the end of the run, when the view is taken away.
+    Each line stays until the view is removed at the end of the run.
 
     Args:
         clock: Seconds.
-        width: Columns; None for those of the terminal.
+        width: Columns; None for the terminal's.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, width: int | None = None):
-        # With the seconds of an earlier run.
+        # Target -> seconds in an earlier run, or None.
         self.targets: dict[str, float | None] = {}
         self.view = _view(clock, width, self._heading)
 
@@ -73,18 +73,18 @@ class Live(Listener):
             self._task(target)
 
     def progress(self, name: str, share: float, text: str) -> None:
-        """Show how far one step is."""
+        """Show the progress of one step."""
         task = self._task(name)
         if not task.started:
             self.view.start_task(task.id)
         self.view.update(task.id, completed=share, text=text)
 
     def done(self, name: str) -> None:
-        """What is no target is no longer shown once it ended."""
+        """Remove a finished step that is not a target."""
         self.view.remove_task(self._task(name).id)
 
     def finished(self, outcome: TargetOutcome) -> None:
-        """Show a target's verdict, and why where it is not verified."""
+        """Show a target's verdict, with the reason if it is not verified."""
         text = "" if outcome.status == "verified" else next(iter(outcome.sentences), "")
         task = self._task(outcome.target)
         self.view.stop_task(task.id)
@@ -109,7 +109,7 @@ class Live(Listener):
 
 
 def _view(clock: Callable[[], float], width: int | None, heading: Callable[[], str]) -> Progress:
-    """Rich's view of tasks, whose fields are `status` and `text`, under a heading; no line wider than the terminal."""
+    """Return Rich's view of tasks with fields `status` and `text`, under a heading; lines never wrap."""
     from rich.console import Console, RenderableType
     from rich.progress import Progress, ProgressColumn
     from rich.table import Column
@@ -159,19 +159,20 @@ def _view(clock: Callable[[], float], width: int | None, heading: Callable[[], s
 
 
 def _live_in_notebook() -> bool:
-    """Whether this is an IPython kernel whose cells can be redrawn: Rich needs ipywidgets for that."""
+    """Return whether this is an IPython kernel whose cells can be redrawn."""
+    # Rich needs ipywidgets to redraw a cell.
     return "ipykernel" in sys.modules and util.find_spec("ipywidgets") is not None
 
 
 @dataclass
 class Lines(Listener):
-    """Lines on standard error: where a step begins, what it does every ten seconds, and how it ended.
+    """Lines on standard error: the begin of a step, its state every ten seconds, and its end.
 
     Attributes:
         clock: Seconds.
         order: The targets of the run.
-        starts: When each step began.
-        latest: When the last line of each step was written.
+        starts: Start of each step.
+        latest: Time of the last line of each step.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -180,7 +181,7 @@ class Lines(Listener):
     latest: dict[str, float] = field(default_factory=dict)
 
     def started(self, targets: tuple[str, ...], expected: Mapping[str, float]) -> None:
-        """Know the order, so that each line can say which of how many."""
+        """Store the order, so that each line can number its target."""
         self.order = targets
 
     def progress(self, name: str, share: float, text: str) -> None:
@@ -192,10 +193,10 @@ class Lines(Listener):
             self._write(name, text)
 
     def finished(self, outcome: TargetOutcome) -> None:
-        """Write how a target ended, and how long it took."""
+        """Write a target's status and duration."""
         first = "" if outcome.status == "verified" else next(iter(outcome.sentences), "")
         why = f" - {textwrap.shorten(first, LONGEST, placeholder=' ...')}" if first else ""
-        # None where only places were asked, which are steps of their own.
+        # None if only places ran, which are separate steps.
         start = self.starts.get(outcome.target)
         took = "" if start is None else f" ({words(self.clock() - start)})"
         note = " (unchanged)" if outcome.reused else took

@@ -1,6 +1,6 @@
-"""Targets by name, what each needs here, and the order in which they are made.
+"""Registry of targets: names, requirements, options and order.
 
-Targets are declared by entry points of the group `edgekit.targets` (`edgekit.doors`), edgekit's own too.
+Entry points of the group `edgekit.targets` (`edgekit.doors`) declare all targets, edgekit's own too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROGRAM = "program"
 BASIC_SOURCES = ("model", PROGRAM)
 ALL = "all"
 INTERPRETER = "mil_interpreter"
-# Of edgekit's own requirements those that decide what is in an artifact.
+# edgekit's own requirements that affect the content of an artifact.
 LIBRARIES = (
     DISTRIBUTION,
     "torch",
@@ -40,18 +40,18 @@ LIBRARIES = (
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """What there is to know of a target.
+    """Description of a target.
 
     Attributes:
-        name: As `-t` takes it.
-        summary: What it makes.
-        use_case: Whom it is for.
-        proved_by: What runs it where it is judged.
-        not_covered: What its verdict says nothing of.
-        source: What it is made from.
-        groups: Names that select it besides its own.
-        places: Where it is judged.
-        missing: The commands that install what it lacks here.
+        name: Its name for `-t`.
+        summary: Its artifact in a line.
+        use_case: Its users.
+        proved_by: The runtime that it is judged in.
+        not_covered: Aspects outside of its verdict.
+        source: Its source.
+        groups: Further names that select it.
+        places: Its own places.
+        missing: Commands that install its missing libraries.
         options: JSON schema of its options.
     """
 
@@ -76,7 +76,7 @@ def find(name: str) -> Target:
     """Import one target.
 
     Raises:
-        UsageError: If there is no such target (with the nearest name), its module is broken, or two have its name.
+        UsageError: If the name is unknown (with the nearest one), its module is broken, or two packages declare it.
     """
     return TARGETS.find(name)
 
@@ -87,7 +87,7 @@ def loadable() -> tuple[dict[str, Target], dict[str, str]]:
 
 
 def info(name: str, target: Target) -> TargetInfo:
-    """What there is to know of a target."""
+    """Return the description of a target."""
     return TargetInfo(
         name=name,
         summary=target.summary,
@@ -103,43 +103,43 @@ def info(name: str, target: Target) -> TargetInfo:
 
 
 def missing(target: Target) -> tuple[Need, ...]:
-    """The needs of a target that are not installed (looked up, not imported); one an environment."""
+    """Return the needs of a target that are not installed (looked up, not imported); one per environment."""
     absent = [need for need in target.needs if not _is_installed(need)]
     first = {need.environment: need for need in reversed(absent)}
     return tuple(need for need in absent if not need.environment or first[need.environment] is need)
 
 
 def require(name: str, target: Target) -> None:
-    """See that what a target needs is installed.
+    """Raise unless a target's requirements are installed.
 
     Raises:
-        DependencyError: Naming the library and the extra that brings it.
+        DependencyError: With the library and the command to install it.
     """
     for need in missing(target):
         raise DependencyError(f"target '{name}' needs {need.module}: {need.install}")
 
 
 def require_trust(name: str, target: Target, trusted: bool) -> None:
-    """Refuse to open an artifact that runs code of its own, unless the user says that it may run.
+    """Raise if an artifact runs its own code and the user does not trust it.
 
     Raises:
-        UsageError: If it is and nobody said so.
+        UsageError: If it does and `trusted` is false.
     """
     if target.runs_code and not trusted:
         raise UsageError(
-            f"opening an artifact of '{name}' runs code of whoever made the build: run with --trust-build (in Python: "
-            "trust_build=True) if you made it or trust them, or name other targets with -t"
+            f"opening an artifact of '{name}' runs code from the author of the build. If you trust the author, add "
+            "--trust-build (in Python: trust_build=True), or select other targets with -t"
         )
 
 
 def code_digest(target: Target) -> str:
-    """Return the hash of the code that makes, runs and judges a target's artifacts: edgekit's and its package's."""
+    """Return the hash of the code that exports, runs and judges a target's artifacts."""
     modules = [getattr(function, "__module__", type(function).__module__) for function in (target.export, target.load)]
     return package_digest(EDGEKIT, INTERPRETER, *modules)
 
 
 def versions(target: Target) -> dict[str, str]:
-    """Versions of the libraries that edgekit makes artifacts with and of those that a target needs, by distribution."""
+    """Return the versions of the libraries that affect a target's artifacts, by distribution."""
     names = {
         *LIBRARIES,
         *(
@@ -157,8 +157,9 @@ def versions(target: Target) -> dict[str, str]:
 
 @functools.cache
 def _distributions() -> Mapping[str, list[metadata.Distribution]]:
-    """Import name -> distributions, as in `metadata.packages_distributions`, which reads all names: half a second."""
+    """Return import name -> distributions."""
     by_package: dict[str, list[metadata.Distribution]] = {}
+    # `metadata.packages_distributions` reads all names, which takes half a second.
     for distribution in metadata.distributions():
         declared = (distribution.read_text("top_level.txt") or "").split()
         for module in set(declared or re.findall(r"^(\w+)[./]", distribution.read_text("RECORD") or "", re.MULTILINE)):
@@ -167,21 +168,21 @@ def _distributions() -> Mapping[str, list[metadata.Distribution]]:
 
 
 def parse_options(name: str, target: Target, values: Mapping[str, object]) -> dict[str, OptionValue]:
-    """The value of each of a target's options, parsed, or its default.
+    """Return the value of each of a target's options, parsed, or its default.
 
     Raises:
-        UsageError: If there is no such option, or its value is not possible.
+        UsageError: If an option is unknown, or its value is impossible.
     """
     declared = {option.name: option for option in target.options}
     for option in values:
         if option not in declared:
             possible = ", ".join(declared) or "none"
-            raise UsageError(f"target '{name}' has no option '{option}': possible are {possible}")
+            raise UsageError(f"target '{name}' has no option '{option}'. Options: {possible}")
     return {o: d.parse(name, values[o]) if o in values else d.default for o, d in declared.items()}
 
 
 def groups_of(targets: Mapping[str, Target]) -> dict[str, list[str]]:
-    """The names of each group's targets; "all" is one of the groups."""
+    """Return the names of each group's targets; "all" is one of the groups."""
     groups: dict[str, list[str]] = {ALL: list(targets)}
     for name, target in targets.items():
         for group in target.groups:
@@ -190,7 +191,7 @@ def groups_of(targets: Mapping[str, Target]) -> dict[str, list[str]]:
 
 
 def select_targets(selection: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
-    """Names and groups -> target names without repetition, in the order given.
+    """Return target names from names and groups, without repetition, in the same order.
 
     Raises:
         UsageError: If a name is neither a target nor a group (with the nearest one).
@@ -203,25 +204,26 @@ def select_targets(selection: Iterable[str], targets: Mapping[str, Target]) -> t
         if not members:
             possible = [*targets, *members_of]
             raise UsageError(
-                f"no target '{name}': {suggestion(name, possible)}possible are {', '.join(sorted(set(possible)))}"
+                f"unknown target '{name}'. {suggestion(name, possible)}Targets and groups: "
+                f"{', '.join(sorted(set(possible)))}"
             )
         names_selected += members
     return tuple(dict.fromkeys(names_selected))
 
 
 def sources_first(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
-    """The chosen targets and the targets that they are made from, sources first.
+    """Return the selected targets and their sources, sources first.
 
     Raises:
-        UsageError: If a target's source does not exist, or sources go round in a circle.
+        UsageError: If a target's source does not exist, or sources form a circle.
     """
     order: list[str] = []
 
     def visit(name: str, path: tuple[str, ...]) -> None:
         if name in path:
-            raise UsageError(f"targets are made from each other in a circle: {' -> '.join((*path, name))}")
+            raise UsageError(f"sources of targets form a circle: {' -> '.join((*path, name))}")
         if name not in targets:
-            raise UsageError(f"target '{path[-1]}' is made from '{name}', which does not exist")
+            raise UsageError(f"target '{path[-1]}' has the source '{name}', which does not exist")
         source = targets[name].source
         if source not in BASIC_SOURCES:
             visit(source, (*path, name))

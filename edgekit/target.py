@@ -1,13 +1,13 @@
-"""The interface of a target: the only file that a target's author must read.
+"""Interface of a target, the only file that a target's author must read.
 
-A target is one file that ends in a declaration, `TARGET = Target(...)`. Everything that crosses its border is a path,
-so that it can run in this process, in another interpreter or on another machine::
+A target is one file that ends in a declaration, `TARGET = Target(...)`. All its arguments are paths, so that it can run
+in this process, in another interpreter or on another machine::
 
     OPSET = Option(name="opset", default=20, choices=(20, 21), help="ONNX opset version")
 
-    def export(source: Path, out: Path, job: Job) -> Exported:
+    def export(source: Path, out: Path, job: Job) -> ExportResult:
         ...read `job.entry`, write files into `out`; job.get(OPSET) is an int...
-        return Exported(precision="fp32", entry="model.xyz", dynamic=job.dynamic)
+        return ExportResult(precision="fp32", entry="model.xyz", dynamic=job.dynamic)
 
     def load(artifact: Path, place: Place) -> Runtime:
         ...
@@ -17,10 +17,10 @@ so that it can run in this process, in another interpreter or on another machine
         places=(Place(name="cpu", tolerance=FP32),), needs=(Need("xyz", hint="pip install xyz"),),
     )
 
-Built-in targets are the files of `edgekit_targets`; third parties declare an entry point in the group
-`edgekit.targets` and inherit `edgekit.testing.TargetContract` in their tests. `examples/target-plugin` is a complete
-package. What a target may import of edgekit is listed in `pyproject.toml` (the contract "Targets import what third
-parties may").
+Built-in targets are the files of `edgekit_targets`; third parties declare an entry point in the group `edgekit.targets`
+and inherit `edgekit.testing.TargetContract` in their tests. `examples/target-plugin` is a complete package.
+`pyproject.toml` lists the modules of edgekit that a target may import (the contract "Targets import what third parties
+may").
 """
 
 from __future__ import annotations
@@ -69,29 +69,27 @@ T = TypeVar("T", bound=OptionValue)
 
 
 def no_parts(options: Mapping[str, OptionValue]) -> tuple[tuple[str, ...], ...]:
-    """What a target that is no bundle brings with it."""
+    """Return the implied targets of a target that is not a bundle: none."""
     return ()
 
 
 def silent(share: float, text: str) -> None:
-    """A progress callback that does nothing."""
+    """Do nothing, as a progress callback."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What an export may need besides its source.
+    """Further inputs of an export in addition to its source.
 
     Attributes:
         model: The model folder (config.json, model.safetensors): `edgekit.model.folder.load_model` reads it.
-        reference: The reference folder: what the artifact will be judged by, for a target that declares
-            `reads.reference`.
-        entry: What the source offers to open: the entry file or folder of the artifact that the target is made from;
-            the source folder itself for "model" and "program".
+        reference: The reference folder: the basis of the verdict, for a target that declares `reads.reference`.
+        entry: Entry file or folder of the source artifact; the source folder itself for "model" and "program".
         dynamic: Names of the axes that the source kept dynamic.
         artifacts: Folders of the artifacts named in `bundle.sources` that exist and were not rejected, by target.
         options: Values by the option's name; `get` returns one with its type.
-        cache: A folder of the target's own in the build, for what costs time to find again; it may be deleted.
-        progress: Called with the share done in [0, 1] and what is going on.
+        cache: The target's folder in the build for results that take time to compute again; it may be deleted.
+        progress: Called with the share done in [0, 1] and the current step.
     """
 
     model: Path
@@ -104,23 +102,24 @@ class Job:
     progress: Callable[[float, str], None] = silent
 
     def get(self, option: Option[T]) -> T:
-        """The value of an option that the target declares, with the option's type."""
+        """Return the value of an option that the target declares, with the option's type."""
         return self.options.get(option.name, option.default)  # type: ignore[return-value]  # parsed as the option's type
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """What an export says of the files it wrote.
+    """Description of the files that an export wrote.
 
     Attributes:
-        precision: Of the weights and of most of the arithmetic.
+        precision: Precision of the weights and of most of the arithmetic.
         entry: The file or folder (for packages) that a runtime opens, relative to the artifact.
-        dynamic: Names of the axes that stay dynamic; the grid proves them, the rest are fixed at their defaults.
-        sizes: The only sizes of the axes beside the batch that it takes together, where these are not all, or not the
-            defaults; of `edgekit.model.shapes.fixed_sizes`, at which the reference has answers. Empty: all.
-        notes: Facts a user should know, one sentence each; they go into the manifest and the report.
-        failures: Checks of the exporter's own that the result did not pass, one sentence each: with one of these an
-            artifact is rejected wherever it runs, whatever it answers there.
+        dynamic: Names of the axes that stay dynamic; the grid tests them, the others are fixed at their defaults.
+        sizes: The only combinations of sizes, other than the batch, that it takes, from
+            `edgekit.model.shapes.fixed_sizes`, at which the reference has outputs. Empty if it takes all, or the
+            defaults.
+        notes: Notes for users, one sentence each, for the manifest and the report.
+        failures: Failed checks of the exporter, one sentence each: with any of these the artifact is rejected
+            everywhere, whatever it returns.
         variants: The models of a bundle; empty for a single model.
         golden: Path of the golden vectors in a bundle.
     """
@@ -137,18 +136,17 @@ class ExportResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where an artifact is run and judged; one verdict each.
+    """A place where an artifact is run and judged, with its own verdict.
 
     Attributes:
-        name: As reports print it.
-        tolerance: What the artifact may differ from the reference by in this place.
+        name: Its name in reports.
+        tolerance: Limits on the artifact's differences from the reference in this place.
         variant: Name of the bundle's variant that runs here; empty for a single model.
-        settings: What `load` needs to know of the place, by name (a device, a delegate ...).
-        sample: How many evaluation images are judged where all would take too long, unless the option `images` is
-            "all"; 0 for all. The verdict says so.
-        timed: Whether latency is measured here (an interpreter's is meaningless).
-        limits: Tolerances in the place of `tolerance` where an option gives the artifact another precision, by
-            precision.
+        settings: Settings of the place for `load`, by name (a device, a delegate ...).
+        sample: Number of evaluation images to judge if all would take too long, unless the option `images` is "all"; 0
+            for all. The verdict states it.
+        timed: True if latency is measured here (an interpreter's is meaningless).
+        limits: Tolerances instead of `tolerance` if an option gives the artifact another precision, by precision.
     """
 
     name: str
@@ -161,46 +159,46 @@ class Place:
 
     @property
     def tolerances(self) -> tuple[str, ...]:
-        """The names of the limits that may apply here, the usual one first."""
+        """Names of the tolerances that may apply here, the usual one first."""
         return tuple(dict.fromkeys(each.name for each in (self.tolerance, *self.limits.values())))
 
     def tolerance_of(self, manifest: Manifest) -> Tolerance:
-        """What an artifact may differ from the reference by: as INT8 may where the model itself rounds."""
+        """Return an artifact's tolerance; a model that quantizes itself gets INT8's."""
         return INT8 if manifest.export.self_quantized else self.limits.get(manifest.precision, self.tolerance)
 
 
 class Export(Protocol):
-    """Makes the files of one artifact."""
+    """Function that exports one artifact."""
 
     def __call__(self, source: Path, out: Path, job: Job) -> ExportResult:
-        """Read the folder `source`, write into `out` (an empty folder).
+        """Read the folder `source`, and write into the empty folder `out`.
 
         Raises:
-            edgekit.errors.EdgekitError: With one sentence, where the model or the options cannot be exported.
+            edgekit.errors.EdgekitError: With one sentence, if the model or the options cannot be exported.
         """
 
 
 class Load(Protocol):
-    """Opens one artifact."""
+    """Function that opens one artifact."""
 
     def __call__(self, artifact: Path, place: Place) -> Runtime:
         """Open a verified artifact folder in one of the target's places.
 
         Raises:
-            edgekit.errors.NotVerifiedHere: Where this host cannot run it; the message names what is missing.
+            edgekit.errors.NotVerifiedHere: If this host cannot run it; the message names the missing requirement.
         """
 
 
 @dataclass(frozen=True)
 class Need:
-    """A library that a target imports when it runs.
+    """A library that a target imports at run time.
 
     Attributes:
         module: Its import name.
         extra: The extra of edgekit that installs it, for built-in targets.
         hint: The command that installs it, for all others.
-        environment: The environment that has it, where it clashes with edgekit's own libraries; `edgekit env add` makes
-            that, and the target calls its interpreter (`edgekit.storage.environment`).
+        environment: The environment that has it, if it conflicts with edgekit's own libraries; `edgekit env add`
+            installs that, and the target calls its interpreter (`edgekit.storage.environment`).
     """
 
     module: str
@@ -218,16 +216,15 @@ class Need:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetDescription:
-    """What people are told of a target, in a few words each.
+    """User-facing description of a target, in a few words each.
 
     Attributes:
-        use_case: What a user takes it for.
-        proved_by: What runs it where it is judged.
-        not_covered: What no verdict of it speaks of.
-        audience: To whom its artifacts are shipped; the report recommends one artifact for each. "none": to apps that
-            chose their runtime already.
-        successor: The target that new users take in its place, where its runtime is no longer developed: it is then
-            recommended to nobody.
+        use_case: Its purpose for a user.
+        proved_by: The runtime that it is judged in.
+        not_covered: Aspects outside of its verdicts.
+        audience: Platform that its artifacts are for; the report recommends one artifact for each. "none": apps with a
+            fixed runtime.
+        successor: The replacement for new users, if its runtime is no longer developed: it is then never recommended.
     """
 
     use_case: str = ""
@@ -239,13 +236,13 @@ class TargetDescription:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRequirements:
-    """What an export can be made of, and what it reads beside its source.
+    """Possible sources of an export, and its further inputs.
 
     Attributes:
-        fixed: Whether it can be made of an artifact that is fixed at sizes other than the defaults.
-        onnx: Whether it can be made of a model that is an ONNX file, for which there is no program.
-        reference: Whether it reads the recorded answers: another reference then makes it anew.
-        content: sha256 of files that it reads beside its source and its code (a built page): part of the key.
+        fixed: True if its source may be fixed at sizes other than the defaults.
+        onnx: True if the model may be an ONNX file, which has no program.
+        reference: True if it reads the recorded outputs: another reference then triggers a new export.
+        content: sha256 of files that it reads in addition to its source and its code (a built page): part of the key.
     """
 
     fixed: bool = False
@@ -256,12 +253,11 @@ class SourceRequirements:
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """Of a target that holds several models: what it takes, and what is made with it.
+    """Variants of a target that holds several models.
 
     Attributes:
-        sources: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
-        parts: What is made with it although nobody named it, in view of its options: groups of targets among its
-            sources, of which any can stand in for the others.
+        sources: Further targets whose verified artifacts are used if they exist.
+        parts: Targets that it implies for given options: groups of alternatives among its sources.
     """
 
     sources: tuple[str, ...] = ()
@@ -270,26 +266,26 @@ class Bundle:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One kind of artifact: how to make it, how to run it, where it is judged.
+    """One kind of artifact: how to export it, run it and judge it.
 
     Attributes:
         summary: One line for `edgekit targets`.
-        export: Makes it.
+        export: Exports it.
         load: Runs it.
-        places: Where it is run and judged.
-        source: What `export` reads: "model" (the model folder), "program" (the captured program's folder) or the
-            name of another target (its artifact folder).
-        opt_in: Whether it is left out where the user names no target.
-        runs_code: Whether opening an artifact runs code that lies in it: one of a build that somebody else may have
-            made is opened with the user's word only.
-        unavailable_reason: Why this host cannot make it although the libraries are there, in a sentence; empty where it
-            can. Such a target is left out where the user names none.
-        reads: What its export can be made of, and what it reads beside its source.
-        bundle: Of a target that holds several models.
+        places: Places where it is run and judged.
+        source: Input of `export`: "model" (the model folder), "program" (the captured program's folder) or the name of
+            another target (its artifact folder).
+        opt_in: True if it is exported only when the user selects it.
+        runs_code: True if opening an artifact runs code in it: an artifact that somebody else may have made is opened
+            only with the user's consent.
+        unavailable_reason: Returns why this host cannot export it although the libraries are installed, in a sentence;
+            empty if it can. Such a target is exported only when the user selects it.
+        reads: Possible sources of its export, and its further inputs.
+        bundle: Variants, if it holds several models.
         needs: Libraries that must be importable.
-        groups: Names under which `-t` selects it besides its own and "all".
-        options: What the user may set.
-        about: What people are told of it.
+        groups: Names for `-t` in addition to its own and "all".
+        options: Options for the user.
+        about: User-facing description.
     """
 
     summary: str
@@ -308,15 +304,15 @@ class Target:
     about: TargetDescription = TargetDescription()
 
     def place_on(self, device: str) -> Place | None:
-        """Its first place on a device, "cuda" or "cpu"; None where it has none."""
+        """Return its first place on a device, "cuda" or "cpu", or None."""
         cuda = device == "cuda"
         return next((place for place in self.places if (place.settings.get("device") == "cuda") == cuda), None)
 
     def places_of(self, manifest: Manifest) -> tuple[Place, ...]:
-        """Where one of its artifacts is judged: of a bundle in the places of those variants that are in it."""
+        """Return the places where one of its artifacts is judged; in a bundle those of its variants."""
         names = {variant.name for variant in manifest.bundle.variants}
         return tuple(place for place in self.places if not place.variant or place.variant in names)
 
     def place(self, name: str) -> Place:
-        """One of its places by name."""
+        """Return one of its places by name."""
         return next(place for place in self.places if place.name == name)

@@ -1,7 +1,7 @@
-"""`python -m edgekit.evaluate` in an unpacked pack: answers all that it asks, and writes result.zip beside it.
+"""Runner of an unpacked pack, `python -m edgekit.evaluate`: runs all inputs, and writes result.zip into its folder.
 
-It needs Python 3.10, numpy and a runtime. Every artifact runs in a process of its own, so that a crash is the
-artifact's, and time to open and memory are those of a fresh process.
+It needs Python 3.10, numpy and a runtime. Every artifact runs in a separate process, so that a crash counts against
+that artifact only, and start-up time and memory are those of a fresh process.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from edgekit.evaluate.rows import Array
 
 PACK, RESULT, ARCHIVE = "pack.json", "result.json", "result.zip"
 HOME = Path(__file__).resolve().parents[2]
-# What starts Python for one artifact, where that is not this Python: an emulator with its options.
+# Command that starts Python for one artifact if that is not this Python: an emulator with its options.
 COMMAND_VARIABLE = "EDGEKIT_RUNNER_PYTHON"
-# Seconds for one artifact in one place.
+# Most seconds for one artifact in one place.
 TIMEOUT = 3 * 3600
 
 
 def main() -> None:
-    """Read the options, run everything, write the result."""
-    parser = argparse.ArgumentParser(prog="python -m edgekit.evaluate", description="Answers a pack's questions.")
+    """Parse the options, run everything, write the result."""
+    parser = argparse.ArgumentParser(
+        prog="python -m edgekit.evaluate", description="Run a pack's artifacts on its inputs."
+    )
     parser.add_argument("--place", action="append", help="only this place; repeat for more")
     parser.add_argument("--target", action="append", help="only this artifact; repeat for more")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
@@ -53,7 +55,7 @@ def main() -> None:
 def _select_targets(what: str, names: list[str] | None, possible: list[str]) -> list[str]:
     for name in names or ():
         if name not in possible:
-            raise SystemExit(f"no {what} '{name}' in this pack: it has {', '.join(possible)}")
+            raise SystemExit(f"unknown {what} '{name}' in this pack. Possible values: {', '.join(possible)}")
     return names or possible
 
 
@@ -62,7 +64,7 @@ def _write_run(pack: dict[str, Any], place: str, target: str, out: Path) -> None
     try:
         record = _run(pack, place, target, out)
     except RuntimeMissingError as missing:
-        record = {"missing": f"{missing}: install it there with {pack['places'][place]['install']}"}
+        record = {"missing": f"{missing}. Install it there with {pack['places'][place]['install']}"}
     except NotVerifiedHere as missing:
         record = {"missing": str(missing)}
     except (HostError, OSError, MemoryError) as missing:
@@ -74,12 +76,12 @@ def _write_run(pack: dict[str, Any], place: str, target: str, out: Path) -> None
 
 
 def _run(pack: dict[str, Any], place: str, target: str, out: Path) -> dict[str, Any]:
-    """Answer everything; writes answers.npz, returns what is known beside the answers."""
+    """Run all inputs; write answers.npz, and return the record without the outputs."""
     where, artifact = pack["places"][place], pack["artifacts"][target]
     folder = HOME / "artifacts" / target
     for name, digest in artifact["files"].items():
         if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
-            raise SystemExit(f"'{target}/{name}' is damaged: copy the pack again")
+            raise SystemExit(f"'{target}/{name}' is damaged. Copy the pack again")
 
     def load() -> Any:
         module, _, opener = where["opener"].partition(":")
@@ -105,7 +107,7 @@ def _questions(batch: dict[str, Any]) -> InputBatch:
 
 
 def _say_nothing(share: float, text: str) -> None:
-    """Progress of one artifact is not shown."""
+    """Do nothing: the progress of one artifact is not shown."""
 
 
 def _run_apart(place: str, target: str) -> tuple[str, str, Path, dict[str, Any]]:
@@ -116,7 +118,7 @@ def _run_apart(place: str, target: str) -> tuple[str, str, Path, dict[str, Any]]
     (out / "run.json").unlink(missing_ok=True)
     try:
         ended = subprocess.run(command, cwd=HOME, timeout=TIMEOUT, check=False, stdin=subprocess.DEVNULL)
-        # As a system does where memory runs out.
+        # SIGKILL: Linux sends it when memory runs out.
         killed = ended.returncode == -9
         record = {"missing" if killed else "error": f"its process ended with code {ended.returncode}"}
     except subprocess.TimeoutExpired:
@@ -128,7 +130,8 @@ def _run_apart(place: str, target: str) -> tuple[str, str, Path, dict[str, Any]]
 
 
 def _write_result(pack: dict[str, Any], runs: list[tuple[str, str, Path, dict[str, Any]]]) -> None:
-    """All records, and the answers with their hashes. Written beside, then renamed."""
+    """Write all records, and the outputs with their hashes."""
+    # Written under another name and renamed, so that result.zip is always complete.
     records, temporary = [], HOME / f"{ARCHIVE}.part"
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         for place, target, path, run in runs:
@@ -142,7 +145,7 @@ def _write_result(pack: dict[str, Any], runs: list[tuple[str, str, Path, dict[st
         whole["sha256"] = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
         archive.writestr(RESULT, json.dumps(whole, indent=1, sort_keys=True))
     temporary.replace(HOME / ARCHIVE)
-    print(f"{HOME / ARCHIVE}: bring it back and say `edgekit import {ARCHIVE}`")
+    print(f"{HOME / ARCHIVE}: copy it back and run `edgekit import {ARCHIVE}`")
 
 
 if __name__ == "__main__":

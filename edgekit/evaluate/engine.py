@@ -1,4 +1,4 @@
-"""One artifact, all questions: answers, second answers, times, and the start of a fresh process."""
+"""Evaluation of one artifact on all inputs: outputs, repeated outputs, times, and start-up of a fresh process."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from edgekit.runtime.protocol import (
     SelfTimedRuntime,
 )
 
-# Behind a batch's name: its rows whose second answer was another one.
+# Suffix of a batch's name: its rows whose second output differed.
 AGAIN = "again"
 # Name of the artifact's own plain runs among the timed ones.
 RUN = "run"
-# Different answers that are kept of each batch: what differs so often is judged by as many.
+# Most differing outputs stored of each batch: these suffice to judge it.
 MOST = 64
 EVALUATION = "evaluation"
-# Between two words on how far the timing is.
+# Seconds between two progress messages on timing.
 TELL_SECONDS = 10.0
 
 
@@ -41,10 +41,10 @@ class InputBatch:
     """Inputs that belong together.
 
     Attributes:
-        name: Of the batch.
-        runs: Gives the inputs of each run, by name.
-        rows_a_run: Rows that one run answers.
-        repeated: Rows that are asked twice, of those that are run one at a time.
+        name: Name of the batch.
+        runs: Yields the inputs of each run, by name.
+        rows_a_run: Rows of one run.
+        repeated: Rows to run twice, of those that are run one at a time.
     """
 
     name: str
@@ -55,11 +55,11 @@ class InputBatch:
 
 @dataclass(frozen=True)
 class Timing:
-    """How an artifact is timed.
+    """Settings for timing an artifact.
 
     Attributes:
-        seconds: How long each runtime is timed, at least.
-        baselines: Opens what is timed beside it, by name; closed afterwards.
+        seconds: Least time of each runtime.
+        baselines: Opens the baselines by name; they are closed afterwards.
     """
 
     seconds: float
@@ -67,7 +67,7 @@ class Timing:
 
 
 class OutputRecorder:
-    """First answers by `<batch>/<output>`, rows first; second answers that are not the same bit for bit.
+    """First outputs by `<batch>/<output>`, rows first, and second outputs that differ in any bit.
 
     Args:
         axes: The batch axis of each output.
@@ -82,12 +82,12 @@ class OutputRecorder:
         self.timed = 0
 
     def first(self, batch: str, rows_a_run: int, answers: Sequence[Mapping[str, Array]]) -> None:
-        """The answers of all runs of a batch."""
+        """Store the outputs of all runs of a batch."""
         rows = rows_of([(rows_a_run, answer) for answer in answers], self._axes)
         self.arrays.update({f"{batch}/{name}": array for name, array in rows.items()})
 
     def second(self, batch: str, row: int, answer: Mapping[str, Array]) -> None:
-        """The answer to a row that was asked again: kept where it differs in any bit."""
+        """Store the second output of a row if it differs in any bit."""
         rows, name = rows_of([(1, answer)], self._axes), f"{batch} {AGAIN}"
         first = {output: self.arrays[f"{batch}/{output}"][row : row + 1] for output in rows}
         same = all(np.array_equal(a, first[n], equal_nan=a.dtype.kind == "f") for n, a in rows.items())
@@ -106,21 +106,21 @@ def evaluate(
     timing: Timing | None,
     progress: Callable[[float, str], None],
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Ask everything, some of it twice, and time it; returns the answers and a record that JSON can hold.
+    """Run all inputs, some of them twice, and time the artifact; return the outputs and a record for JSON.
 
     Args:
         runtime: The opened artifact.
-        questions: What is asked.
+        questions: The batches.
         axes: The batch axis of each output.
-        timing: None where latency means nothing. An artifact that fails to answer is not timed.
-        progress: Called with the share done and what is going on.
+        timing: None if latency has no meaning. An artifact that fails is not timed.
+        progress: Called with the share done and the current step.
 
     Raises:
         HostError: If this host has too little memory.
-        NotVerifiedHere: If the runtime finds, when it is asked, that this host cannot run the artifact.
+        NotVerifiedHere: If the runtime finds during a run that this host cannot run the artifact.
 
     Returns:
-        Arrays by `<batch>/<output>`, those of differing second answers by `<batch> again/<output>`; and the fields of
+        Arrays by `<batch>/<output>`, differing second outputs by `<batch> again/<output>`; and the fields of
         `edgekit.hosts.run_record.Run` that an engine knows.
     """
     recorder = OutputRecorder(axes)
@@ -133,7 +133,7 @@ def evaluate(
         except Exception as error:
             recorder.failures[question.name] = _failure(error)
     if not recorder.failures:
-        progress(0.75, "asking again, in another order")
+        progress(0.75, "running again, in another order")
         _ask_again(runtime, questions, recorder)
     times: dict[str, Latency] = {}
     metadata: dict[str, Any] = {"facts": runtime.facts() if isinstance(runtime, DescribedRuntime) else {}}
@@ -165,12 +165,12 @@ def evaluate(
 
 
 def start_up(load: Callable[[], Runtime], inputs: Mapping[str, Array]) -> dict[str, float | int | None]:
-    """What this process, which has done nothing else, needs to open an artifact and to answer once.
+    """Measure the time and memory that this fresh process needs to open an artifact and run it once.
 
     Returns:
         The fields of `edgekit.artifact.result.StartUp`: milliseconds, and bytes.
     """
-    # The library's own imports are no part of the artifact.
+    # A first load excludes the imports of the runtime's library.
     load().close()
     began = time.perf_counter()
     with closing(load()) as runtime:
@@ -186,16 +186,16 @@ def start_up(load: Callable[[], Runtime], inputs: Mapping[str, Array]) -> dict[s
 
 
 def first_line(error: Exception) -> str:
-    """An error in one line."""
+    """Return an error in one line."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"[:400]
 
 
 def _failure(error: Exception) -> str:
-    """Why an artifact gave no answer, in one line.
+    """Return why an artifact returned no output, in one line.
 
     Raises:
-        HostError: If this host has no memory for it, which is no fault of the artifact.
-        NotVerifiedHere: As it was, for the same reason.
+        HostError: If this host lacks memory for it, which is not the artifact's fault.
+        NotVerifiedHere: Raised again, for the same reason.
     """
     if isinstance(error, NotVerifiedHere):
         raise error
@@ -206,8 +206,9 @@ def _failure(error: Exception) -> str:
 
 
 def peak_memory() -> int | None:
-    """Bytes that this process had at its peak; Linux's rusage would count the process that started it too."""
+    """Return the peak memory of this process in bytes."""
     try:
+        # On Linux, rusage would count the parent process too.
         [line] = [text for text in Path("/proc/self/status").read_text().splitlines() if text.startswith("VmHWM:")]
         return 1024 * int(line.split()[1])
     except (OSError, ValueError):
@@ -221,7 +222,7 @@ def peak_memory() -> int | None:
 
 
 def _side_by_side(runtime: Runtime, questions: Sequence[InputBatch]) -> Callable[[InputBatch], list[dict[str, Array]]]:
-    """How the answers to a batch are had: the next ones of those that come side by side, or one after the other."""
+    """Return a function that runs a batch, concurrently if the runtime supports it."""
     if not isinstance(runtime, ConcurrentRuntime):
         return lambda batch: [runtime.run(inputs) for inputs in batch.runs()]
     stream = runtime.run_many(inputs for question in questions for inputs in question.runs())
@@ -237,7 +238,7 @@ def _side_by_side(runtime: Runtime, questions: Sequence[InputBatch]) -> Callable
 
 
 def _ask_again(runtime: Runtime, questions: Sequence[InputBatch], recorder: OutputRecorder) -> None:
-    """Ask the first rows of every batch again, from the last to the first, until one fails."""
+    """Run the first rows of every batch again, from the last to the first, until one fails."""
     repeats = [
         (batch.name, number, inputs)
         for batch in reversed(questions)
@@ -256,7 +257,7 @@ def _ask_again(runtime: Runtime, questions: Sequence[InputBatch], recorder: Outp
 
 
 def _answers(runtime: Runtime, runs: Iterable[Mapping[str, Array]]) -> Answers:
-    """Side by side where the runtime can, else one after the other, until one fails."""
+    """Yield the outputs of runs, concurrently if the runtime supports it, until one fails."""
     if isinstance(runtime, ConcurrentRuntime):
         yield from runtime.run_many(runs)
         return
@@ -277,9 +278,9 @@ def _measure_latency(
     row: str,
     tell: Callable[[], None],
 ) -> tuple[dict[str, Latency], dict[str, Any]]:
-    """Time a runtime beside its baselines, or let it time itself where a clock here would time the way there too.
+    """Time a runtime interleaved with its baselines, or let it time itself if a clock here would add overhead.
 
-    The answers of timed runs to a first row are compared with its first answer.
+    The outputs of timed runs on a first row are compared with its first output.
     """
     if isinstance(runtime, SelfTimedRuntime):
         own = runtime.benchmark(inputs, timing.seconds)
@@ -309,7 +310,7 @@ def _measure_latency(
 
 
 def _every(seconds: float, tell: Callable[[int], None]) -> Callable[[], None]:
-    """Count calls, and tell how many there were whenever this many seconds have passed."""
+    """Return a function that counts calls and reports the count whenever this many seconds have passed."""
     count, latest = 0, time.monotonic()
 
     def count_call() -> None:
@@ -323,6 +324,6 @@ def _every(seconds: float, tell: Callable[[int], None]) -> Callable[[], None]:
 
 
 def _first_row(questions: Sequence[InputBatch]) -> str:
-    """The batch whose first row is timed, where it is a single row; else empty."""
+    """Return the batch whose first row is timed, if it is a single row; else empty."""
     question = next((q for q in questions if q.name == EVALUATION), questions[0])
     return question.name if question.repeated else ""

@@ -1,6 +1,6 @@
-"""Answers with their rows first: row i of a batch is `array[i]`.
+"""Outputs with their rows first: row i of a batch is `array[i]`.
 
-An output that has no batch axis is one thing for all rows of a run, and becomes a single row.
+An output without a batch axis is one thing for all rows of a run, and becomes a single row.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Axes = Mapping[str, int | None]
-"""Output -> its batch axis; None where it is one thing."""
+"""Output -> its batch axis; None if it is one thing."""
 Run = tuple[int, Mapping[str, Array]]
-"""Rows that one run answered, and its answers by output name, as the runtime gave them."""
+"""Rows of one run, and its outputs by name, as the runtime returned them."""
 
 
 def rows_of(runs: Sequence[Run], axes: Axes) -> dict[str, Array]:
-    """The answers of some runs as one array an output, rows first: [all rows, ...], or [runs, ...] of one thing.
+    """Return the outputs of some runs as one array each, rows first: [all rows, ...], or [runs, ...] if one thing.
 
     Raises:
-        ValueError: If two runs gave an output different shapes.
+        ValueError: If an output's shape differs between runs.
     """
     return {
         name: np.concatenate([_rows_first(answers[name], axes.get(name, 0)) for _, answers in runs])

@@ -1,11 +1,11 @@
-"""The timing protocol: warm up, then let the runtimes take turns: a slow spell of the host meets them all.
+"""Timing protocol: warm-up, then runtimes take turns, so that a slow spell of the host affects all of them.
 
-Each runtime is timed at least RUNS times and SECONDS long, or FEWEST times and LONG seconds, in turns of a few runs.
-Who starts a round changes from round to round. A turn starts with a run that is not timed: threads of the runtime
-before spin for a while after their work (OpenMP's do), and take a core from it. On 2 cores, beside eager PyTorch, that
-had made an ONNX model of 8.4 ms take 11 to 16.
+Each runtime is timed at least RUNS times and for SECONDS, or FEWEST times and for LONG seconds, in turns of a few runs.
+The first runtime of a round changes from round to round. A turn starts with a run that is not timed: threads of the
+previous runtime spin for a while (OpenMP's do) and occupy a core. On 2 cores, after eager PyTorch, an ONNX model of 8.4
+ms took 11 to 16 without this.
 
-Warm-ups and runs are those of winml-cli's and Olive's benchmarks; the turns are ours.
+Warm-ups and runs are those of winml-cli's and Olive's benchmarks; the turns are edgekit's.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ if TYPE_CHECKING:
 
 # Runs of each runtime before the first timed one.
 WARM_UP = 10
-# Timed runs of each runtime, at least, where they take less than LONG seconds.
+# Least timed runs of each runtime, if they take less than LONG seconds.
 RUNS = 100
-# Timed seconds after which fewer runs do: RUNS of a large model would take minutes.
+# Timed seconds after which fewer runs suffice: RUNS of a large model would take minutes.
 LONG = 5.0
-# Timed runs of each runtime where they take LONG seconds.
+# Least timed runs of each runtime, if they take LONG seconds.
 FEWEST = 30
-# Timed seconds of each runtime, at least: shorter runs see one mood of the host.
+# Least timed seconds of each runtime: shorter runs see only one state of the host.
 SECONDS = 1.0
-# Timed runs of a turn, where several runtimes take turns.
+# Timed runs of a turn, if several runtimes take turns.
 TURN = 10
-# Times SECONDS (and at least RUNS): then a slow runtime need not wait any longer for a fast one to have its share.
+# Times SECONDS (and at least RUNS): a runtime with so much time leaves, and no longer delays the others.
 PLENTY = 10.0
-# Timed runs of each runtime, at most, whatever the clock says.
+# Most timed runs of each runtime, whatever the clock says.
 MOST_RUNS = 100_000
 
 
 @dataclass(frozen=True)
 class Latency:
-    """What one runtime took.
+    """Timed runs of one runtime.
 
     Attributes:
-        device: What ran it, in words, threads included.
-        milliseconds: Every timed run, in order; the i-th of runtimes measured together belong to one round.
+        device: Description of the device, with threads.
+        milliseconds: Every timed run, in order; the i-th runs of interleaved runtimes belong to one round.
     """
 
     device: str
     milliseconds: tuple[float, ...]
 
     def percentile(self, share: float) -> float:
-        """A percentile in milliseconds, linear between neighbours; `share` is 50 for the median."""
+        """Return a percentile in milliseconds, linear between neighbours; `share` is 50 for the median."""
         return float(np.percentile(self.milliseconds, share))
 
     def as_record(self) -> dict[str, object]:
-        """The fields of `edgekit.artifact.result.Timing`; times in milliseconds."""
+        """Return the fields of `edgekit.artifact.result.Timing`; times in milliseconds."""
         points = {f"p{share}": self.percentile(share) for share in (50, 90, 95, 99)}
         spread = {"mean": float(np.mean(self.milliseconds)), "std": float(np.std(self.milliseconds))}
         return {"device": self.device, "runs": len(self.milliseconds), **points, **spread}
@@ -78,10 +78,10 @@ def measure(
         runtimes: By name.
         inputs: One batch.
         warm_up: Runs before the first timed one.
-        runs: Timed runs of each, at least (1 to MOST_RUNS); FEWEST where these take LONG seconds.
-        seconds: Timed seconds of each, at least.
-        clock: Gives seconds.
-        answered: Called with every runtime's every answer, also where it is not timed, while the clock stands.
+        runs: Least timed runs of each (1 to MOST_RUNS); FEWEST if these take LONG seconds.
+        seconds: Least timed seconds of each.
+        clock: Returns seconds.
+        answered: Called with every output of every runtime, timed or not, while the clock is stopped.
 
     Raises:
         ValueError: If `runs` is not in its range.
@@ -94,7 +94,7 @@ def measure(
     times: dict[str, list[float]] = {name: [] for name in runtimes}
     total = dict.fromkeys(runtimes, 0.0)
     names = list(runtimes)
-    # Who has had the minimum keeps running beside the others: the rest would meet another host without it.
+    # A runtime with its minimum keeps running, so that the load stays the same for the others.
     while any(_short(times[name], total[name], runs, seconds) for name in names):
         names = [name for name in names if _short(times[name], total[name], runs, PLENTY * seconds)]
         several = len(names) > 1

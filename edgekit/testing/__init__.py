@@ -1,6 +1,6 @@
-"""The contract suite that every target inherits, and what tests of targets need. Shipped for third parties.
+"""Contract suite that every target inherits, and helpers for tests of targets, shipped for third parties.
 
-The suite is imported when it is asked for: the small model is exported where there is no pytest too.
+The suite is imported at first use: the small model can be exported without pytest.
 """
 
 from typing import TYPE_CHECKING, Any

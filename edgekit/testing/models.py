@@ -1,4 +1,4 @@
-"""The small model that the contract suite runs targets on: ARR-COC's interface in miniature."""
+"""Small model of the contract suite: ARR-COC's interface in miniature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMAGES, PATCH, WIDTH, TOP = 6, 16, 32, 8
 
 
 def small_model() -> ModelSpec:
-    """A seeded model with ARR-COC's interface in miniature: 36 to 100 patches, the best 8, a second to export."""
+    """Return a seeded model with ARR-COC's interface in miniature: 36 to 100 patches, the best 8, fast to export."""
     return ModelSpec(
         name="small",
         module=_small_module().eval(),
@@ -70,13 +70,14 @@ def _small_module() -> torch.nn.Module:
     with torch.no_grad():
         for parameter in module.parameters():
             fan = max(parameter[0].numel(), 1) if parameter.dim() > 1 else 100
+            # Weights are scaled so that outputs spread enough to be judged.
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * (1.5 / fan**0.5))
         module.norm.weight.fill_(1.0)
     return module
 
 
 def _pictures(count: int, seed: int) -> EvaluationSet:
-    """Coloured blobs on gradients with random queries; truth is a blob's share of each patch."""
+    """Return coloured blobs on gradients with random queries; the truth is a blob's share of each patch."""
     generator = np.random.Generator(np.random.PCG64(seed))
     rows, columns = np.mgrid[0:96, 0:96] / 96
     images, truth = np.empty((count, 3, 96, 96), np.float32), np.empty((count, 36), np.float32)
@@ -96,7 +97,7 @@ def _pictures(count: int, seed: int) -> EvaluationSet:
 
 
 def _coverage(outputs: Mapping[str, Array], truth: Array) -> Array:
-    """Share of the blob that the chosen patches cover, of what eight patches could cover, float64 [n]."""
+    """Return the share of the blob that the chosen patches cover, of the best possible, float64 [n]."""
     masses = np.take_along_axis(truth.astype(np.float64), outputs["indices"], axis=1).sum(axis=1)
     best = np.sort(truth.astype(np.float64), axis=1)[:, -TOP:].sum(axis=1)
     return np.asarray(masses / np.maximum(best, 1e-9))

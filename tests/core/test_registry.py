@@ -75,9 +75,7 @@ def test_a_name_twice_names_both(plug_in: Path) -> None:
     importlib.invalidate_caches()
     targets, broken = registry.loadable()
     assert targets["onnx"].summary != "acme", "a package cannot take a built-in target's name"
-    assert broken["onnx (declared twice)"] == (
-        "two targets are called 'onnx': edgekit and package 'edgekit-acme'; uninstall one of them"
-    )
+    assert "'onnx': edgekit and package 'edgekit-acme'" in broken["onnx (declared twice)"]
     assert registry.find("torchscript")
 
 
@@ -98,7 +96,7 @@ def test_two_packages_with_one_name_break_only_that_name(plug_in: Path) -> None:
     ("source", "declared", "sentence"),
     [
         ("import sys; sys.exit('bye')", "edgekit_broken:TARGET", "cannot be imported: SystemExit: bye"),
-        ("TARGET = 3", "edgekit_broken", "names no attribute: declare it as module:RECORD"),
+        ("TARGET = 3", "edgekit_broken", "module:RECORD"),
     ],
 )
 def test_whatever_a_package_does_breaks_only_its_target(
@@ -145,9 +143,9 @@ def test_sources_come_first(targets: Mapping[str, Target], wanted: tuple[str, ..
 
 
 def test_impossible_sources_are_refused() -> None:
-    with pytest.raises(UsageError, match="in a circle: a -> b -> a"):
+    with pytest.raises(UsageError, match="circle: a -> b -> a"):
         registry.sources_first(["a"], {"a": target("b"), "b": target("a")})
-    with pytest.raises(UsageError, match="'a' is made from 'gone', which does not exist"):
+    with pytest.raises(UsageError, match="'a' has the source 'gone', which does not exist"):
         registry.sources_first(["a"], {"a": target("gone")})
 
 

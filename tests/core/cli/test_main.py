@@ -42,7 +42,7 @@ HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib", "jinja2", "numpy")
         (("export", "--axes", "images:0=batch"), "'arr-coc-tiny' describes its own"),
         (("export", "gone.pt2"), "no model 'gone.pt2'"),
         (("verify", "nowhere"), "'nowhere' is not a folder"),
-        (("reference", "--device", "tpu"), "no device 'tpu': possible are cpu, cuda"),
+        (("reference", "--device", "tpu"), "unknown device 'tpu'. Use cpu or cuda"),
         (("report", "nowhere"), "nowhere"),
         (("demo", "nowhere"), "nowhere/web': manifest.json is missing"),
     ],

@@ -91,9 +91,9 @@ def test_a_fault_outside_of_what_is_recorded_is_found_and_stays_rejected(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--minutes", "inf"), "cannot ask fresh inputs for inf minutes"),
+        (("--minutes", "inf"), "cannot run fresh inputs for inf minutes"),
         (("--seed", "1"), "a seed needs minutes"),
-        (("--minutes", "1", "--place", "openvino"), "leave out further places"),
+        (("--minutes", "1", "--place", "openvino"), "Leave out further places"),
     ],
 )
 def test_what_cannot_be_asked_is_one_sentence(

@@ -269,7 +269,7 @@ def test_packs_say_what_they_cannot_take(build: Path, tmp_path: Path) -> None:
     assert not further_place("interpreter").opens(made, target)
     with pytest.raises(UsageError, match="'cpu' runs on this host only"):
         api.pack(build, tmp_path / "p.zip", places=["cpu"], progress="none")
-    with pytest.raises(UsageError, match="name the runtime alone"):
+    with pytest.raises(UsageError, match="Name the runtime alone"):
         api.pack(build, tmp_path / "p.zip", places=["ssh:me@pi"], progress="none")
     with pytest.raises(UsageError, match="takes no carried pack"):
         api.pack(build, tmp_path / "p.zip", places=["adb"], progress="none")

@@ -53,7 +53,7 @@ def test_cells_are_left_out_and_added(tmp_path: Path) -> None:
     [
         ("targets = [", "is not TOML"),
         (GOOD.replace("targets", "target"), "mean 'targets'"),
-        (GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", wieghts = "a"}}'), "no key 'models.small.wieghts': did you"),
+        (GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", wieghts = "a"}}'), "no key 'models.small.wieghts'"),
         (GOOD.replace(f'"{MODEL}"', "3"), "models.small must be a text or a table"),
         (GOOD.replace(f'"{MODEL}"', "{}"), "models.small.model is missing"),
         ("targets = 3\n" + GOOD.split("\n", 1)[1], "targets must be a list"),

@@ -62,7 +62,7 @@ class TestAoti(TargetContract):
         assert row == ("rejected", "not an AOTInductor")
 
     def test_is_not_opened_without_the_users_word(self, builds: Path, tmp_path: Path) -> None:
-        said = "runs code of whoever made the build: run with --trust-build"
+        said = "--trust-build"
         assert self._judged(builds, tmp_path, lambda _: None, said, trust=False) == ("failed", said)
         artifact = builds / "small" / self.name
         with pytest.raises(UsageError, match="trust_build=True"):
