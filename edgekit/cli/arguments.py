@@ -1,4 +1,4 @@
-"""What several commands take, and the exit codes.
+"""Arguments that several commands share, and the exit codes.
 
 Exit codes: 0 clean, 1 a bug (traceback), 2 something that the user can fix (one sentence), 3 an artifact was rejected
 or is over budget, 130 interrupted by Ctrl-C, 143 terminated.
@@ -26,7 +26,7 @@ DEFAULT_BUILD = Path("build/arr-coc-tiny")
 app = typer.Typer(
     cls=Commands,
     name="edgekit",
-    help="Export a trained model to everything the edge runs, and prove each artifact against a recorded reference.",
+    help="Export a PyTorch model to edge formats, and verify each artifact against a recorded reference.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -38,7 +38,7 @@ _ANSWERS: ContextVar[TextIO | None] = ContextVar("answers", default=None)
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """What anything but `print_json` prints, a model's own code too, goes to standard error."""
+    """Redirect all prints but `print_json`'s, even those of a model's code, to standard error."""
     token = _ANSWERS.set(sys.stdout)
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -64,22 +64,22 @@ Json = Annotated[
 ]
 VERBOSE = "--verbose"
 Verbose = Annotated[
-    bool, typer.Option("-v", VERBOSE, help="Print what each verdict rests on, and the whole report of what failed.")
+    bool, typer.Option("-v", VERBOSE, help="Print the evidence for each verdict, and the full report of each failure.")
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only what is not verified, and errors.")]
 TrustBuild = Annotated[
     bool,
     typer.Option(
         "--trust-build",
-        help="Run the build's code: its factory although its source is not the recorded one, its captured program.",
+        help="Run the build's code: its factory even if its source has changed, and its captured program.",
     ),
 ]
 Key = Annotated[
     Path | None,
-    typer.Option("--key", help="Public ECDSA key (PEM): the build must be signed by it, as it lies there."),
+    typer.Option("--key", help="Public ECDSA key (PEM): the build must be signed by it and unchanged."),
 ]
 RequireSignature = Annotated[
-    bool, typer.Option("--require-signature", help="Refuse to go on without --key: for scripts and projects.")
+    bool, typer.Option("--require-signature", help="Fail without --key: for scripts and projects.")
 ]
 BuildFolder = Annotated[
     Path,
@@ -99,16 +99,20 @@ Budgets = Annotated[
     list[str] | None,
     typer.Option(
         "--budget",
-        help="What artifacts may cost: p50=20ms,size=8MB,memory=200MB,open=1s,int8.task_drop=0.002. Over it: exit 3.",
+        help="Limits on artifacts: p50=20ms,size=8MB,memory=200MB,open=1s,int8.task_drop=0.002. Over one: exit 3.",
     ),
 ]
 Images = Annotated[
     int | None,
-    typer.Option("--images", min=1, help="Evaluation inputs to ask, and as few of other kinds. Default: all."),
+    typer.Option(
+        "--images",
+        min=1,
+        help="Number of evaluation inputs to run; other batches are reduced in proportion. Default: all.",
+    ),
 ]
 Chosen = Annotated[
     list[str] | None,
-    typer.Option("-t", "--target", help="Which artifacts; default: all that are there.", autocompletion=target_names),
+    typer.Option("-t", "--target", help="Artifact to use; repeat for more. Default: all.", autocompletion=target_names),
 ]
 ModelName = Annotated[
     str,
@@ -123,7 +127,7 @@ Axes = Annotated[
     list[str] | None,
     typer.Option(
         "--axes",
-        help="Which dimensions vary: INPUT:DIMENSION=AXIS:MIN..MAX/MULTIPLE@DEFAULT, for example "
+        help="Dynamic dimensions: INPUT:DIMENSION=AXIS:MIN..MAX/MULTIPLE@DEFAULT, for example "
         "ids:0=batch,1=length:1..512 or images:2=height:64..512/32@224; repeat for more inputs.",
     ),
 ]
@@ -131,7 +135,7 @@ Inputs = Annotated[
     list[str] | None,
     typer.Option(
         "--inputs",
-        help="What is known of an input: pixels:kind=image,mean=0.485,0.456,0.406,std=0.25 or rate:range=8000..16000; "
+        help="Facts of an input: pixels:kind=image,mean=0.485,0.456,0.406,std=0.25 or rate:range=8000..16000; "
         "also fit, channels, layout, and shape and dtype for a factory that returns a module. Repeat for more inputs.",
     ),
 ]
@@ -139,7 +143,7 @@ Outputs = Annotated[
     list[str] | None,
     typer.Option(
         "--outputs",
-        help="What is known of an output: logits:role=logits,classes=cat,dog; also range, of, axes, threshold. Repeat "
+        help="Facts of an output: logits:role=logits,classes=cat,dog; also range, of, axes, threshold. Repeat "
         "for more outputs.",
     ),
 ]
@@ -156,22 +160,22 @@ Metric = Annotated[
     str,
     typer.Option(
         "--metric",
-        help="Of --data with labels (labels.csv beside pictures, truth in .npz files): top_k:logits, or "
+        help="Metric for --data with labels (labels.csv next to pictures, truth in .npz files): top_k:logits, or "
         "top_k:logits,k=5.",
     ),
 ]
 Calibration = Annotated[
     Path | None,
-    typer.Option("--calibration", help="Folder of other real inputs, as --data, from which INT8 gets its ranges."),
+    typer.Option("--calibration", help="Folder of other real inputs, like --data, that calibrate INT8."),
 ]
 
 
 def required_key(key: Path | None, needed: bool) -> Path | None:
-    """The key that a signature must be by; None where none is asked for.
+    """Return the key that must have signed; None if no signature is required.
 
     Raises:
-        UsageError: If a signature is needed and no key is named.
+        UsageError: If a signature is required without a key.
     """
     if needed and key is None:
-        raise UsageError("--require-signature needs --key PUB: the public key of whoever signs these builds")
+        raise UsageError("--require-signature needs --key PUB, the public key of the builds' signer")
     return key

@@ -23,7 +23,7 @@ from edgekit.storage.verified_io import visible
 
 
 def main() -> None:
-    """Entry point: turn what a user can fix into one sentence and exit code 2, and say what an interruption leaves."""
+    """Run the command line: print one sentence and exit with 2 for what a user can fix; explain an interruption."""
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         with as_sentences():
@@ -39,16 +39,18 @@ def main() -> None:
         sys.exit(USER_ERROR)
     except BaseException as error:
         _end_if_reader_left(error)
-        ends = (KeyboardInterrupt, SystemExit)  # Typer turns Ctrl-C into its exit code
-        cause = error.__cause__ if isinstance(error.__cause__, ends) else error  # of pydantic, while it wrote a record
+        # Typer turns Ctrl-C into its exit code.
+        ends = (KeyboardInterrupt, SystemExit)
+        # pydantic wraps an interruption that comes while it writes a record.
+        cause = error.__cause__ if isinstance(error.__cause__, ends) else error
         if not isinstance(cause, ends):
             raise
         if isinstance(cause, SystemExit) and (where := _foreign(cause)):
-            print(f"edgekit: the model's code ended the process at {where}: let it return or raise", file=sys.stderr)
+            print(f"edgekit: the model's code ended the process at {where}. Let it return or raise", file=sys.stderr)
             sys.exit(USER_ERROR)
         code = INTERRUPTED if isinstance(cause, KeyboardInterrupt) else cause.code
         if code in (INTERRUPTED, TERMINATED):
-            print("edgekit: interrupted; what was finished is kept, run the same command to go on", file=sys.stderr)
+            print("edgekit: interrupted; finished steps are kept. Run the same command to continue", file=sys.stderr)
         sys.exit(code)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -60,7 +62,8 @@ def _end_if_reader_left(error: BaseException) -> None:
     while cause is not None and not isinstance(cause, BrokenPipeError):
         cause = cause.__cause__ or cause.__context__
     if cause is not None and isinstance(error, SystemExit):
-        sys.exit(READER_LEFT)  # Rich and click noticed it, and turned standard output off
+        # Rich and click noticed it, and closed standard output.
+        sys.exit(READER_LEFT)
     if cause is None and getattr(error, "code", 1) not in (0, None):
         return
     try:
@@ -79,7 +82,7 @@ def _end_if_reader_left(error: BaseException) -> None:
 
 
 def _foreign(ended: SystemExit) -> str:
-    """`file:line` where code that is neither edgekit's nor its server's or its command line's asked for the end."""
+    """Return `file:line` of the code that ended the process, unless it belongs to edgekit or its libraries."""
     frames = [
         (f"{f.f_code.co_filename}:{n}", str(f.f_globals.get("__name__", "")).partition(".")[0])
         for f, n in traceback.walk_tb(ended.__traceback__)
@@ -93,12 +96,12 @@ def _require_working_directory() -> None:
     try:
         Path.cwd()
     except FileNotFoundError as error:
-        sentence = "the working directory was removed: change to another one and run the command again"
+        sentence = "the working directory was removed. Change to another one and run the command again"
         raise UsageError(sentence) from error
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """End as Ctrl-C does, so that workers and temporary folders go."""
+    """End as Ctrl-C does, so that workers and temporary folders are removed."""
     sys.exit(TERMINATED)
 
 
@@ -107,7 +110,7 @@ def edgekit(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Export a trained model to everything the edge runs, and prove each artifact against a recorded reference."""
+    """Export a PyTorch model to edge formats, and verify each artifact against a recorded reference."""
     if version:
         import edgekit as package
 
@@ -121,12 +124,12 @@ if __name__ == "__main__":
 
 
 FILE, TABLE = "pyproject.toml", "tool.edgekit"
+# Marks a place that names a command: a foreign project must not choose what runs here.
 COMMAND = "python:"
-"""A host that names a command: a project of others must not choose what runs here."""
 
 
 class Project(BaseModel):
-    """What a project may set.
+    """Settings of a project.
 
     Attributes:
         targets: For `edgekit export -t`.
@@ -144,10 +147,10 @@ class Project(BaseModel):
 
 
 def defaults(folder: Path) -> dict[str, dict[str, Any]]:
-    """Values for the commands' options, by command and option; empty where the project sets none.
+    """Return values for the commands' options, by command and option; empty if the project sets none.
 
     Raises:
-        UsageError: If the file is not TOML, or the table has what cannot be set.
+        UsageError: If the file is not TOML, or the table has an unknown setting.
     """
     try:
         text = (folder / FILE).read_text()
@@ -164,9 +167,11 @@ def defaults(folder: Path) -> dict[str, dict[str, Any]]:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
         possible = ", ".join(Project.model_fields)
-        raise UsageError(f"[{TABLE}] in '{FILE}': {name}: {first['msg']}; possible are {possible}") from error
+        raise UsageError(f"[{TABLE}] in '{FILE}': {name}: {first['msg']}. Possible settings: {possible}") from error
     if commands := [place for place in project.places if COMMAND in place]:
-        raise UsageError(f"[{TABLE}] in '{FILE}': places: '{commands[0]}' names a command: give it with --place")
+        raise UsageError(
+            f"[{TABLE}] in '{FILE}': places: '{commands[0]}' names a command. Pass it with --place instead"
+        )
     export: dict[str, Any] = {
         "target": project.targets,
         "place": project.places,

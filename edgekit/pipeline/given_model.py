@@ -238,7 +238,7 @@ def refuse_beside_parts(parts: CompositeModel, data: EvaluationData) -> None:
     if data != EvaluationData():
         raise UsageError(
             f"'{parts.name}' is a model of parts, judged on its driver's calls. Put your inputs into "
-            "Parts(inputs=...), and others for INT8 into Parts(calibration=...)"
+            "CompositeModel(inputs=...), and others for INT8 into CompositeModel(calibration=...)"
         )
 
 

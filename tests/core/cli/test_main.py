@@ -172,7 +172,7 @@ def test_json_is_one_object_where_the_models_code_prints(theirs: Path, capsys: p
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        ("theirs_net:ending", "the model's code ended the process at {file}:8: let it return or raise"),
+        ("theirs_net:ending", "the model's code ended the process at {file}:8. Let it return or raise"),
         ("theirs_net:asking", "raised TypeError: asking() missing 1 required positional argument: 'size'\n"),
         ("theirs_net.py:talking", "'theirs_net.py' of 'theirs_net.py:talking' is a file. Write theirs_net:talking"),
         ("./theirs_net:talking", "is not of the form package.module:factory"),
@@ -234,7 +234,7 @@ def test_a_working_directory_that_was_removed_is_a_sentence(tmp_path: Path) -> N
     path = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-P", "-c", code, "targets"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | path, check=False)
-    sentence = "edgekit: the working directory was removed: change to another one and run the command again\n"
+    sentence = "edgekit: the working directory was removed. Change to another one and run the command again\n"
     assert (done.returncode, done.stderr) == (2, sentence)
 
 
@@ -265,7 +265,7 @@ def test_an_interrupted_run_says_what_is_kept_and_goes_on(
         running.send_signal(sent)
         said = running.stderr.read()
         assert running.wait() == code
-    sentence = "edgekit: interrupted; what was finished is kept, run the same command to go on"
+    sentence = "edgekit: interrupted; finished steps are kept. Run the same command to continue"
     assert said.splitlines()[-1] == sentence
     assert not list(tmp_path.rglob("*.tmp"))
     if when == "[2/2]":

@@ -26,7 +26,7 @@ def test_a_folder_without_the_table_sets_nothing(tmp_path: Path, text: str | Non
     ("text", "said"),
     [
         ("[tool.edgekit\n", "is not TOML"),
-        ("[tool.edgekit]\nbudgets = []\n", "budgets: Extra inputs are not permitted; possible are targets"),
+        ("[tool.edgekit]\nbudgets = []\n", "budgets: Extra inputs are not permitted. Possible settings: targets"),
         ('[tool.edgekit]\nplaces = "openvino"\n', "places: Input should be a valid tuple"),
         ("[tool]\nedgekit = 3\n", "tool.edgekit"),
     ],

@@ -93,7 +93,7 @@ def test_ctrl_c_ends_a_push_at_once_and_the_next_one_goes_on(s3: S3, build: Path
     _, said = process.communicate(timeout=60)  # while the store answers nothing
     held.set()
     assert process.returncode == 130
-    assert "interrupted; what was finished is kept, run the same command to go on" in said
+    assert "interrupted; finished steps are kept. Run the same command to continue" in said
     assert "Traceback" not in said
     s3.quiet()
     assert exit_code("push", build, URL) == 0
