@@ -1,4 +1,4 @@
-"""What mobile apps take of a build, and the phone on the cable."""
+"""Assets of a build for mobile apps, and the connected phone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from edgekit.doors import Command, PlaceRuntime
 ASSETS = Command(
     name="assets",
     panel="Ship",
-    summary="Write what a mobile app's build consumes: artifacts, golden vectors, typed constants.",
+    summary="Write the assets of a mobile app's build: artifacts, golden vectors, typed constants.",
     function="edgekit_apps.command:assets",
 )
 ADB = PlaceRuntime(

@@ -1,7 +1,7 @@
-"""A phone that adb reaches: a pack is copied there, the bench app answers it, and its result is copied back.
+"""Phones connected by adb: a pack is copied there, the bench app answers it, and its result is copied back.
 
-The app is `mobile/android/bench`; adb's own settings say which server and which key. What a run needs lies in folders
-of its own on the phone, which are removed whatever happens. Anything that fails on the way is `NotVerifiedHere`.
+The app is `mobile/android/bench`; adb's own settings select the server and the key. The files of a run lie in separate
+folders on the phone, which are always removed. Any failure on the way is `NotVerifiedHere`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ INSTALL = "./gradlew :bench:installDebug in mobile/android"
 APP = "org.edgekit.bench"
 ENTRY = f"{APP}/.BenchInstrumentation"
 CARRIED = (PACK, "questions", "artifacts")
-"""What of a pack's folder is copied: the app brings an engine of its own."""
+"""Parts of a pack's folder that are copied: the app has its own engine."""
 THERE = "/data/local/tmp"
-"""Where adb may write, and every app may read."""
+"""Folder that adb may write, and every app may read."""
 RESULTS = f"/sdcard/Android/media/{APP}"
-"""Where the app may write, and adb may read."""
+"""Folder that the app may write, and adb may read."""
 OLDEST = 26
-"""Android's API level that the app asks for (`minSdk`), and the processors that it has runtimes for:"""
+"""The app's minimum Android API level (`minSdk`), and the processors of its runtimes:"""
 ABIS = ("arm64-v8a", "x86_64")
 CONNECT, STEP, RUN = 60, 600, 14_400
-"""Seconds: for a word, to copy there or back, to answer everything."""
+"""Seconds: for a reply, to copy there or back, to answer everything."""
 SILENT = 600
-"""Seconds without a word of the app, which tells its progress every few: then it hangs."""
+"""Seconds without a line of the app, which reports progress every few: then it hangs."""
 LONGEST_LINE = 1 << 20
 PROPERTIES = (
     "ro.product.manufacturer", "ro.product.model", "ro.build.version.release", "ro.build.version.sdk",
@@ -52,7 +52,7 @@ Said = dict[str, str]
 
 @dataclass(frozen=True)
 class Phone:
-    """What a phone says of itself; `boot` is another one after each start."""
+    """A phone's description of itself; `boot` changes with each start."""
 
     serial: str
     manufacturer: str
@@ -70,19 +70,19 @@ class Phone:
 
 
 def status() -> str:
-    """Return what `edgekit doctor` says of the place."""
+    """Return the status of the place for `edgekit doctor`."""
     adb = "adb is here" if shutil.which("adb") else "needs adb: apt-get install adb"
     return f"{adb}; the phone's app: {INSTALL}; not verified here: no phone has run it"
 
 
 def answer_pack(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
-    """Answer an unpacked pack of one artifact on a phone; returns the result archive, inside the pack's folder.
+    """Answer an unpacked pack of one artifact on a phone; return the result archive, inside the pack's folder.
 
     Raises:
-        NotVerifiedHere: If there is no such phone, it lacks the app, or anything breaks off.
+        NotVerifiedHere: If the phone is not connected, does not have the app, or anything breaks off.
     """
     if shutil.which("adb") is None:
-        raise NotVerifiedHere("there is no adb on this host: install Android's platform tools (apt-get install adb)")
+        raise NotVerifiedHere("adb is not installed. Install Android's platform tools (apt-get install adb)")
     phone = _describe_phone(_select_phone(place.host))
     _require_app(phone)
     name = f"edgekit-{secrets.token_hex(8)}"
@@ -98,9 +98,9 @@ def answer_pack(place: FurtherPlace, pack: Path, progress: Callable[[str], None]
         progress(f"copying back from {phone.name}")
         _adb(phone, f"copying back from {phone.name}", "pull", f"{results}/{ARCHIVE}", str(pack / ARCHIVE))
         if _describe_phone(phone.serial) != phone:
-            raise NotVerifiedHere(f"{phone.name} was restarted or is another phone now: run it again")
+            raise NotVerifiedHere(f"{phone.name} was restarted or replaced by another phone. Run it again")
     finally:
-        # Another server or no cable: what is left there then lies in the shell's own temporary folder.
+        # If the server or cable is gone, leftovers stay in the shell's own temporary folder.
         command = ["adb", "-s", phone.serial, "shell", f"am force-stop {APP}; rm -rf {questions} {results}"]
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=CONNECT, check=False)
@@ -108,26 +108,26 @@ def answer_pack(place: FurtherPlace, pack: Path, progress: Callable[[str], None]
 
 
 def _select_phone(serial: str) -> str:
-    """Return the phone of that serial number, or the only one."""
+    """Return the phone with this serial number, or the only one."""
     phones = _states()
     phone_names = ", ".join(f"'{name}'" for name in phones)
     if not phones:
-        raise NotVerifiedHere("no phone is connected: plug one in, and turn on USB debugging in its developer options")
+        raise NotVerifiedHere("no phone is connected. Connect one, and turn on USB debugging in its developer options")
     if not serial and len(phones) > 1:
-        raise NotVerifiedHere(f"{len(phones)} phones are connected: name one of {phone_names} as --place adb:SERIAL")
+        raise NotVerifiedHere(f"{len(phones)} phones are connected. Name one of {phone_names} as --place adb:SERIAL")
     serial = serial or next(iter(phones))
     if serial not in phones:
-        raise NotVerifiedHere(f"no phone '{serial}' is connected: connected is {phone_names}")
+        raise NotVerifiedHere(f"no phone '{serial}' is connected. Connected: {phone_names}")
     state = phones[serial]
     if state == "unauthorized":
-        raise NotVerifiedHere(f"the phone '{serial}' has not allowed this host: unlock it and answer its question")
+        raise NotVerifiedHere(f"the phone '{serial}' does not trust this host yet. Unlock it and answer its question")
     if state != "device":
-        raise NotVerifiedHere(f"the phone '{serial}' cannot be reached: adb says '{state}' of it")
+        raise NotVerifiedHere(f"the phone '{serial}' cannot be reached: adb reports '{state}'")
     return serial
 
 
 def _states() -> dict[str, str]:
-    """Serial number -> state of all phones that adb knows."""
+    """Return the state of all phones that adb lists, by serial number."""
     listing = run_command(["adb", "devices"], "adb failed", CONNECT).decode(errors="replace")
     rows = (line.partition("\t") for line in listing.splitlines() if "\t" in line)
     return {plain(serial): plain(state) for serial, _, state in rows}
@@ -141,20 +141,20 @@ def _describe_phone(serial: str) -> Phone:
     lines = [line.strip() for line in answer.decode(errors="replace").splitlines()]
     if len(lines) != len(commands) or not "".join(lines).isprintable() or not lines[3].isdecimal():
         words = plain(" ".join(lines)[:100])
-        raise NotVerifiedHere(f"the phone '{serial}' did not say what it is: its answer was '{words}'")
+        raise NotVerifiedHere(f"the phone '{serial}' did not describe itself. Its reply was '{words}'")
     manufacturer, model, android, api, abis, own, boot = lines
     return Phone(serial, manufacturer, model, android, int(api), tuple(abis.split(",")), own, boot)
 
 
 def _require_app(phone: Phone) -> None:
     if phone.api < OLDEST:
-        raise NotVerifiedHere(f"{phone.name} has API level {phone.api}: the bench app needs {OLDEST}")
+        raise NotVerifiedHere(f"{phone.name} has API level {phone.api}. The bench app needs {OLDEST}")
     if not set(ABIS) & set(phone.abis):
-        raise NotVerifiedHere(f"{phone.name} runs {', '.join(phone.abis)}: the bench app has {' and '.join(ABIS)}")
+        raise NotVerifiedHere(f"{phone.name} runs {', '.join(phone.abis)}. The bench app has {' and '.join(ABIS)}")
     command = _command(phone.serial, "shell", f"pm path {APP} || true")
     if not run_command(command, f"asking {phone.name} for its apps", CONNECT).startswith(b"package:"):
         raise NotVerifiedHere(
-            f"the bench app is not installed on {phone.name}: run ./gradlew :bench:installDebug in mobile/android"
+            f"the bench app is not installed on {phone.name}. Run ./gradlew :bench:installDebug in mobile/android"
         )
 
 
@@ -167,7 +167,7 @@ def _shell(phone: Phone, command: str) -> None:
 
 
 def _adb(phone: Phone, what: str, *words: str) -> None:
-    """Run a command of adb's that waits for a phone which was lost: it need not."""
+    """Run an adb command, and end it if the phone is lost: adb itself would wait for it."""
 
     def alive() -> None:
         if not _exists(phone):
@@ -181,7 +181,7 @@ def _exists(phone: Phone) -> bool:
 
 
 def _run_app(phone: Phone, questions: str, progress: Callable[[str], None]) -> Said:
-    """Run the app to its end; returns what it said in the end, with `code`, and `last`, its last line."""
+    """Run the app to its end; return its final values, with `code`, and `last`, its last line."""
     command = _command(phone.serial, "shell", f"am instrument -w -r -e pack {questions} {ENTRY}")
     app = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     statuses: Said = {}
@@ -211,9 +211,9 @@ def _lines(app: subprocess.Popen[bytes], phone: Phone) -> Iterator[str]:
         while True:
             seconds = min(SILENT, end - time.monotonic())
             if seconds <= 0:
-                raise NotVerifiedHere(f"the bench app on {phone.name} came to no end in {RUN} s and was stopped")
+                raise NotVerifiedHere(f"the bench app on {phone.name} did not end in {RUN} s and was stopped")
             if not select.select([pipe], [], [], seconds)[0]:
-                raise NotVerifiedHere(f"the bench app on {phone.name} said nothing for {seconds:.0f} s and was stopped")
+                raise NotVerifiedHere(f"the bench app on {phone.name} was silent for {seconds:.0f} s and was stopped")
             data = os.read(pipe.fileno(), 1 << 16)
             *lines, rest = (rest + data).split(b"\n")
             yield from (plain(line.decode(errors="replace")) for line in lines if line.strip())
@@ -222,7 +222,7 @@ def _lines(app: subprocess.Popen[bytes], phone: Phone) -> Iterator[str]:
 
 
 def _require_end(phone: Phone, statuses: Said) -> None:
-    """See that the app came to its end and has a result."""
+    """Check that the app ended normally and has a result."""
     if "error" in statuses:
         raise NotVerifiedHere(f"the bench app on {phone.name}: {statuses['error']}")
     if statuses.get("code") == FINISHED:
@@ -237,5 +237,5 @@ def _require_end(phone: Phone, statuses: Said) -> None:
     if not _exists(phone):
         raise NotVerifiedHere(f"the connection to {phone.name} was lost while its app ran")
     raise NotVerifiedHere(
-        f"the bench app on {phone.name} broke off: its last words were '{statuses.get('last', '')[:80]}'"
+        f"the bench app on {phone.name} broke off. Its last line was '{statuses.get('last', '')[:80]}'"
     )

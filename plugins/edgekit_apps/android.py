@@ -1,7 +1,7 @@
-"""An Android app module: assets, a Kotlin file with typed constants, and what its build needs to know.
+"""An Android app module: assets, a Kotlin file with typed constants, and settings for its build.
 
 src/main/assets/edgekit/<name>/             the bundle: bundle.json and the files that it names
-src/main/kotlin/edgekit/generated/<Name>.kt names, sizes, preprocessing, hashes: nothing is copied by hand
+src/main/kotlin/edgekit/generated/<Name>.kt names, sizes, preprocessing, hashes: nothing to copy by hand
 edgekit/edgekit.gradle                      `apply(from = "edgekit/edgekit.gradle")`: models stay uncompressed, and
 can be mapped out of the APK
 edgekit/<name>.required_operators.config    for a reduced build of ONNX Runtime (`--include_ops_by_config`)
@@ -27,7 +27,7 @@ from edgekit_apps.sync import HOME
 ASSETS = "src/main/assets/edgekit"
 CODE = "src/main/kotlin/edgekit/generated"
 NO_COMPRESS = ("onnx", "ort", "pte", "ptl", "tflite", "mnn", "bin")
-"""Endings that the packager must leave alone: a compressed file has no offset to map."""
+"""File endings that the packager must not compress: a compressed file has no offset to map."""
 TYPES: dict[type, str] = {str: "String", int: "Int", float: "Double"}
 GRADLE = f"""// Written by `edgekit assets`. In the app's build file: apply(from = "edgekit/edgekit.gradle")
 android {{
@@ -42,7 +42,7 @@ def _require_app(app: Path) -> None:
     builds = [app / name for name in ("build.gradle.kts", "build.gradle")]
     if not (app / "src" / "main").is_dir() or not any(b.is_file() for b in builds):
         raise UsageError(
-            f"'{app}' is not an Android app module: it needs build.gradle.kts and src/main; name the module's folder"
+            f"'{app}' is not an Android app module: it needs build.gradle.kts and src/main. Name the module's folder"
         )
 
 
@@ -60,14 +60,14 @@ def _files(bundle: Bundle) -> dict[str, Content]:
             data = path.read_bytes()
             if wrong := [line for line in data.splitlines() if not PYTORCH_OPERATOR.fullmatch(line)]:
                 raise ArtifactError(
-                    f"'{path}' names {wrong[0][:60]!r}, which is not an operator's name: export the model again"
+                    f"'{path}' names {wrong[0][:60]!r}, which is not an operator's name. Export the model again"
                 )
             contents[f"{HOME}/{bundle.name}.pytorch_operators.yaml"] = data
     return contents
 
 
 def kotlin(bundle: Bundle) -> str:
-    """Return the generated Kotlin file: every constant is the manifest's."""
+    """Return the generated Kotlin file, with every constant from the manifest."""
     manifest = bundle.models[0].manifest
     declared = (*manifest.inputs, *manifest.outputs)
     types = identifiers(declared, ("Models",))
@@ -122,7 +122,7 @@ def _entry(model: Model) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a Kotlin string literal; `$` would begin a template."""
+    """Return a Kotlin string literal, with `$` escaped since it begins a template."""
     return quote(text).replace("$", "\\$")
 
 
@@ -157,11 +157,11 @@ HEAD = "# Written by `edgekit assets`: python tools/ci_build/build.py ... --incl
 
 
 def required_operators(models: Iterable[Path]) -> str:
-    """Return the config for some models, as stored and as ONNX Runtime optimises them when it loads them.
+    """Return the operators of some models, both as stored and as optimised by ONNX Runtime when it loads them.
 
     Raises:
-        ArtifactError: If one of them names an operator by what is no name.
-        EdgekitError: If ONNX Runtime refuses one or dies of it; each is opened in a worker.
+        ArtifactError: If an operator has an invalid name.
+        EdgekitError: If ONNX Runtime refuses one or crashes on it; each is opened in a worker.
     """
     needed: dict[str, set[str]] = defaultdict(set)
     for path in models:
@@ -180,7 +180,7 @@ def operators(path: str, progress: process.Progress) -> dict[str, list[str]]:
         for node in every_node(graph.graph):
             domain = node.domain or "ai.onnx"
             if not OPERATOR.fullmatch(domain) or not OPERATOR.fullmatch(node.op_type):
-                raise ArtifactError(f"'{node.op_type}' of '{domain}' is not an operator's name: export the model again")
+                raise ArtifactError(f"'{node.op_type}' of '{domain}' is not an operator's name. Export the model again")
             needed[f"{domain};{versions.get(domain, 1)}"].add(node.op_type)
     return {opset: sorted(names) for opset, names in needed.items()}
 
@@ -194,7 +194,8 @@ def _optimise(path: str) -> onnx.ModelProto:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(optimised_path)
-        options.log_severity_level = 3  # it warns that an optimised model belongs to this machine; only names are read
+        # ONNX Runtime warns that an optimised model is specific to this machine; only its operator names are read.
+        options.log_severity_level = 3
         try:
             onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:

@@ -1,11 +1,11 @@
 """An Xcode project or Swift package: resources and a Swift file with typed constants.
 
-    Edgekit/edgekit/<name>/       the bundle as a folder: bundle.json and the files that it names, the `.mlpackage` too.
-                                  Add it as a folder reference ("copy"), so that the library can check every hash, and
-                                  compile the package once on the device
-    Edgekit/<Name>.swift          names, sizes, preprocessing, hashes: nothing is copied by hand
+Edgekit/edgekit/<name>/       the bundle as a folder: bundle.json and the files that it names, the `.mlpackage` too.
+                              Add it as a folder reference ("copy"), so that the library can check every hash, and
+                              compile the package once on the device
+Edgekit/<Name>.swift          names, sizes, preprocessing, hashes: nothing to copy by hand
 
-The privacy manifest that Apple asks of libraries is the Swift package's own (mobile/apple); resources need none.
+The privacy manifest that Apple requires of libraries is in the Swift package (mobile/apple); resources need none.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ KEYWORDS = re.compile(
     "let|nil|operator|private|protocol|public|repeat|return|self|static|struct|super|switch|throw|throws|true|try|"
     "typealias|var|where|while"
 )
-"""Words of Swift that an axis may be named by."""
+"""Keywords of Swift that could be an axis's name."""
 OLDEST = 17
-"""Version of iOS that the Swift package needs (mobile/apple/Package.swift)."""
+"""Minimum version of iOS of the Swift package (mobile/apple/Package.swift)."""
 
 
 def _require_app(app: Path) -> None:
     if not any(app.glob("*.xcodeproj")) and not any((app / n).is_file() for n in ("Package.swift", "project.yml")):
         raise UsageError(
-            f"'{app}' is not an iOS app: it needs an .xcodeproj, a Package.swift or a project.yml; name its folder"
+            f"'{app}' is not an iOS app: it needs an .xcodeproj, a Package.swift or a project.yml. Name its folder"
         )
 
 
@@ -46,7 +46,7 @@ def _files(bundle: Bundle) -> dict[str, Content]:
 
 
 def swift(bundle: Bundle) -> str:
-    """Return the generated Swift file: every constant is the manifest's."""
+    """Return the generated Swift file, with every constant from the manifest."""
     manifest = bundle.models[0].manifest
     declared = (*manifest.inputs, *manifest.outputs)
     types = identifiers(declared, ("Models",))
@@ -108,14 +108,14 @@ def _case(target: str) -> str:
 def platform(deployment_target: int) -> Platform:
     """Return the kind of app for a minimum version of iOS: Core AI if all its systems have it, else Core ML.
 
-    An app for older systems may hold both, where both are asked for: its code then chooses with `#available`.
+    An app for older systems may hold both if both are requested: its code then chooses with `#available`.
 
     Raises:
-        UsageError: A version that is older than the Swift package's.
+        UsageError: If the version is older than the Swift package's.
     """
     if deployment_target < OLDEST:
         raise UsageError(
-            f"the deployment target '{deployment_target}' is too old: the Swift package needs iOS {OLDEST} or later"
+            f"the deployment target '{deployment_target}' is too old. The Swift package needs iOS {OLDEST} or later"
         )
     has_core_ai = deployment_target >= CORE_AI_BEGINS
     return Platform(

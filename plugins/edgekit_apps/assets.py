@@ -1,15 +1,12 @@
-"""What a mobile app's build consumes: verified artifacts, golden vectors, the vocabulary, and typed constants for them.
+"""Assets of a mobile app's build: verified artifacts, golden vectors, the vocabulary, and typed constants.
 
-    bundle.py       which artifacts of a build go into an app, and the files of their bundle
-    records.py      the bundle, its models and the kinds of apps, as records
-    android.py      an Android app module: assets, a Kotlin file, noCompress rules
-    apple.py        an Xcode or SwiftPM app: resources and a Swift file
-    identifiers.py  names for generated code
-    operators.py    operator lists for reduced builds of ONNX Runtime
-    sync.py         writes the files of a bundle into an app, and removes those of earlier runs that are not needed
+bundle.py       the artifacts of a build for an app, the files of their bundle, and names for generated code
+android.py      an Android app module: assets, a Kotlin file, noCompress rules, operator lists for reduced builds
+apple.py        an Xcode or SwiftPM app: resources and a Swift file
+sync.py         writes the files of a bundle into an app, and removes outdated ones of earlier runs
 
-Nothing but planned files is touched in the app. The same build gives the same bytes, so that a second run writes
-nothing and `check` can tell whether an app is stale.
+Only planned files are changed in the app. The same build gives the same bytes, so that a second run writes
+nothing and `check_assets` can detect a stale app.
 """
 
 from __future__ import annotations
@@ -43,15 +40,15 @@ def write_assets(
         platform: "android" or "ios".
         build: The build folder of a model, `build/<model>`.
         app: The app: an Android app module, or the folder of an Xcode project or Swift package.
-        targets: Which artifacts; empty means all verified ones that the platform's library can run.
-        trust_build: Whether code that the build names or brings may run.
-        key: Public key of whoever must have signed the build; None asks for no signature.
-        deployment_target: Oldest version of iOS that the app runs on; None is what the Swift package needs.
+        targets: The artifacts; empty means all verified ones that the platform's library can run.
+        trust_build: True to run code that the build names or contains.
+        key: Public key of the build's required signer; None requires no signature.
+        deployment_target: Oldest version of iOS that the app runs on; None means the Swift package's minimum.
 
     Raises:
-        UsageError: An unknown platform, a folder that is no app, artifacts that its oldest system does not run, or a
-            file in the way that edgekit did not write.
-        ArtifactError: An artifact that is missing, damaged, rejected or was never judged.
+        UsageError: If the platform is unknown, the folder is not an app, its oldest system does not run the artifacts,
+            or another file exists in the place of one of edgekit's.
+        ArtifactError: If an artifact is missing, damaged, rejected or was never judged.
     """
     name, files, notes = _plan(_kind(platform, deployment_target), build, app, targets, trust_build, key)
     return sync.sync(app, name, files, notes)
@@ -67,11 +64,11 @@ def check_assets(
     key: Path | None = None,
     deployment_target: int | None = None,
 ) -> tuple[str, ...]:
-    """What `write` would change, one sentence a file; empty where the app is up to date.
+    """Return the changes that `write_assets` would make, one sentence per file; empty if the app is up to date.
 
     Raises:
-        UsageError: As for `write`.
-        ArtifactError: Likewise.
+        UsageError: As for `write_assets`.
+        ArtifactError: As for `write_assets`.
     """
     name, files, _ = _plan(_kind(platform, deployment_target), build, app, targets, trust_build, key)
     return sync.differences(app, name, files)
@@ -87,9 +84,9 @@ def _plan(
 
 def _kind(platform: str, deployment_target: int | None) -> Platform:
     if platform not in PLATFORMS:
-        raise UsageError(f"no platform '{platform}': possible are {', '.join(PLATFORMS)}")
+        raise UsageError(f"no platform '{platform}'. Possible: {', '.join(PLATFORMS)}")
     if platform == "ios":
         return apple.platform(apple.OLDEST if deployment_target is None else deployment_target)
     if deployment_target is not None:
-        raise UsageError("a deployment target is a version of iOS: leave --deployment-target out for android")
+        raise UsageError("a deployment target is a version of iOS. Leave --deployment-target out for android")
     return android.PLATFORM

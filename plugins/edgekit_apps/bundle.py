@@ -1,4 +1,4 @@
-"""What goes into an app: artifacts of a build, and the files of their bundle, which `bundle.json` names and hashes."""
+"""Contents of an app: artifacts of a build, and the files of their bundle, named and hashed in `bundle.json`."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from edgekit.storage.files import digest_file, digest_text, dump_json, scratch
 INDEX = "bundle.json"
 WORDS = ("vocabulary.json", "embeddings.bin", "presence.json")
 Content = bytes | Path
-"""What a file shall hold: bytes, or the same as another file."""
+"""Content of a file: bytes, or another file with the same content."""
 CONSTANTS = ("NAME", "DTYPE", "KIND", "ROLE", "LOW", "HIGH")
-"""What generated code says of each tensor beside its sizes."""
+"""Constants of each tensor in generated code, in addition to its sizes."""
 
 
 def plan(
     build: Path, platform: Platform, targets: tuple[str, ...], trust_build: bool = False, key: Path | None = None
 ) -> Bundle:
-    """Choose and describe what goes into an app; nothing is written.
+    """Choose and describe the contents of an app, without writing.
 
     Raises:
-        ArtifactError: An artifact that was asked for is missing, damaged, rejected or never judged, or none is left.
+        ArtifactError: If a requested artifact is missing, damaged, rejected or never judged, or none is left.
     """
     signed = None if key is None else doors.hook("require_signature")(build, key)
     selection, notes = _select_artifacts(build, platform, targets, signed)
@@ -46,11 +46,11 @@ def plan(
     files: dict[str, Content] = {}
     models = []
     for manifest, folder in selection:
-        # The entry, a package's files, or a model and the data that lie beside it under its name.
+        # The entry, a package's files, or a model and its data files with the same name.
         entry = manifest.entry
         paths = [f.path for f in manifest.files if f.path.startswith((f"{entry}/", f"{entry}.")) or f.path == entry]
         files |= {f"{manifest.target}/{path}": folder / path for path in paths}
-        # Without the results, which stay here: they are others after each run, and an app would seem stale.
+        # Without the results: they change with each run, and the app would seem stale.
         published = manifest.model_copy(update={"results": ()})
         files[f"{manifest.target}/manifest.json"] = manifest_text(published).encode()
         models.append(_model(manifest, folder))
@@ -84,7 +84,7 @@ def _select_artifacts(
     unknown = [t for t in targets if t not in platform.targets]
     if unknown:
         meant = suggestion(unknown[0], platform.targets)
-        raise ArtifactError(f"no app here runs '{unknown[0]}': {meant}possible are {', '.join(platform.targets)}")
+        raise ArtifactError(f"no app library runs '{unknown[0]}'. {meant}Possible: {', '.join(platform.targets)}")
     refuse_parts(build)
     require_build(build)
     artifacts: list[tuple[Manifest, Path]] = []
@@ -92,7 +92,7 @@ def _select_artifacts(
     if platform.required and targets and not set(targets) & set(platform.required):
         older = " or ".join(platform.required)
         raise UsageError(
-            f"'{targets[0]}' alone does not run on the oldest system of such an app: add {older}, "
+            f"'{targets[0]}' alone does not run on the oldest system of such an app. Add {older}, "
             "or name a higher --deployment-target"
         )
     for target in (t for t in platform.targets if t in (targets or platform.chosen)):
@@ -102,27 +102,28 @@ def _select_artifacts(
         manifest = read_artifact(folder)
         if signed is not None:
             signed.require_artifact(folder, manifest)
-            signed.require_results(folder, manifest)  # the limit that a device holds its answers to is made of them
+            # The limits that a device checks its answers against are made of the results.
+            signed.require_results(folder, manifest)
         if reason := _refusal(manifest):
             if targets:
-                raise ArtifactError(f"'{folder}' {reason}, so it goes into no app")
+                raise ArtifactError(f"'{folder}' {reason}, so no app may contain it")
             notes.append(f"'{target}' {reason} and was left out")
         else:
             artifacts.append((manifest, folder))
     if not artifacts:
         why = "; ".join(notes) or f"it has none of {', '.join(platform.chosen)}"
         raise ArtifactError(
-            f"'{build}' has no verified artifact for such an app ({why}): run `edgekit export -t {platform.chosen[0]}`"
+            f"'{build}' has no verified artifact for such an app ({why}). Run `edgekit export -t {platform.chosen[0]}`"
         )
     return artifacts, tuple(notes)
 
 
 def _refusal(manifest: Manifest) -> str:
-    """Why an artifact may not enter an app; empty where it may: no place rejected it, and one at least verified it."""
+    """Return why an artifact may not enter an app; empty if no place rejected it and at least one verified it."""
     if manifest.sizes and not (
         len(manifest.sizes) > 1 and manifest.takes({name: axis.default for name, axis in manifest.axes.items()})
     ):
-        return f"takes {size_text(manifest.sizes[0])}, and a device checks itself with pictures of the default size"
+        return f"takes {size_text(manifest.sizes[0])}, but a device checks itself with pictures of the default size"
     for verdict in manifest.verdicts:
         if verdict.status == "rejected":
             return f"was rejected in '{verdict.place}'" + (f" ({verdict.reason})" if verdict.reason else "")
@@ -146,14 +147,14 @@ def _model(manifest: Manifest, folder: Path) -> Model:
 def _golden_files(
     build: Path, trust_build: bool, models: Sequence[Model]
 ) -> tuple[dict[str, Content], tuple[str, ...]]:
-    """Golden vectors, with a picture that a library has to resize; where there are none, a note says why."""
+    """Return golden vectors, with a picture that a library has to resize; a note explains their absence."""
     from edgekit.runtime.eager import EagerRuntime
 
     spec = load_builds_model(build / MODEL, trust_build)
     answer = EagerRuntime(spec).run
     cases = golden.choose_golden(spec, build / REFERENCE, answer)
     if not cases.cases:
-        return {}, ("there are no golden vectors: an input has a dtype that they do not hold",)
+        return {}, ("no golden vectors: they do not support the dtype of an input",)
     cases = cases.with_another_size(answer, {m.manifest.target: partial(_size, m.manifest) for m in models})
     limits = {m.manifest.target: golden.device_limits(cases, m.folder, m.manifest) for m in models}
     with scratch() as folder:
@@ -162,7 +163,7 @@ def _golden_files(
 
 
 def _size(manifest: Manifest, picture: tuple[int, int]) -> tuple[int, int]:
-    """Height and width that the libraries give a picture for a model."""
+    """Return the height and width to which the libraries resize a picture for a model."""
     declared = next(tensor for tensor in manifest.inputs if tensor.kind == "image")
     return picture_size(manifest, declared.shape[2:], picture)
 
@@ -172,11 +173,11 @@ class Model:
     """One artifact of a bundle.
 
     Attributes:
-        manifest: The artifact's.
-        folder: The artifact's.
-        path: Of its entry in the bundle.
-        size: Of the entry, in bytes.
-        sha256: Of the entry; of a package, of its files' hashes in order.
+        manifest: The artifact's manifest.
+        folder: The artifact's folder.
+        path: Path of its entry in the bundle.
+        size: Bytes of the entry.
+        sha256: Hash of the entry; of a package, of its files' hashes in order.
     """
 
     manifest: Manifest
@@ -188,14 +189,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Everything that goes into an app.
+    """The contents of an app.
 
     Attributes:
-        name: Of the model.
+        name: Name of the model.
         models: The best choice first.
-        files: Content by path in the bundle, bundle.json included.
+        files: Content by path in the bundle, including bundle.json.
         notes: What was left out and why.
-        reference_device: What made the reference.
+        reference_device: The device of the reference.
     """
 
     name: str
@@ -210,11 +211,11 @@ class Platform:
     """A kind of app.
 
     Attributes:
-        targets: What its library runs, the best choice first.
-        chosen: Those that it takes where none is asked for.
-        required: Of these it needs one at least, since older systems run no other; empty where any will do.
-        require_app: Raises UsageError where a folder is no such app.
-        files: A bundle's files by path in the app.
+        targets: Targets that its library runs, the best choice first.
+        chosen: Targets by default.
+        required: It needs at least one of these, since older systems run no other; empty if any will do.
+        require_app: Raises UsageError if a folder is not such an app.
+        files: Returns a bundle's files by path in the app.
     """
 
     targets: tuple[str, ...]
@@ -225,24 +226,24 @@ class Platform:
 
 
 def content_digest(content: Content) -> str:
-    """sha256 of a content, in hex."""
+    """Return the sha256 of a content, in hex."""
     return digest_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
 
 
 def content_size(content: Content) -> int:
-    """Return bytes of a content."""
+    """Return the size of a content in bytes."""
     return content.stat().st_size if isinstance(content, Path) else len(content)
 
 
 def identifier(name: str) -> str:
-    """`arr-coc-0.1` -> `ArrCoc0_1`: a type's name in Kotlin and Swift."""
+    """Return a type's name in Kotlin and Swift: `arr-coc-0.1` -> `ArrCoc0_1`."""
     parts = name.replace(".", "_").replace("-", " ").split()
     name_in_camel_case = "".join(part[:1].upper() + part[1:] for part in parts)
     return name_in_camel_case if name_in_camel_case[:1].isalpha() else f"Model{name_in_camel_case}"
 
 
 def identifiers(tensors: Iterable[TensorInfo], reserved: Iterable[str]) -> dict[str, str]:
-    """Return a type's name for each tensor by its name, none twice and none that is taken."""
+    """Return a unique, unreserved type name for each tensor by its name."""
     used = set(reserved)
     names: dict[str, str] = {}
     for tensor in tensors:
@@ -255,13 +256,14 @@ def identifiers(tensors: Iterable[TensorInfo], reserved: Iterable[str]) -> dict[
 
 
 def quote(text: str) -> str:
-    """Return a string literal of Kotlin and Swift, which write control characters differently: these become `?`."""
+    """Return a string literal of Kotlin and Swift."""
+    # The two languages write control characters differently, so these become `?`.
     plain = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", "?", text)
     return json.dumps(plain, ensure_ascii=False)
 
 
 def constants(manifest: Manifest, tensor: TensorInfo) -> dict[str, str | int | float]:
-    """What generated code says of a tensor, by name."""
+    """Return a tensor's constants in generated code, by name."""
     values: dict[str, str | int | float] = {"NAME": tensor.name, "DTYPE": tensor.dtype, **sizes(manifest, tensor)}
     values |= {"KIND": tensor.kind} if tensor.kind != "tensor" else {}
     values |= {"ROLE": tensor.role} if tensor.role != "tensor" else {}
@@ -271,7 +273,7 @@ def constants(manifest: Manifest, tensor: TensorInfo) -> dict[str, str | int | f
 
 
 def sizes(manifest: Manifest, tensor: TensorInfo) -> dict[str, int]:
-    """Default sizes of a tensor by name: an axis has its own, a fixed size is SIZE_1 and so on; no batch."""
+    """Return default sizes of a tensor by name, without the batch: an axis's name, or SIZE_1 for a fixed size."""
     by_axis: dict[str, int] = {}
     for place, size in enumerate(tensor.shape):
         if isinstance(size, int):

@@ -1,4 +1,4 @@
-"""`edgekit assets`: what a mobile app's build consumes."""
+"""`edgekit assets`: the assets of a mobile app's build."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def assets(
     into: Annotated[Path, typer.Option("--into", help="The app: a Gradle app module, or an Xcode or SwiftPM folder.")],
     target: Annotated[
         list[str] | None,
-        typer.Option("-t", "--target", help="Which artifacts; default: all that fit.", autocompletion=target_names),
+        typer.Option("-t", "--target", help="Artifacts to write; default: all that fit.", autocompletion=target_names),
     ] = None,
     deployment_target: Annotated[
         int | None,
@@ -51,7 +51,7 @@ def assets(
     require_signature: RequireSignature = False,
     as_json: Json = False,
 ) -> None:
-    """Write what a mobile app's build consumes: artifacts, golden vectors, typed constants."""
+    """Write the assets of a mobile app's build: artifacts, golden vectors, typed constants."""
     from edgekit.api import local
     from edgekit_apps import assets as apps
 

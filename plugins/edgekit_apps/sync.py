@@ -1,7 +1,7 @@
-"""Puts planned files into an app and removes what an earlier run wrote and none needs any more.
+"""Writing of planned files into an app, and removal of outdated ones from earlier runs.
 
-`edgekit/<name>.assets.json` in the app is the list of what was written for one model: paths and hashes, to be committed
-with the app. A file that is in the way and on no list is somebody else's: it is refused, not overwritten.
+`edgekit/<name>.assets.json` in the app lists the written files of one model, with their hashes; commit it
+with the app. An existing file on no list belongs to somebody else: it is refused, not overwritten.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from edgekit.storage.files import digest_file, dump_json, load_json, sweep, writ
 from edgekit_apps.bundle import Content, content_digest, content_size
 
 HOME = "edgekit"
-"""Folder in the app for everything but assets and code."""
+"""Folder in the app for all files but assets and code."""
 LIST = ".assets.json"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did to an app.
+    """The changes that a run made to an app.
 
     Attributes:
-        written: Paths that are new or have other content now.
-        removed: Paths that an earlier run had written.
-        kept: Paths that were right already.
+        written: Paths that are new or changed.
+        removed: Paths written by an earlier run.
+        kept: Unchanged paths.
         size: Bytes of all planned files.
         notes: What was left out and why.
     """
@@ -43,7 +43,7 @@ def sync(app: Path, name: str, files: Mapping[str, Content], notes: tuple[str, .
     """Write the files of one model's bundle.
 
     Raises:
-        UsageError: If a file is in the way, or the app cannot be written.
+        UsageError: If another file exists in a planned place, or the app cannot be written.
     """
     listed = _read(app, name)
     digests = {path: content_digest(content) for path, content in files.items()}
@@ -52,12 +52,12 @@ def sync(app: Path, name: str, files: Mapping[str, Content], notes: tuple[str, .
         _refuse_escape(app, path)
         here = app / path
         if here.exists() and path not in own_paths and not _same(here, digests[path]):
-            raise UsageError(f"'{here}' is in the way and edgekit did not write it: move or remove it")
+            raise UsageError(f"'{here}' exists and edgekit did not write it. Move or remove it")
     changed = tuple(path for path in digests if not _same(app / path, digests[path]))
     stale = tuple(path for path in listed if path not in digests and path not in _others(app, name))
     try:
         if changed or stale:
-            # Until all is done the list names the old and the new: a run that was cut off leaves no unknown file.
+            # Until the end the list names the old and the new files: an interrupted run leaves no unknown file.
             _write_list(app, name, {**listed, **digests})
         for path in changed:
             _put(app / path, files[path], digests[path])
@@ -65,9 +65,9 @@ def sync(app: Path, name: str, files: Mapping[str, Content], notes: tuple[str, .
         if listed != digests or changed or stale:
             _write_list(app, name, digests)
     except OSError as error:
-        raise UsageError(f"cannot write into '{app}' ({error.strerror}): check its permissions") from error
+        raise UsageError(f"cannot write into '{app}' ({error.strerror}). Check its permissions") from error
     unlisted = tuple(
-        f"'{path}' was changed by hand, so it was left although no longer needed"
+        f"'{path}' was changed by hand, so it was kept although no longer needed"
         for path in stale
         if path not in removed
     )
@@ -76,7 +76,7 @@ def sync(app: Path, name: str, files: Mapping[str, Content], notes: tuple[str, .
 
 
 def differences(app: Path, name: str, files: Mapping[str, Content]) -> tuple[str, ...]:
-    """What `apply` would change, one sentence a file."""
+    """Return the changes that `sync` would make, one sentence per file."""
     listed = _read(app, name)
     sentences = []
     for path, content in files.items():
@@ -88,17 +88,17 @@ def differences(app: Path, name: str, files: Mapping[str, Content]) -> tuple[str
     paths = set(files)
     sentences += [f"'{path}' is no longer needed" for path in listed if path not in paths and (app / path).is_file()]
     if not sentences and set(listed) != paths:
-        sentences.append(f"'{list_path(name)}' does not name what is there")
+        sentences.append(f"'{list_path(name)}' does not match the files")
     return tuple(sentences)
 
 
 def list_path(name: str) -> str:
-    """Where in the app the list of a model's files lies."""
+    """Return the path in the app of the list of a model's files."""
     return f"{HOME}/{name}{LIST}"
 
 
 def _read(app: Path, name: str) -> dict[str, str]:
-    """Return the paths and hashes that were written for a model."""
+    """Return the written paths of a model, with their hashes."""
     path = app / list_path(name)
     try:
         record = load_json(path.read_text(encoding="utf-8"))
@@ -107,7 +107,7 @@ def _read(app: Path, name: str) -> dict[str, str]:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"the list '{path}' is damaged ({type(error).__name__}): restore it from version control"
+            f"the list '{path}' is damaged ({type(error).__name__}). Restore it from version control"
         ) from error
     for file in listed:
         _refuse_escape(app, file)
@@ -115,21 +115,21 @@ def _read(app: Path, name: str) -> dict[str, str]:
 
 
 def _others(app: Path, name: str) -> set[str]:
-    """What the lists of other models in the same app name."""
+    """Return the paths in the lists of other models in the same app."""
     names = [p.name.removesuffix(LIST) for p in (app / HOME).glob(f"*{LIST}")]
     return {path for other in names if other != name for path in _read(app, other)}
 
 
 def _refuse_escape(app: Path, path: str) -> None:
-    """A path of a list or plan must stay in the app, through no link."""
+    """Refuse a path of a list or plan that leaves the app, or goes through a link."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or str(pure) != path:
-        raise UsageError(f"the list in '{app / HOME}' names '{path}', which is not a plain path: restore it")
+        raise UsageError(f"the list in '{app / HOME}' names '{path}', which is not a plain path. Restore the list")
     for parent in (app / path, *(app / path).parents):
         if parent == app:
             return
         if parent.is_symlink():
-            raise UsageError(f"'{parent}' is a link: edgekit writes into the app itself only")
+            raise UsageError(f"'{parent}' is a link. edgekit writes only into the app itself")
 
 
 def _put(path: Path, content: Content, sha256: str) -> None:
@@ -141,11 +141,11 @@ def _put(path: Path, content: Content, sha256: str) -> None:
     try:
         write_bytes(path, verified_io.read_file(content.parent, content.name, content.stat().st_size, sha256))
     except verified_io.RefusedError as error:
-        raise UsageError(f"'{content}' changed while it was copied ({error}): run the same command again") from error
+        raise UsageError(f"'{content}' changed while it was copied ({error}). Run the same command again") from error
 
 
 def _remove(app: Path, path: str, sha256: str) -> bool:
-    """Remove a file that is as it was written, and folders that this empties."""
+    """Remove an unchanged file, and the folders that this empties."""
     here = app / path
     if here.is_file() and not _same(here, sha256):
         return False

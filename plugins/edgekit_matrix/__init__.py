@@ -1,4 +1,4 @@
-"""Many models times many targets, on this machine or on a Ray cluster."""
+"""Many models on many targets, on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from edgekit.doors import Command
 MATRIX = Command(
     name="matrix",
     panel="Scale",
-    summary="Export many models to many targets; what is finished is kept.",
+    summary="Export many models to many targets. Finished pairs are kept.",
     function="edgekit_matrix.command:matrix",
 )

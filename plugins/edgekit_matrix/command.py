@@ -1,4 +1,4 @@
-"""`edgekit matrix`: many models times many targets, each an export of its own."""
+"""`edgekit matrix`: many models on many targets, each pair as a separate export."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def matrix(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder of the matrix. Default: build/ and the file's name.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Cells at once on this machine; speeds are best told with 1.", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Cells at once on this machine; use 1 for exact speeds.", min=1)] = 1,
     ray: Annotated[
         str,
         typer.Option(
@@ -39,15 +39,15 @@ def matrix(
         ),
     ] = "",
     threads: Annotated[
-        int, typer.Option(help="Processors for a cell; 0: those of this machine over --jobs, with --ray 1.", min=0)
+        int, typer.Option(help="Processors for a cell; 0: this machine's divided by --jobs, with --ray 1.", min=0)
     ] = 0,
-    seconds: Annotated[float, typer.Option(help="Time that one cell may take.", min=1.0)] = 3600.0,
-    again: Annotated[bool, typer.Option("--again", help="Ask the cells again that did not end verified.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Ask all cells again, from nothing.")] = False,
+    seconds: Annotated[float, typer.Option(help="Time limit of one cell.", min=1.0)] = 3600.0,
+    again: Annotated[bool, typer.Option("--again", help="Run cells again that did not end verified.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run all cells again from scratch.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Export many models to many targets, each pair by itself; what is finished is kept, and a new run goes on."""
+    """Export many models to many targets, each pair separately. Finished pairs are kept, and a new run resumes."""
     from edgekit.storage.files import require_folder
     from edgekit_matrix.crew import Local
     from edgekit_matrix.file import cells_of, read_file
@@ -58,7 +58,7 @@ def matrix(
     require_folder(root, "matrices are made")
     cells = cells_of(read_file(file))
     own = threads
-    # Where the user did not say, cells share the processors; what one alone takes by itself is left as it is.
+    # By default, cells share the processors; a single cell is not limited.
     if not own and "EDGEKIT_THREADS" not in os.environ and (ray or jobs != 1):
         own = 1 if ray else max(1, (os.cpu_count() or 1) // jobs)
 

@@ -1,7 +1,7 @@
-"""Who runs cells: processes of this machine, or the workers of a Ray cluster. Both give a future for a task.
+"""Executors of cells: processes of this machine, or the workers of a Ray cluster. Both return a future for a task.
 
-A task is `edgekit export` in a process of its own, with a log and a time limit. Between the two stands a keeper
-(`edgekit.hosts.supervisor`): it ends the export and all that it started when the time is up, and when whoever asked is
+A task is `edgekit export` in a separate process, with a log and a time limit. Between the two is a keeper
+(`edgekit.hosts.supervisor`): it ends the export and all that it started at the time limit, and when the caller is
 gone, so that a killed run leaves no process behind.
 """
 
@@ -29,40 +29,40 @@ from edgekit.storage.files import staging
 from edgekit_matrix.report import LOG
 
 PASSED_ON = ("EDGEKIT_", "OMP_NUM_THREADS")
-"""Beginnings of the variables that a cell gets from whoever asked, on another host too."""
+"""Prefixes of the variables that a cell gets from the caller, on another host too."""
 
 
 class Executor(Protocol):
-    """Runs tasks somewhere."""
+    """Runs tasks on this machine or elsewhere."""
 
     def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[JobResult]:
         """Start a task as soon as there is room for it.
 
         Args:
-            task: What to do.
+            task: The task.
             folder: The cell's folder, which holds the build at the end.
-            earlier: A build of the same model, of which the task's parts are taken over.
+            earlier: A build of the same model that provides the task's parts.
         """
 
     def result(self, started: Future[JobResult], folder: Path) -> JobResult:
-        """How an ended task ended; what it made lies in the cell's folder.
+        """Return the result of an ended task; its files are in the cell's folder.
 
         Raises:
             LostError: If its worker is gone.
         """
 
     def close(self) -> None:
-        """End what runs."""
+        """End the running tasks."""
 
 
 class Local:
-    """So many processes at once on this machine."""
+    """An executor with up to `jobs` processes at once on this machine."""
 
     def __init__(self, jobs: int) -> None:
         self._processes, self._threads = Processes(), ThreadPoolExecutor(jobs, "cell")
 
     def start(self, task: Task, folder: Path, earlier: Path | None) -> Future[JobResult]:
-        """As `Executor`: it works in the cell's folder itself."""
+        """Start a task as `Executor` does; it works directly in the cell's folder."""
 
         def work() -> JobResult:
             begin(folder, task.name, earlier, task.parts)
@@ -71,26 +71,26 @@ class Local:
         return self._threads.submit(work)
 
     def result(self, started: Future[JobResult], folder: Path) -> JobResult:
-        """As `Executor`."""
+        """Return a result as `Executor` does."""
         return started.result()
 
     def close(self) -> None:
-        """As `Executor`."""
+        """End the running tasks as `Executor` does."""
         self._processes.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of a worker.
+    """A worker's task.
 
     Attributes:
-        name: Of the model and its build.
-        arguments: The words of `edgekit export`, but for the folder.
-        parts: Folders that are taken over from an earlier build of the model.
-        home: The working directory; a worker that has none of that name does without.
-        seconds: How long it may take.
-        variables: Of the environment, to set.
+        name: Name of the model and its build.
+        arguments: Arguments of `edgekit export`, without the folder.
+        parts: Folders to copy from an earlier build of the model.
+        home: The working directory, if it exists on the worker.
+        seconds: Time limit.
+        variables: Environment variables to set.
     """
 
     name: str
@@ -103,13 +103,13 @@ class Task:
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a try ended.
+    """The result of an attempt.
 
     Attributes:
-        code: The exit code, or minus the signal's number; None where it took more than its time.
-        seconds: How long it took.
-        host: Where it ran.
-        archive: Of one that ran elsewhere: its folder as a tar file.
+        code: The exit code, or minus the signal's number; None if it exceeded its time limit.
+        seconds: Its duration.
+        host: Its host.
+        archive: If it ran elsewhere: its folder as a tar file.
     """
 
     code: int | None
@@ -119,17 +119,17 @@ class JobResult:
 
 
 class LostError(Exception):
-    """Nobody knows how a try ended: its worker or its node is gone. The text says which."""
+    """An attempt without a known result: its worker or its node is gone. The text names it."""
 
 
 class Processes:
-    """What stops the tries that run in this process, from another thread."""
+    """The running attempts of this process, which another thread can stop."""
 
     def __init__(self) -> None:
         self._lock, self._running, self._closed = threading.Lock(), set[subprocess.Popen[bytes]](), False
 
     def run(self, task: Task, folder: Path) -> JobResult:
-        """Run a try in a folder until it ends or its time is up."""
+        """Run an attempt in a folder until it ends or its time is up."""
         began, folder = time.monotonic(), folder.resolve()
         with (folder / LOG).open("ab") as log:
             with self._lock:
@@ -156,7 +156,7 @@ class Processes:
         return JobResult(code, round(time.monotonic() - began, 1), node())
 
     def close(self) -> None:
-        """End what runs, and start nothing more."""
+        """End the running attempts, and start no more."""
         with self._lock:
             self._closed = True
             for started in tuple(self._running):
@@ -165,22 +165,22 @@ class Processes:
 
 
 def variables(threads: int) -> dict[str, str]:
-    """The variables of a cell: those of this process that edgekit reads, and how many threads it may take; 0: any."""
+    """Return a cell's variables: those of this process that edgekit reads, and its number of threads; 0: no limit."""
     own = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
     return own | ({"EDGEKIT_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)} if threads else {})
 
 
 def begin(folder: Path, name: str, earlier: Path | None, parts: Sequence[str]) -> None:
-    """Make a cell's folder. A build that is not there yet begins with parts of another one of its model.
+    """Make a cell's folder. A new build begins with parts of another build of its model.
 
-    `edgekit export` checks all of them and makes again what does not fit, so that what an artifact holds does not
-    depend on them.
+    `edgekit export` checks all of them and replaces those that do not fit, so an artifact's content does not depend
+    on them.
 
     Args:
         folder: The cell's folder.
-        name: Of the model and its build.
-        earlier: The other build; None for none.
-        parts: Its folders that are taken over, as far as they are there.
+        name: Name of the model and its build.
+        earlier: The other build, or None.
+        parts: Its folders to copy, as far as they exist.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if earlier is None or (folder / name).exists():
@@ -192,7 +192,7 @@ def begin(folder: Path, name: str, earlier: Path | None, parts: Sequence[str]) -
 
 
 def pack_folder(folder: Path, parts: Sequence[str]) -> bytes:
-    """Return some parts of a folder, as far as they are there, as a tar file."""
+    """Return the existing ones of a folder's parts as a tar file."""
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w") as archive:
         for part in parts:
@@ -202,14 +202,14 @@ def pack_folder(folder: Path, parts: Sequence[str]) -> bytes:
 
 
 def unpack(archive: bytes, folder: Path, parts: Collection[str] | None = None) -> None:
-    """Put a tar file's content into a folder; with `parts` only that of these folders."""
+    """Unpack a tar file into a folder; with `parts` only these folders."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         members = [m for m in files if parts is None or m.name.partition("/")[0] in parts]
         files.extractall(folder, members, filter="data")
 
 
 def take(archive: bytes, folder: Path) -> None:
-    """Put what came back from another machine into a cell's place, in one step."""
+    """Replace a cell's folder by an archive from another machine, in one step."""
     shutil.rmtree(folder, ignore_errors=True)
     with staging(folder) as fresh:
         unpack(archive, fresh)

@@ -1,4 +1,4 @@
-"""Two matrices -> what became better or worse, cell by cell."""
+"""Comparison of two matrices, cell by cell."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ def _are_matrices(before: Path, after: Path) -> bool:
     """Return whether two folders hold matrices.
 
     Raises:
-        UsageError: If one of them does.
+        UsageError: If only one of them does.
     """
     matrix_folders = [folder for folder in (before, after) if (folder / RECORD).is_file()]
     if len(matrix_folders) == 1:
-        raise UsageError(
-            f"'{matrix_folders[0]}' is a matrix and the other is none: compare two matrices, or two builds"
-        )
+        raise UsageError(f"'{matrix_folders[0]}' is a matrix and the other is not. Compare two matrices, or two builds")
     return bool(matrix_folders)
 
 
 def compare_matrices(before: Path, after: Path, allowed: AllowedChange) -> Difference | None:
-    """Compare two matrices cell by cell; sizes may change by what `allowed` allows. None where they are builds.
+    """Compare two matrices cell by cell; sizes may change as `allowed` permits. Return None for two builds.
 
     Raises:
         EdgekitError: If one of them cannot be read.

@@ -1,4 +1,4 @@
-"""The file of a matrix: models, targets, options and places, read from TOML and checked; and the cells that follow."""
+"""The file of a matrix (models, targets, options and places in TOML), its checks, and its cells."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WRONG = {
     "tuple_type": "must be a list",
     "list_type": "must be a list",
 }
-"""What is wrong with a value, by Pydantic's name for it."""
+"""Error text for a value, by Pydantic's name of the error."""
 Options = dict[str, bool | int | float | str | tuple[str, ...]]
 
 
@@ -47,24 +47,24 @@ class _Table(BaseModel):
 
 FACTS = {"axes", "inputs", "outputs", "weights", "ema", "author", "licence"}
 DATA = {"data", "metric", "calibration"}
-"""Fields of a model in a matrix file, by the record of a request that they belong to."""
+"""Fields of a model in a matrix file, by their record in a request."""
 
 
 class ModelEntry(BaseModel):
     """One model of a matrix.
 
     Attributes:
-        model: MODEL as `edgekit export` takes it.
+        model: MODEL as in `edgekit export`.
         weights: A file of weights to load into it.
-        ema: Whether the file's averaged weights are loaded.
-        author: Of the weights.
+        ema: True to load the file's averaged weights.
+        author: Author of the weights.
         licence: SPDX name of the weights' licence.
-        axes: Which dimensions vary, as `edgekit export --axes` takes it; a list of such texts.
-        inputs: What is known of its inputs, likewise.
-        outputs: What is known of its outputs, likewise.
+        axes: Dimensions that vary, as in `edgekit export --axes`; a list of such texts.
+        inputs: Facts about its inputs, as in `--inputs`.
+        outputs: Facts about its outputs, as in `--outputs`.
         data: Folder of real inputs to judge on.
-        metric: Of data with labels.
-        calibration: Folder of other real inputs, from which INT8 gets its ranges.
+        metric: Metric for data with labels.
+        calibration: Folder of other real inputs, which determine the ranges of INT8.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,18 +83,18 @@ class ModelEntry(BaseModel):
 
 
 class Selection(_Table):
-    """Cells by patterns of the model's and the target's name, as the shell writes them: `*`, `?`, `[ab]`."""
+    """Cells by shell patterns of the model's and the target's name: `*`, `?`, `[ab]`."""
 
     model: str = "*"
     target: str = "*"
 
     def holds(self, model: str, target: str) -> bool:
-        """Return whether a cell is one of them."""
+        """Return whether the selection includes a cell."""
         return fnmatchcase(model, self.model) and fnmatchcase(target, self.target)
 
 
 class Addition(_Table):
-    """One more cell: a model of the file and any target, with options of its own."""
+    """An additional cell: a model of the file and any target, with its own options."""
 
     model: str
     target: str
@@ -110,16 +110,15 @@ _OptionSets = Annotated[
 
 
 class MatrixFile(_Table):
-    """What the file may say.
+    """The contents of the file.
 
     Attributes:
-        models: By the name that the build and the row of the report get; MODEL as `edgekit export` takes it, or a
-            table.
+        models: By the name of the build and of the report's row; MODEL as in `edgekit export`, or a table.
         targets: Names and groups: the columns.
-        options: By target: one set of options, or a list of sets, each of which makes a column of its own. What is
-            made from the target gets the first set.
-        places: Further places in which every cell is judged.
-        budget: What artifacts may cost, as `edgekit export --budget` takes it.
+        options: By target: one set of options, or a list of sets, each of which makes a separate column. Targets
+            derived from it use the first set.
+        places: Additional places in which every cell is judged.
+        budget: Limits of artifacts, as in `edgekit export --budget`.
         exclude: Cells to leave out.
         include: Cells to add.
     """
@@ -134,7 +133,7 @@ class MatrixFile(_Table):
 
 
 def read_file(path: Path) -> MatrixFile:
-    """Read a matrix's file; its names are checked by `cells_of`.
+    """Read a matrix file; `cells_of` checks its names.
 
     Raises:
         UsageError: If it cannot be read, is not TOML, or has a wrong key or type.
@@ -142,7 +141,7 @@ def read_file(path: Path) -> MatrixFile:
     try:
         return MatrixFile.model_validate(tomllib.loads(path.read_text()))
     except OSError as error:
-        raise UsageError(f"cannot read '{path}' ({error.strerror}): name the TOML file of a matrix") from error
+        raise UsageError(f"cannot read '{path}' ({error.strerror}). Name the TOML file of a matrix") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"'{path}' is not TOML: {error}") from error
     except ValidationError as error:
@@ -154,14 +153,14 @@ def read_file(path: Path) -> MatrixFile:
             wrong = WRONG.get(first["type"], f"is wrong: {first['msg']}")
             raise UsageError(f"'{path}': {where} {wrong}") from error
         meant = suggestion(str(first["loc"][-1]), possible)
-        raise UsageError(f"'{path}': no key '{where}': {meant}possible are {', '.join(possible)}") from error
+        raise UsageError(f"'{path}': no key '{where}'. {meant}Possible: {', '.join(possible)}") from error
 
 
 def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
-    """Return the cells, by model and then by target; of a model's cells a source comes before what is made from it.
+    """Return the cells, by model and then by target, with sources before the targets derived from them.
 
     Raises:
-        EdgekitError: For a model, target, option, place or budget that is not possible, or a library that is missing.
+        EdgekitError: For an impossible model, target, option, place or budget, or a missing library.
     """
     targets, _ = registry.loadable()
     for place in file.places:
@@ -176,7 +175,7 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
         for target, options in (*columns, *((a.target, a.options) for a in file.include if a.model == name)):
             added = any(a.model == name and (a.target, a.options) == (target, options) for a in file.include)
             if added or not any(rule.holds(name, target) for rule in file.exclude):
-                # A cell has the options of all that it makes on its way, which are checked with it.
+                # A cell has the options of all targets that it makes on the way, which are checked with it.
                 order, _, _ = plan_run(targets, (target,), {target: options})
                 sources = tuple(source for source in order if source != target)
                 on_its_way = {source: file.options[source][0] for source in sources if source in file.options}
@@ -184,22 +183,22 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
                 plan_run(targets, (target,), every)
                 cells.append(Cell(name, file.models[name], target, every, file.places, file.budget, sources))
     if twice := [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]:
-        raise UsageError(f"'{twice[0]}' is asked for twice: remove one of its sets of options or additions")
+        raise UsageError(f"'{twice[0]}' occurs twice. Remove one of its sets of options or additions")
     if not cells:
         if columns:
-            raise UsageError("the matrix has no cell: its [[exclude]] leave all of them out")
-        raise UsageError("the matrix has no cell: name targets, for example targets = ['onnx', 'onnx-fp16']")
+            raise UsageError("the matrix has no cells: its [[exclude]] leave all of them out")
+        raise UsageError("the matrix has no cells. Name targets, for example targets = ['onnx', 'onnx-fp16']")
     return tuple(cells)
 
 
 def _columns(file: MatrixFile, targets: dict[str, Target]) -> Iterator[tuple[str, Options]]:
-    """Yield each target with each of its sets of options; sources before what is made from them."""
+    """Yield each target with each of its sets of options, with sources before derived targets."""
     selected = registry.select_targets(file.targets, targets)
     registry.select_targets(file.options, targets)
     names = {*selected, *(addition.target for addition in file.include)}
     needed = {*registry.sources_first(tuple(names & set(targets)), targets)}
     if unused := [name for name in file.options if name not in needed]:
-        raise UsageError(f"options for '{unused[0]}', which is no target of the matrix: add it, or remove them")
+        raise UsageError(f"options for '{unused[0]}', which the matrix does not have. Add the target, or remove them")
     for target in registry.sources_first(selected, targets):
         if target in selected:
             yield from ((target, options) for options in file.options.get(target, ({},)))
@@ -209,11 +208,11 @@ def _check_selections(file: MatrixFile, targets: list[str]) -> None:
     for selection in file.exclude:
         if not any(selection.holds(model, target) for model in file.models for target in targets):
             where = f"model '{selection.model}', target '{selection.target}'"
-            raise UsageError(f"exclude of {where} leaves no cell out: remove it")
+            raise UsageError(f"exclude of {where} leaves no cell out. Remove it")
     for addition in file.include:
         if addition.model not in file.models:
             meant = suggestion(addition.model, file.models)
-            raise UsageError(f"include of '{addition.model}', no model of the file: {meant}add it to [models]")
+            raise UsageError(f"include of '{addition.model}', which is not in the file. {meant}Add it to [models]")
 
 
 def _check_model(name: str, entry: ModelEntry) -> None:
@@ -225,7 +224,7 @@ def _check_model(name: str, entry: ModelEntry) -> None:
     if entry.weights and not Path(entry.weights).is_file():
         raise UsageError(f"models.{name}: no file of weights '{entry.weights}'")
     if gone := next((folder for folder in (entry.data, entry.calibration) if folder and not Path(folder).is_dir()), ""):
-        raise UsageError(f"models.{name}: there is no folder '{gone}'")
+        raise UsageError(f"models.{name}: no folder '{gone}'")
     try:
         words_of(entry.axes, entry.inputs, entry.outputs)
         if entry.metric:
@@ -239,12 +238,12 @@ class Cell:
     """One model, one target, one set of options.
 
     Attributes:
-        model: The model's name in the matrix, and that of its build folder.
+        model: The model's name in the matrix and in its build folder.
         entry: The model.
         target: The target's name.
-        options: By target: its own, and those of what it is made from.
-        places: Further places to judge in.
-        budget: What the artifact may cost.
+        options: By target: its own, and those of its sources.
+        places: Additional places to judge in.
+        budget: Limits of the artifact.
         sources: Other targets that are made on the way to it.
     """
 
@@ -269,14 +268,14 @@ class Cell:
 
     @property
     def folder(self) -> str:
-        """Its folder in the matrix's own, with the build, the log and the record."""
+        """Its folder in the matrix's folder, with the build, the log and the record."""
         plain = re.sub(r"[^\w.=,-]", "_", self.column.replace(" ", ","))
         exact = plain == self.column.replace(" ", ",") and len(plain) < 100
         return f"cells/{self.model}/{plain if exact else f'{plain[:80]}-{digest_text(self.column)[:8]}'}"
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What `edgekit export` is given, but for the folder."""
+        """Arguments of `edgekit export`, without the folder."""
         entry = self.entry
         request = ExportRequest(
             model=entry.model,
@@ -289,7 +288,7 @@ class Cell:
         return tuple(request.words[1:])
 
     def follows(self, earlier: Sequence[Cell]) -> Cell | None:
-        """Which of the earlier cells of a matrix its build begins with: that of its source, else its model's first."""
+        """Return the earlier cell whose build its own begins with: that of its source, else its model's first."""
         same = [cell for cell in earlier if cell.model == self.model]
         for source in reversed(self.sources):
             options = {name: option for name, option in self.options.items() if name != self.target}
@@ -300,14 +299,14 @@ class Cell:
 
     @property
     def made(self) -> tuple[str, ...]:
-        """The targets that its build holds."""
+        """The targets in its build."""
         return (*self.sources, self.target)
 
     @property
     def key(self) -> str:
-        """sha256 of what the cell is made of: arguments, files and code of the model, code and libraries of edgekit.
+        """sha256 of the cell's ingredients: arguments, files and code of the model, code and libraries of edgekit.
 
-        Of a factory the file counts that defines it; what that file imports does not.
+        For a factory only the file that defines it counts, not the imports of that file.
         """
         entry = self.entry
         files = [_content(path) for path in (entry.model, entry.weights, entry.data, entry.calibration)]
@@ -324,7 +323,7 @@ def _code_of(target: str) -> list[object]:
 
 @cache
 def _content(path: str) -> str:
-    """The hash of a file, of a folder's files, or of the file that defines a factory; empty for any other name."""
+    """Return the hash of a file, of a folder's files, or of a factory's file; empty for any other name."""
     path = path.partition(":")[2] if path.startswith(("transformers:", "timm:")) else path
     if path and Path(path).is_dir():
         files = sorted(file for file in Path(path).rglob("*") if file.is_file())

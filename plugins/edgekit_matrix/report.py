@@ -1,6 +1,6 @@
 """Many builds as one table, models by targets: a record for each cell, `matrix.json` and `matrix.html` for all.
 
-`matrix.schema.json`, which programs may rely on, is what `matrix.json` and `edgekit matrix --json` hold.
+`matrix.schema.json`, which programs may rely on, describes `matrix.json` and `edgekit matrix --json`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgekit.storage.files import dump_json, write_text, write_together
 
 RECORD, PAGE, CELL, LOG = "matrix.json", "matrix.html", "cell.json", "log.txt"
 SAID = "edgekit: "
-"""What the sentence of a command that failed begins with."""
+"""Beginning of a failed command's sentence."""
 
 
 class _Record(BaseModel):
@@ -34,11 +34,11 @@ class CellRun(_Record):
     """The last attempt at a cell.
 
     Attributes:
-        code: Exit code of `edgekit export`, or minus a signal's number; None where nobody knows, or the time was up.
-        seconds: That it took.
-        attempts: How often the cell was run until its process ended by itself.
-        host: Where it ran.
-        key: Hash of what the cell was made of; another one makes it again.
+        code: Exit code of `edgekit export`, or minus a signal's number; None if unknown, or at the time limit.
+        seconds: Its duration.
+        attempts: Number of runs of the cell until its process ended normally.
+        host: Its host.
+        key: Hash of the cell's ingredients; if it changes, the cell runs again.
     """
 
     code: int | None = None
@@ -49,21 +49,21 @@ class CellRun(_Record):
 
 
 class CellRecord(_Record):
-    """What became of one cell.
+    """The result of one cell.
 
     Attributes:
         model: Its name in the matrix.
         target: The target's name.
         column: The target with the options of this cell.
-        folder: In the matrix's own: the build lies in it under the model's name, beside log.txt.
-        status: The worst of the places where the artifact was judged; "failed" where there is none.
-        qualifier: What must stand beside the word verified.
-        sentence: The first reason, where it is not verified.
+        folder: In the matrix's folder: it holds the build under the model's name, and log.txt.
+        status: The worst of the places where the artifact was judged; "failed" without any.
+        qualifier: Text that must follow the word verified.
+        sentence: The first reason, if not verified.
         places: The verdict in each place.
-        size: Bytes on disk; None where there is no artifact.
+        size: Bytes on disk; None without an artifact.
         sha256: Hash over the artifact's files: the same for the same bytes.
-        speed: How fast it is beside its baseline, in words.
-        decided: The number that decided, with its limit.
+        speed: Speed relative to its baseline, in words.
+        decided: The decisive number, with its limit.
         run: The last attempt.
     """
 
@@ -88,7 +88,7 @@ class CellRecord(_Record):
 
     @property
     def status_text(self) -> str:
-        """The status as people are told it."""
+        """The status with its qualifier."""
         return f"{self.status} ({self.qualifier})" if self.qualifier and self.status == "verified" else self.status
 
     @property
@@ -98,12 +98,12 @@ class CellRecord(_Record):
 
     @property
     def log(self) -> str:
-        """What the export printed, in the matrix's folder."""
+        """The output of the export, in the matrix's folder."""
         return f"{self.folder}/{LOG}"
 
 
 class Matrix(_Record):
-    """What became of all cells."""
+    """The results of all cells."""
 
     schema_version: Literal[1] = 1
     cells: tuple[CellRecord, ...]
@@ -115,19 +115,19 @@ class Matrix(_Record):
 
     @property
     def columns(self) -> list[str]:
-        """The targets with their options."""
+        """The targets with their options: the columns."""
         return list(dict.fromkeys(cell.column for cell in self.cells))
 
     @property
     def summary(self) -> str:
-        """How many cells have which status, in a line."""
+        """The number of cells by status, in a line."""
         counts = Counter(cell.status for cell in self.cells)
         parts = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
         return f"{len(self.cells)} {'cell' if len(self.cells) == 1 else 'cells'}: {parts or 'nothing ended'}"
 
 
 def record_of(model: str, target: str, column: str, root: Path, folder: str, why: str = "") -> CellRecord:
-    """What a cell's build says of its target; `why` where its export did not end by itself."""
+    """Return the record of a cell from its build; `why` if its export did not end normally."""
     build = root / folder / model
     sentence = why or _last_said(root / folder / LOG)
     record = CellRecord(model=model, target=target, column=column, folder=folder, status="failed", sentence=sentence)
@@ -140,7 +140,8 @@ def record_of(model: str, target: str, column: str, root: Path, folder: str, why
         return record if sentence else record.model_copy(update={"sentence": str(error)})
     if target_status is None or artifact is None:
         return record
-    rows = artifact.rows  # those of further places too: nothing else is imported into a cell's build
+    # Includes the additional places, since nothing else is imported into a cell's build.
+    rows = artifact.rows
     worst = max(rows, key=lambda row: (STATUSES[row.status].rank, _used_seconds(row)))
     reasons = [str(reason) for row in rows if row.status != "verified" for reason in row.reasons]
     decided = deciding_text(worst.verdict)
@@ -163,7 +164,7 @@ def _used_seconds(row: ReportRow) -> float:
 
 
 def _last_said(log: Path) -> str:
-    """Return the sentence with which a command ended that could do nothing; the last line where it met a bug."""
+    """Return the sentence of a failed command; the last line after a crash."""
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
@@ -173,13 +174,13 @@ def _last_said(log: Path) -> str:
 
 
 def write_cell(folder: Path, record: CellRecord) -> None:
-    """Write a cell's record, atomically: from then on the cell is finished."""
+    """Write a cell's record, atomically: then the cell is finished."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CELL, dump_json(record.model_dump(mode="json")))
 
 
 def read_cell(folder: Path) -> CellRecord | None:
-    """Return a cell's record; None where it is not finished, or another version wrote it."""
+    """Return a cell's record; None if it is not finished, or another version wrote it."""
     try:
         return CellRecord.model_validate_json((folder / CELL).read_bytes())
     except (OSError, ValidationError):
@@ -187,7 +188,7 @@ def read_cell(folder: Path) -> CellRecord | None:
 
 
 def write_matrix(root: Path, cells: Sequence[CellRecord]) -> Matrix:
-    """Write `matrix.json` and `matrix.html`; both are always of one matrix."""
+    """Write `matrix.json` and `matrix.html`; a reader always sees both of the same matrix."""
     from jinja2 import ChoiceLoader, FileSystemLoader
 
     matrix = Matrix(cells=tuple(cells))
@@ -201,15 +202,15 @@ def write_matrix(root: Path, cells: Sequence[CellRecord]) -> Matrix:
 
 
 def read_matrix(root: Path) -> Matrix:
-    """Return a matrix that `edgekit matrix` wrote.
+    """Return a matrix written by `edgekit matrix`.
 
     Raises:
-        UsageError: If there is none.
-        ArtifactError: If it is not as it was written.
+        UsageError: If it does not exist.
+        ArtifactError: If it has changed since it was written.
     """
     try:
         return Matrix.model_validate_json((root / RECORD).read_bytes())
     except FileNotFoundError as error:
-        raise UsageError(f"no matrix in '{root}': make one with `edgekit matrix`") from error
+        raise UsageError(f"no matrix in '{root}'. Make one with `edgekit matrix`") from error
     except ValidationError as error:
-        raise ArtifactError(f"'{root / RECORD}' is damaged: run `edgekit matrix` again") from error
+        raise ArtifactError(f"'{root / RECORD}' is damaged. Run `edgekit matrix` again") from error

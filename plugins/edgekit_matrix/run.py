@@ -1,10 +1,9 @@
-"""The run of a matrix: which cell is next, what becomes of one whose worker is lost, and what is kept.
+"""The run of a matrix: the order of its cells, the loss of workers, and the kept results.
 
-A cell's record, `cell.json`, is written last and by one rename: a cell that has one is finished, and an interrupted run
-goes on with the others. Every cell has a folder of its own, so that cells of one model run at the same time without a
-lock. The first cell of a model records its reference; the others wait for that one cell, or for the one that makes
-their source, and begin with copies of what it has. So all cells of a model are judged by the same reference, and it is
-recorded once.
+A cell's record, `cell.json`, is written last and by one rename: a cell with a record is finished, and an interrupted
+run resumes with the others. Every cell has its own folder, so that cells of one model run at the same time without a
+lock. The first cell of a model records its reference; the others wait for that cell, or for the cell of their source,
+and begin with copies of its parts. So all cells of a model are judged by the same reference, which is recorded once.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ from edgekit_matrix.report import (
 )
 
 ATTEMPTS = 3
-"""How often a cell is asked whose process was killed or whose worker or node was lost."""
+"""Number of attempts for a cell whose process was killed or whose worker or node was lost."""
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How cells are run.
+    """Settings of a run.
 
     Attributes:
-        seconds: That one cell may take.
-        threads: That one cell may use; 0 for what it takes by itself.
-        again: Whether cells that did not end verified are asked again.
-        fresh: Whether all are.
+        seconds: Time limit of one cell.
+        threads: Threads of one cell; 0 for no limit.
+        again: True to run cells again that did not end verified.
+        fresh: True to run all cells again.
     """
 
     seconds: float = 3600.0
@@ -64,11 +63,11 @@ def run(
     """Fill a matrix and write its report.
 
     Args:
-        cells: Its cells; a source before what is made from it.
+        cells: Its cells; a source before its derived targets.
         root: Its folder.
-        crew: Makes who runs cells; called where there is something to run.
-        settings: How.
-        tell: Told a line for each cell that ended.
+        crew: Makes the executor; called if there are cells to run.
+        settings: The settings.
+        tell: Called with a line for each cell that ended.
 
     Returns:
         All cells of the matrix.
@@ -78,10 +77,11 @@ def run(
     """
     own = {RECORD, PAGE, "cells"}
     if root.exists() and (other := next((p for p in root.iterdir() if p.name not in own and p.name[0] != "."), None)):
-        raise UsageError(f"'{other}' is no part of a matrix: choose another folder with -o")
+        raise UsageError(f"'{other}' does not belong to a matrix. Choose another folder with -o")
     with lock(root, lambda: tell(f"waiting for another run in '{root}'")):
         state = _State(root, cells, settings, tell)
-        workers = crew() if state.waiting else None  # where there are none, nothing is written
+        # Without workers, nothing is written.
+        workers = crew() if state.waiting else None
         root.mkdir(parents=True, exist_ok=True)
         try:
             if workers is not None:
@@ -93,7 +93,7 @@ def run(
 
 @dataclass
 class _State:
-    """What is known of each cell while a run goes on."""
+    """The state of each cell during a run."""
 
     root: Path
     cells: Sequence[Cell]
@@ -119,7 +119,7 @@ class _State:
                 self.waiting[cell.name] = cell
 
     def fill(self, crew: Executor) -> None:
-        """Run what is waiting."""
+        """Run the waiting cells."""
         for cell in self.waiting.values():
             (self.root / cell.folder / CELL).unlink(missing_ok=True)
             if self.settings.fresh:
@@ -156,7 +156,7 @@ class _State:
         except LostError as error:
             ended, lost = JobResult(None, 0.0, ""), f"its worker was lost: {error}"
         if lost and attempt < ATTEMPTS:
-            self.tell(f"{cell.name}: {lost}; asked again")
+            self.tell(f"{cell.name}: {lost}; trying again")
             self._start(crew, cell, attempt + 1)
             return
         why = f"{lost}, {ATTEMPTS} times" if lost else ""

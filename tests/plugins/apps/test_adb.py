@@ -187,21 +187,21 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "app not installed": (is_set(installed=False), "not installed on .*:bench:installDebug"),
     "app says nothing": (
         programs("am", "[ $1 = instrument ] && exec sleep 30"),
-        "said nothing for 1 s and was stopped",
+        "was silent for 1 s and was stopped",
     ),
     "app's own sentence": (
         programs("chmod", "for file in $3/questions/*; do echo x >> $file; done"),
         "'questions/.*' is damaged or was not copied",
     ),
-    "app's garbage": (programs("am", "head -c 3000000 /dev/urandom"), "broke off: its last words were"),
+    "app's garbage": (programs("am", "head -c 3000000 /dev/urandom"), "broke off. Its last line was"),
     "phone's own sentence": (
         programs("am", "echo 'INSTRUMENTATION_STATUS: Error=Unable to find instrumentation info'; exit 1"),
         "does not start the bench app: Unable to find",
     ),
-    "phone's garbage": (says("ro.product.model", "a\x1b[2Jb\nc"), "did not say what it is"),
+    "phone's garbage": (says("ro.product.model", "a\x1b[2Jb\nc"), "did not describe itself"),
     "another phone in the end": (
         at("running", says("ro.serialno", "another")),
-        "was restarted or is another phone now",
+        "was restarted or replaced by another phone",
     ),
     "another processor": (
         says("ro.product.cpu.abilist", "armeabi-v7a"),
@@ -309,21 +309,21 @@ def test_mnn_answers_through_its_own_classes(phone: Phone, tmp_path: Path) -> No
 
 
 def test_which_phone_is_meant(build: Path, phone: Phone, app: str, tmp_path: Path) -> None:
-    _is_refused(build, "adb:emulator-5554", f"no phone 'emulator-5554' is connected: connected is '{phone.serial}'")
+    _is_refused(build, "adb:emulator-5554", f"no phone 'emulator-5554' is connected. Connected: '{phone.serial}'")
     with connected(tmp_path / "second", app) as other:
-        _is_refused(build, "adb", f"2 phones are connected: name one of '.*{other.serial}.*' as --place adb:SERIAL")
+        _is_refused(build, "adb", f"2 phones are connected. Name one of '.*{other.serial}.*' as --place adb:SERIAL")
     phone.unplug()
     assert soon(lambda: "offline" in subprocess.run(["adb", "devices"], capture_output=True, text=True).stdout)
-    _is_refused(build, f"adb:{phone.serial}", "cannot be reached: adb says 'offline' of it")
+    _is_refused(build, f"adb:{phone.serial}", "cannot be reached: adb reports 'offline'")
     subprocess.run(["adb", "disconnect", phone.serial], check=True, capture_output=True)
-    _is_refused(build, "adb", "no phone is connected: plug one in")
+    _is_refused(build, "adb", "no phone is connected")
     with connected(tmp_path / "third", app, trusts=False):
-        _is_refused(build, "adb", "has not allowed this host: unlock it")
+        _is_refused(build, "adb", "does not trust this host")
 
 
 def test_a_host_without_adb_says_so(build: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    _is_refused(build, "adb", "there is no adb on this host: install Android's platform tools")
+    _is_refused(build, "adb", "adb is not installed. Install Android's platform tools")
 
 
 def test_ctrl_c_ends_the_app_and_leaves_nothing(build: Path, phone: Phone) -> None:

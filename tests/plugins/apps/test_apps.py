@@ -122,7 +122,7 @@ def parses(source: bytes) -> bool:
 
 def test_a_rejected_artifact_enters_no_app(own: Path, app: Path) -> None:
     toy.judge(own / "executorch", "rejected", "max abs 0.3")
-    with pytest.raises(ArtifactError, match=r"was rejected in 'cpu' \(max abs 0.3\), so it goes into no app"):
+    with pytest.raises(ArtifactError, match=r"was rejected in 'cpu' \(max abs 0.3\), so no app may contain it"):
         apps.write_assets("android", own, app, targets=("executorch",), trust_build=True)
     outcome = apps.write_assets("android", own, app, trust_build=True)
     assert "'executorch' was rejected in 'cpu' (max abs 0.3) and was left out" in outcome.notes
@@ -183,9 +183,9 @@ def test_the_deployment_target_decides_between_core_ai_and_core_ml(
 @pytest.mark.parametrize(
     ("platform", "version", "targets", "sentence"),
     [
-        ("ios", None, ("coreai",), "'coreai' alone does not run on the oldest system of such an app: add coreml or"),
+        ("ios", None, ("coreai",), "'coreai' alone does not run on the oldest system of such an app. Add coreml or"),
         ("ios", 26, ("coreai",), "or name a higher --deployment-target"),
-        ("ios", 16, (), "the deployment target '16' is too old: the Swift package needs iOS 17 or later"),
+        ("ios", 16, (), "the deployment target '16' is too old. The Swift package needs iOS 17 or later"),
         ("android", 27, (), "a deployment target is a version of iOS"),
     ],
 )

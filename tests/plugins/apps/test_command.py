@@ -29,9 +29,9 @@ def test_check_exits_0_and_after_the_model_changed_3(
     ("targets", "app", "sentence"),
     [
         ((), "nowhere", "is not an Android app module: it needs build.gradle.kts and src/main"),
-        (("-t", "onnx"), "app", "was rejected in 'cpu' (max abs 0.3), so it goes into no app"),
-        (("-t", "coreml"), "app", "no app here runs 'coreml': possible are "),
-        (("-t", "mmn"), "app", "mean 'mnn'"),
+        (("-t", "onnx"), "app", "was rejected in 'cpu' (max abs 0.3), so no app may contain it"),
+        (("-t", "coreml"), "app", "no app library runs 'coreml'. Possible: "),
+        (("-t", "mmn"), "app", "no app library runs 'mmn'"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(

@@ -52,27 +52,27 @@ def test_cells_are_left_out_and_added(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("targets = [", "is not TOML"),
-        (GOOD.replace("targets", "target"), "mean 'targets'"),
+        (GOOD.replace("targets", "target"), "no key 'target'"),
         (GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", wieghts = "a"}}'), "no key 'models.small.wieghts'"),
         (GOOD.replace(f'"{MODEL}"', "3"), "models.small must be a text or a table"),
         (GOOD.replace(f'"{MODEL}"', "{}"), "models.small.model is missing"),
         ("targets = 3\n" + GOOD.split("\n", 1)[1], "targets must be a list"),
-        (GOOD + "[[exclude]]\n", "the matrix has no cell: its [[exclude]] leave all of them out"),
+        (GOOD + "[[exclude]]\n", "the matrix has no cells: its [[exclude]]"),
         (GOOD.replace(MODEL, "arr-coc-tyni"), "mean 'arr-coc-tiny'"),
         (GOOD.replace(MODEL, "no_such:model"), "models.small: cannot import 'no_such'"),
         (GOOD.replace(MODEL, "edgekit.testing:no"), "models.small: 'edgekit.testing' has no function 'no'"),
-        (GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", data = "no"}}'), "models.small: there is no folder 'no'"),
+        (GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", data = "no"}}'), "models.small: no folder 'no'"),
         (GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", inputs = ["x:y=1"]}}'), "models.small: inputs of 'x'"),
         (GOOD.replace("small =", '"a/b" ='), "'a/b' is not a valid model name"),
         (GOOD.replace('"onnx"', '"onx"'), "mean 'onnx'"),
         (GOOD + "[options]\nonnx = {opst = 1}\n", "target 'onnx' has no option 'opst'"),
         (GOOD + "[options]\nonnx = {opset = 1}\n", "option 'onnx.opset' cannot be 1"),
-        (GOOD + "[options]\ntorchscript = {}\n", "options for 'torchscript', which is no target of the matrix"),
-        (GOOD + "[options]\nonnx = [{}, {}]\n", "'small onnx' is asked for twice"),
+        (GOOD + "[options]\ntorchscript = {}\n", "options for 'torchscript'"),
+        (GOOD + "[options]\nonnx = [{}, {}]\n", "'small onnx' occurs twice"),
         ('places = ["nowhere"]\n' + GOOD, "no place 'nowhere'"),
         ('budget = ["p51=2ms"]\n' + GOOD, "p51"),
         (GOOD + '[[exclude]]\ntarget = "coreml"\n', "leaves no cell out"),
-        (GOOD + '[[include]]\nmodel = "smal"\ntarget = "web"\n', "mean 'small'"),
+        (GOOD + '[[include]]\nmodel = "smal"\ntarget = "web"\n', "include of 'smal', which is not in the file"),
         (GOOD.replace('"onnx-fp16", "onnx"', ""), "the matrix has no cell"),
         ("[models]\n", "models is empty"),
     ],
@@ -99,4 +99,4 @@ def test_a_mistake_is_exit_code_2_and_nothing_is_written(
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "matrix.toml").write_text(GOOD)
     assert exit_code("matrix", tmp_path / "matrix.toml", "-o", tmp_path) == 2
-    assert "is no part of a matrix: choose another folder with -o" in capfd.readouterr().err
+    assert "does not belong to a matrix" in capfd.readouterr().err

@@ -73,14 +73,14 @@ def test_without_ray_one_sentence_says_what_to_install(
     monkeypatch.syspath_prepend(str(ROOT))
     (tmp_path / "toy.toml").write_text(TOY)
     assert exit_code("matrix", tmp_path / "toy.toml", "--ray", "local", "-o", tmp_path / "out") == 2
-    assert capfd.readouterr().err == f"edgekit: a Ray cluster needs ray: {install_command('ray')}\n"
+    assert capfd.readouterr().err == f"edgekit: a Ray cluster needs ray {install_command('ray')}\n"
     assert not (tmp_path / "out").exists()
 
 
 @RAY
 @pytest.mark.parametrize(
     ("address", "sentence"),
-    [("127.0.0.1:1", "Connection refused): start one with `ray start`"), ("here", "possible are HOST:PORT, auto and")],
+    [("127.0.0.1:1", "Connection refused). Start one with `ray start`"), ("here", "Use HOST:PORT, auto or")],
 )
 def test_an_address_without_a_cluster_is_one_sentence(
     address: str, sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]

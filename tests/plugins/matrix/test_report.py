@@ -98,11 +98,11 @@ def test_what_changed_between_two_matrices(tmp_path: Path) -> None:
 
 def test_a_matrix_and_a_build_do_not_compare(tmp_path: Path) -> None:
     write_matrix(tmp_path, [cell("vit", "onnx")])
-    with pytest.raises(UsageError, match="is a matrix and the other is none"):
+    with pytest.raises(UsageError, match="is a matrix and the other is not"):
         compare_matrices(tmp_path, tmp_path / "nowhere", AllowedChange())
     assert compare_matrices(tmp_path / "a", tmp_path / "b", AllowedChange()) is None
     (tmp_path / "matrix.json").write_text("{}")
-    with pytest.raises(EdgekitError, match="is damaged: run `edgekit matrix` again"):
+    with pytest.raises(EdgekitError, match="is damaged"):
         read_matrix(tmp_path)
     with pytest.raises(EdgekitError, match="no matrix in"):
         read_matrix(tmp_path / "nowhere")
