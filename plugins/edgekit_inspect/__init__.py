@@ -34,6 +34,7 @@ PROFILE = Command(
 def __getattr__(name: str) -> Any:
     if name not in ("explain", "profile"):
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    from edgekit_inspect import api  # not above: `edgekit --help` reads this module
+    # Not at the top: `edgekit --help` reads this module.
+    from edgekit_inspect import api
 
     return getattr(api, name)

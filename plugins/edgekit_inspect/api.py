@@ -1,4 +1,4 @@
-"""From Python: `edgekit_inspect.explain` and `edgekit_inspect.profiling`."""
+"""The Python API: `edgekit_inspect.explain` and `edgekit_inspect.profile`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROFILE = "profile"
 
 
 def explain(artifact: str | Path, *, images: int = 8) -> Attribution:
-    """Tell in which modules an fp16 or INT8 ONNX artifact's error starts, and where it grows.
+    """Show which modules introduce an fp16 or INT8 ONNX artifact's error, and where it grows.
 
     Args:
         artifact: The artifact's folder in its build.
@@ -54,18 +54,18 @@ def profile(
     trust_build: bool = False,
     progress: Style = "auto",
 ) -> Profile:
-    """Time a model in each mode that PyTorch has, and what compiling costs; of a build its verified artifacts too.
+    """Time a model in each PyTorch mode, the cost of compiling, and a build's verified artifacts.
 
     Args:
         model: As for `export`; or a build's folder or URL.
         example: As for `export`.
         device: "cpu" or "cuda".
         batches: Batch sizes.
-        modes: Their names; empty means all.
-        module: Path of one module that is profiled alone, as in `named_modules()`; empty for the whole model.
-        rate: Runs a second, for the time after which compiling has paid; 0 for none.
-        seconds: How long each mode is timed, at least.
-        output: Folder for profile.json and profile.svg; None writes those of a build into its `cache`, else none.
+        modes: Names of the modes; empty means all.
+        module: Path of a single module to profile, as in `named_modules()`; empty for the whole model.
+        rate: Runs per second, for the time until compiling has paid off; 0 for none.
+        seconds: Minimum timing of each mode.
+        output: Folder for profile.json and profile.svg; by default a build's `cache`, else nothing is written.
         trust_build: As for `verify`.
         progress: As for `export`.
     """

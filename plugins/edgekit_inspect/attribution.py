@@ -1,20 +1,20 @@
-"""Where an artifact's error starts and what is carried through, by the names of the PyTorch modules that a user wrote.
+"""Origin of an artifact's error, by the names of the user's PyTorch modules: where it is introduced or propagated.
 
-The fp32 ONNX artifact and another one answer the same images. Noise is the root mean square of a tensor's difference,
-relative to the tensor's own, of the noisiest tensor that a module gives. Each module of the artifact is run twice:
+The fp32 ONNX artifact and another one run on the same images. Noise is the root mean square of a tensor's difference,
+relative to the tensor's own, for the noisiest output of a module. Each module of the artifact is run twice:
 
-- on what the fp32 modules before it give (`Pair`): that noise is introduced there, and amplifies nothing;
-- in its place in the artifact: what is left of its noise out when the powers are subtracted is carried through, since
+- on the outputs of the fp32 modules before it (`Pair`): that noise is introduced there, and amplifies nothing;
+- in its place in the artifact: the rest of its output noise after subtracting the powers is propagated, since
   roundings are independent of each other (Widrow and Kollar, Quantization Noise, 2008, chapter 4).
 
-What SmoothQuant moved from a normalisation into weights is moved back before tensors are compared. Two
-rankings gather other rows: the artifact gathers by the fp32 graph's ranking, and what follows is compared row by row.
+SmoothQuant's factors, moved from a normalisation into weights, are moved back before tensors are compared. Two
+rankings gather different rows, so the artifact gathers by the fp32 graph's ranking, and what follows is compared row by
+row.
 
-The modules of an fp32 graph, by the names of its nodes: what each reads of others, and what others read of it.
-
-A node belongs to the module that its name begins with. A layer whose name is another's, as that of a convolution into
-which a batch norm was folded is, belongs to the module of its weight. A module of which only constants are left, as of
-a table of positions that another module adds, gives these.
+Modules of an fp32 graph are found by the names of its nodes, with the tensors that they read of others and others read
+of them. A node belongs to the module that its name begins with. If a layer has another's name, as a convolution with a
+folded batch norm does, it belongs to the module of its weight. A module with only constants left, such as a table of
+positions that another module adds, outputs these.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ if TYPE_CHECKING:
     import onnx
 
 IMAGES = 8
-"""Images that are run: noise is a mean over thousands of values, and hardly moves after that."""
+"""Number of images to run: noise is a mean over thousands of values, and hardly changes after that."""
 SOURCE, ENTRY = "onnx", "model.onnx"
 RENAMED = ("{}", "{}_fp16", "{}_dequantized")
-"""What a tensor may be called in the artifact; the first that is there in float counts."""
+"""Possible names of a tensor in the artifact; the first that exists in float counts."""
 STORED = ("{}", "{}_quantized", "{}_int8")
-"""What a weight may be called in the artifact."""
+"""Possible names of a weight in the artifact."""
 RANKING = {"TopK": 1, "ArgMax": 0, "ArgMin": 0, "NonMaxSuppression": 0, "NonZero": 0}
-"""Operators that say which rows are taken, with the place of their indices among what they give."""
+"""Operators that select rows, with the position of their indices among their outputs."""
 Row = Mapping[str, Array]
 GIVEN = "{}/given"
 LAYOUT = ("Reshape", "Transpose")
-"""What INT8 moves as bytes."""
+"""Operators that INT8 runs on bytes."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One module, by its path as in `named_modules`; empty for what stands in the outermost `forward`.
+    """A module, by its path as in `named_modules`; empty for the outermost `forward`.
 
-    `noise_in` is that of the noisiest tensor that it is given, as a share of that tensor's root mean square;
-    `noise_out` of the noisiest that it gives, where that is no floats the share of values that differ; `introduced` is
-    noise out where it is given the fp32 graph's tensors.
+    `noise_in` is that of its noisiest input, as a share of that tensor's root mean square; `noise_out` that of its
+    noisiest output, or the share of differing values if that is not float; `introduced` is the output noise on the fp32
+    graph's tensors.
     """
 
     module: str
@@ -77,30 +77,30 @@ class Part:
 
     @property
     def propagated_noise(self) -> float:
-        """What comes of the noise that it is given."""
+        """Noise that results from the noise of its inputs."""
         return math.sqrt(max(self.noise_out**2 - self.introduced**2, 0.0))
 
     @property
     def share(self) -> float:
-        """Of the power of its noise out, what is introduced."""
+        """Share of introduced noise in the power of its output noise."""
         return min(self.introduced / self.noise_out, 1.0) ** 2 if self.noise_out > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """The modules in the order in which they run."""
+    """The modules in running order."""
 
     target: str
     images: int
     parts: tuple[Part, ...]
 
     def as_record(self) -> dict[str, object]:
-        """What `--json` prints."""
+        """Return the output of `--json`."""
         parts = [{**asdict(part), "carried": part.propagated_noise} for part in self.parts]
         return {"target": self.target, "images": self.images, "parts": parts}
 
     def worst(self, count: int) -> tuple[Part, ...]:
-        """Return the modules in which most noise starts, most first."""
+        """Return the modules that introduce most noise, most first."""
         return tuple(sorted(self.parts, key=lambda part: -part.introduced)[:count])
 
 
@@ -108,27 +108,27 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
     """Attribute the error of an ONNX artifact in its build to modules, on so many evaluation images.
 
     Raises:
-        UsageError: If it is not an ONNX artifact that was made from the fp32 one beside it.
+        UsageError: If it is not an ONNX artifact made from the fp32 one in the same build.
         ArtifactError: If either is damaged.
     """
     if images < 1:
-        raise UsageError(f"{images} images cannot be run: give 1 or more")
+        raise UsageError(f"cannot run {images} images. Give 1 or more")
     manifest = read_artifact(folder)
     build = folder.resolve().parent
     source = build / SOURCE
     if manifest.entry != ENTRY or manifest.target == SOURCE:
         raise UsageError(
-            f"'{folder}' is of the target '{manifest.target}': fp16 and INT8 ONNX artifacts can be explained, against "
-            f"'{SOURCE}' beside them"
+            f"'{folder}' has the target '{manifest.target}'. Only fp16 and INT8 ONNX artifacts can be explained, "
+            f"against '{SOURCE}' in the same build"
         )
     if manifest.export.source.sha256 != read_artifact(source).sha256:
-        raise ArtifactError(f"'{folder}' was made from another fp32 artifact than '{source}': export again")
+        raise ArtifactError(f"'{folder}' was made from another fp32 artifact than '{source}'. Export again")
     answer = process.call(attribute_in_worker, {"build": str(build), "target": folder.resolve().name, "images": images})
     return TypeAdapter(Attribution).validate_python({"target": manifest.target, **answer})
 
 
 def attribute_in_worker(build: str, target: str, images: int, progress: process.Progress) -> dict[str, object]:
-    """Run both graphs, in a worker: the number of images that were run, and the parts as dictionaries."""
+    """Run both graphs, in a worker; return the number of images, and the parts as dictionaries."""
     import onnx
 
     root = Path(build)
@@ -169,10 +169,9 @@ def write_attribution(attribution: Attribution, folder: Path) -> tuple[Path, Pat
 
 @dataclass(frozen=True)
 class Module:
-    """One module, by its path as in `named_modules`; empty for what stands in the outermost `forward`.
+    """A module, by its path as in `named_modules`; empty for the outermost `forward`.
 
-    `reads` are the tensors that others make; `gives` those that it makes and others read, or that are the graph's
-    answer.
+    `reads` are tensors made by others; `gives` those that it makes and others read, or that are outputs of the graph.
     """
 
     path: str
@@ -181,11 +180,11 @@ class Module:
 
 
 def modules_of(graph: onnx.ModelProto) -> tuple[Module, ...]:
-    """The modules of a graph that give something, in running order; a node without a name is in the outermost one."""
+    """Return the modules of a graph with outputs, in running order; unnamed nodes belong to the outermost one."""
     nodes = graph.graph.node
     owners = _owners(graph)
     ends = [value.name for value in graph.graph.output]
-    # Modules without a node have the constants that are named after them.
+    # Modules without a node own the constants that are named after them.
     paths = set(owners.values())
     homes = {i.name: i.name.rpartition(".")[0] for i in graph.graph.initializer}
     makers = {name: path for name, path in homes.items() if path and path not in paths}
@@ -209,7 +208,7 @@ def modules_of(graph: onnx.ModelProto) -> tuple[Module, ...]:
 
 
 def _owners(graph: onnx.ModelProto) -> dict[int, str]:
-    """Return the module of each node, by the node's place."""
+    """Return the module of each node, by the node's position."""
     nodes = graph.graph.node
     scopes = {number: node.name.rpartition("/")[0] for number, node in enumerate(nodes)}
     scope_names, constants = set(scopes.values()), {i.name for i in graph.graph.initializer}
@@ -225,7 +224,7 @@ def _owners(graph: onnx.ModelProto) -> dict[int, str]:
 class Noise:
     """Sums of squares and of squared differences over images, by tensor.
 
-    Where a tensor holds no floats ("i" of `kinds`): its size, and how many of its values differ.
+    For a tensor that is not float ("i" in `kinds`): its size, and the number of differing values.
     """
 
     signal: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -233,9 +232,9 @@ class Noise:
     kinds: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, right: Array, other: Array) -> None:
-        """Compare a tensor on one image; one of another shape is left out.
+        """Compare a tensor on one image, unless its shape differs.
 
-        Where the right value is not finite, as in masks, nothing is compared; where only the other is not, it is lost.
+        If the right value is not finite, as in masks, nothing is compared; if only the other is not, it counts as lost.
         """
         if right.shape != other.shape:
             return
@@ -251,7 +250,7 @@ class Noise:
         self.error[name] += float(((x - y) ** 2).sum())
 
     def largest(self, names: Iterable[str]) -> float | None:
-        """Of the noisiest of some tensors; of the floats, where there are any; None where none was compared."""
+        """Return the noise of the noisiest tensor, of floats if there are any; None if none was compared."""
         candidates = [name for name in names if self.signal.get(name, 0.0) > 0]
         floats = [name for name in candidates if self.kinds[name] == "f"]
         if floats:
@@ -261,25 +260,25 @@ class Noise:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A tensor that both graphs have: its name in each, and what its channels were divided by in the artifact."""
+    """A tensor of both graphs: its name in each, and the artifact's divisor of its channels."""
 
     name: str
     called: str
     factor: Array | None
 
     def cast(self, values: Array) -> Array:
-        """Return the fp32 graph's values as the artifact has them."""
+        """Return the fp32 graph's values in the artifact's scale."""
         return values if self.factor is None else values / self.factor
 
     def read(self, values: Array) -> Array:
-        """Return the artifact's values as the fp32 graph has them."""
+        """Return the artifact's values in the fp32 graph's scale."""
         return values if self.factor is None else values * self.factor
 
 
 class Pair:
-    """Both graphs, ready to run, with the tensors that both have.
+    """Both graphs, ready to run, with their common tensors.
 
-    `right` is the fp32 graph; `whole` the artifact's, which is given the fp32 graph's rankings alone; `apart` the
+    `right` is the fp32 graph; `whole` the artifact's, which gets only the fp32 graph's rankings; `apart` the
     artifact's, cut at each of the tensors.
     """
 
@@ -306,7 +305,7 @@ class Pair:
         self.whole, self.apart = cut(other, ranked, tapped), cut(other, every, tapped)
 
     def compare(self, rows: Iterable[Row]) -> tuple[Noise, Noise]:
-        """Noise in the whole artifact, and with every module given the fp32 graph's tensors."""
+        """Return the noise in the whole artifact, and with every module on the fp32 graph's tensors."""
         whole, apart = Noise(), Noise()
         for row in rows:
             expected = {**self._constants[0], **self.right.run(row)}
@@ -319,7 +318,7 @@ class Pair:
 
 
 def rankings(graph: onnx.ModelProto) -> list[str]:
-    """What says which rows are taken."""
+    """Return the tensors that select rows."""
     return [node.output[RANKING[node.op_type]] for node in graph.graph.node if node.op_type in RANKING]
 
 
@@ -332,10 +331,10 @@ def _constants(graph: onnx.ModelProto, names: Iterable[str]) -> dict[str, Array]
 
 
 def smoothing_factors(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]:
-    """What SmoothQuant divided each normalisation's output, and its reshaped twin, by, [K].
+    """Return SmoothQuant's divisor of each normalisation's output, and of its reshaped twin, [K].
 
-    A normalisation's scale / s and shift / s come with s W in the layers that read it (onnxgraph/smoothquant.py). The
-    weights are rounded: of the quotients of scales and of shifts, the one is taken that explains the weights better. A
+    A normalisation's scale / s and shift / s come with s W in the layers that read it (onnx/passes/smoothquant.py). The
+    weights are rounded: of the quotients of scales and of shifts, the one that explains the weights better is taken. A
     scale that differs while the weights do not is an error of the normalisation.
     """
     originals, two = ({i.name: i for i in graph.graph.initializer} for graph in (right, other))
@@ -370,7 +369,8 @@ def _weights(
         elif node.op_type in LINEAR and node.input[0] in tensors:
             before, after = _values(tensor_protos, node.input[1]), _values(two, node.input[1])
             if before is not None and after is not None and before.shape == after.shape and before.ndim == 2:
-                scales = _values(two, f"{node.input[0]}_channel_scales")  # a Mul of its own undoes these
+                # The graph's own Mul undoes these scales.
+                scales = _values(two, f"{node.input[0]}_channel_scales")
                 pairs.append((before, after if scales is None else after * scales[:, None]))
     if not pairs:
         return None
@@ -379,7 +379,7 @@ def _weights(
 
 
 def _values(weights: Mapping[str, onnx.TensorProto], name: str) -> Array | None:
-    """A constant in float64, whatever it is stored in; in INT8 it has a scale for each column, or for each row."""
+    """Return a constant in float64, however it is stored; INT8 has a scale for each column, or for each row."""
     from onnx import numpy_helper
 
     stored = next((weights[c.format(name)] for c in STORED if c.format(name) in weights), None)
@@ -390,35 +390,36 @@ def _values(weights: Mapping[str, onnx.TensorProto], name: str) -> Array | None:
     if scale is None:
         return values
     scales = numpy_helper.to_array(scale).astype(np.float64)
-    if values.ndim == 3 and values.shape[1] == 1:  # as weight_only.py stores those with a scale for each row
+    # weight_only.py stores weights with a scale for each row in this shape.
+    if values.ndim == 3 and values.shape[1] == 1:
         return values[:, 0, :] * scales[:, None]
     return values * scales if values.ndim == 2 else None
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A graph, cut, in ONNX Runtime, and the type of what is given in place of each tensor, by the tensor's name."""
+    """A cut graph in ONNX Runtime, and the types of the tensors given at its cuts, by name."""
 
     runtime: ort.OrtRuntime
     dtypes: Mapping[str, np.dtype[Any]]
 
     def run(self, row: Mapping[str, Array], tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch, given tensors by name; larger values than a type holds become its largest."""
+        """Run one batch with the given tensors by name; values beyond a type's range become its largest."""
         fed = {GIVEN.format(name): _cast(tensors[name], kind) for name, kind in self.dtypes.items()}
         return self.runtime.run({**row, **fed})
 
 
 def cut(graph: onnx.ModelProto, at: Mapping[str, Array], tapped: Iterable[str]) -> Cut:
-    """Cut a graph at some tensors, given with what they hold on some input; the given graph is not changed.
+    """Cut a graph at some tensors, given with example values; the original graph is not changed.
 
-    It also answers with the tensors of `tapped`, which nodes make, beside the graph's outputs.
+    The outputs are those of the graph and the tensors of `tapped`, which nodes make.
 
-    What reads one of the tensors reads what is given instead::
+    A reader of one of the tensors reads the given values instead::
 
         x -> encoder -> a -> head -> y         cut at a:   x -> encoder -> a        a/given -> head -> y
 
-    Each part then answers to the fp32 graph's own tensors, so that its error is its own, whatever stands before it. A
-    part is all that lies between two cuts: the nodes that a quantizer added need no module.
+    Each part then runs on the fp32 graph's own tensors, so that its error does not depend on earlier parts. A
+    part is everything between two cuts: the nodes that a quantizer added need no module.
     """
     copy = copy_graph(graph)
     names = {name: GIVEN.format(name) for name in at}
@@ -429,10 +430,10 @@ def cut(graph: onnx.ModelProto, at: Mapping[str, Array], tapped: Iterable[str]) 
 
 
 def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the same graph with Reshape and Transpose before rounding, not after it; the given one is not changed.
+    """Return a graph with Reshape and Transpose before rounding instead of after it; the original is not changed.
 
     `x -> QuantizeLinear -> Reshape -> DequantizeLinear` becomes `x -> Reshape -> QuantizeLinear -> DequantizeLinear`,
-    which computes the same, and what Reshape gives is the tensor of that name in the fp32 graph.
+    which computes the same, and the output of Reshape is the tensor with that name in the fp32 graph.
     """
     from onnx import helper
 
@@ -460,7 +461,8 @@ def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _declare_input(name: str, values: Array) -> onnx.ValueInfoProto:
-    """Return an input of any sizes; a list of integers keeps its length, since Resize asks for that of a shape."""
+    """Return an input of any sizes, except that a list of integers keeps its length."""
+    # Resize needs the length of a shape.
     from onnx import helper
 
     listed = values.ndim == 1 and values.dtype.kind == "i"

@@ -1,4 +1,4 @@
-"""The commands `explain`, `inspect` and `profile`: an artifact's error, what it computes, and how quick a model is."""
+"""The commands `explain`, `inspect` and `profile`: an artifact's error, its arithmetic, and a model's speed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def explain(
     artifact: Annotated[Path, typer.Argument(help="An fp16 or INT8 ONNX artifact in its build.")],
     images: Annotated[int, typer.Option(min=1, help="Evaluation images to run.")] = 8,
-    rows: Annotated[int, typer.Option(min=1, help="Modules to list, those that introduce most first.")] = 12,
+    rows: Annotated[int, typer.Option(min=1, help="Modules to list, most introduced error first.")] = 12,
     as_json: Json = False,
 ) -> None:
-    """Tell in which modules an artifact's error starts and which pass it on; writes JSON and a plot."""
+    """Show which modules introduce an artifact's error and which propagate it; write JSON and a plot."""
     from edgekit.api import local
     from edgekit_inspect import attribution
 
@@ -59,14 +59,15 @@ def inspect(
     artifact: Annotated[Path, typer.Argument(help="An ONNX artifact in its build.")],
     rows: Annotated[int, typer.Option(min=1, help="Layers to list, those with most multiplications first.")] = 12,
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write a page: this graph beside the fp32 one of its build.")
+        Path | None,
+        typer.Option("--html", help="Write a page that compares this graph with its build's fp32 one."),
     ] = None,
     provider: Annotated[
-        str, typer.Option(help="Show instead what ONNX Runtime predicts that nnapi or coreml takes.")
+        str, typer.Option(help="Show ONNX Runtime's prediction for a provider instead: nnapi or coreml.")
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Show what an ONNX artifact computes, and how much of it in INT8 and in float: by operator and by layer."""
+    """Show what an ONNX artifact computes, and how much of it in INT8 and in float, by operator and by layer."""
     from edgekit.api import local
     from edgekit_inspect import inspection
 
@@ -109,7 +110,7 @@ def inspect(
         print_table(("pass", "made", "removed"), [pass_.cells() for pass_ in result.passes])
     if result.uncounted:
         uncounted = ", ".join(f"{count} {name}" for name, count in result.uncounted.items())
-        print(f"\nnot among the multiplications: {uncounted}")
+        print(f"\nnot included in the multiplications: {uncounted}")
     print(f"\nnodes: {nodes}")
     print(f"graph: {artifact / inspection.ENTRY}, which Netron opens")
     if html is not None:
@@ -117,19 +118,19 @@ def inspect(
 
 
 def show_provider(artifact: Path, provider: str, html: bool, as_json: bool) -> None:
-    """Print what ONNX Runtime predicts of an artifact in a provider.
+    """Print ONNX Runtime's prediction for an artifact in a provider.
 
     Raises:
-        UsageError: If there is no such provider, or a page is asked for.
+        UsageError: If the provider is unknown, or the user requests a page.
     """
     from edgekit.cli.console import print_table
     from edgekit_inspect.inspection import PROVIDERS, predict_provider
 
     if provider not in PROVIDERS:
         hint = suggestion(provider, PROVIDERS)
-        raise UsageError(f"no provider '{provider}': {hint}possible are {', '.join(PROVIDERS)}")
+        raise UsageError(f"no provider '{provider}'. {hint}Possible: {', '.join(PROVIDERS)}")
     if html:
-        raise UsageError("--html shows two graphs and --provider one: name one of them")
+        raise UsageError("--html shows two graphs and --provider one. Use only one of them")
     answer = predict_provider(artifact, provider)
     if as_json:
         print_json(answer)
@@ -161,19 +162,19 @@ def profile(
     device: Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among("cpu", "cuda"))] = "cpu",
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Batch size; repeat for more. Default: 1.")] = None,
     mode: Annotated[
-        list[str] | None, typer.Option(help="Only this mode, beside eager; repeat for more. Default: all.")
+        list[str] | None, typer.Option(help="Only this mode, in addition to eager; repeatable. Default: all.")
     ] = None,
-    module: Annotated[str, typer.Option(help="Profile this module alone, by its path as in named_modules().")] = "",
-    rate: Annotated[float, typer.Option(min=0.0, help="Runs a second: how long until compiling has paid.")] = 0.0,
-    seconds: Annotated[float, typer.Option(min=0.0, help="How long each mode is timed, at least.")] = 2.0,
+    module: Annotated[str, typer.Option(help="Profile only this module, by its path as in named_modules().")] = "",
+    rate: Annotated[float, typer.Option(min=0.0, help="Runs per second, for the time until compiling pays off.")] = 0.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Minimum timing of each mode.")] = 2.0,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Folder for profile.json and profile.svg; of a build its cache/."),
+        typer.Option("-o", "--output", help="Folder for profile.json and profile.svg; for a build its cache/."),
     ] = None,
     trust_build: TrustBuild = False,
     as_json: Json = False,
 ) -> None:
-    """Time a model's modes in turn, and show graph breaks, recompilations, break-even and where the time goes."""
+    """Time a model's modes in turn; show graph breaks, recompilations, break-even and time by module and operator."""
     from edgekit_inspect import api
 
     result = api.profile(

@@ -1,4 +1,4 @@
-"""What `torch.compile` makes of a module: graph breaks, recompilations, kernels, and where eager time goes."""
+"""Effects of `torch.compile` on a module: graph breaks, recompilations, kernels, and where eager time goes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 RUNS = 5
-"""Runs of which each module's median is taken."""
+"""Number of runs for each module's median."""
 RECOMPILES = "torch._dynamo.guards.__recompiles"
 GUARD = re.compile(r"^\s*- \d+/\d+: (?P<guard>.*)$", re.MULTILINE)
 SAID_OF = {
@@ -29,28 +29,29 @@ SAID_OF = {
     "Torch-Compiled Region": "Dynamo's call of the graph",
     "Pregraph bytecode": "Dynamo's bytecode",
 }
-"""What PyTorch's profiler calls parts of a compiled run, by how its names start."""
+"""Names for parts of a compiled run, by the beginning of their name in PyTorch's profiler."""
 JUMP = "generic_jump"
 BRANCH = "a branch of Python depends on a tensor's value"
-"""What Dynamo means by a reason that starts so."""
+"""Meaning of Dynamo's reasons that start with JUMP."""
 SILENT = ("KINETO_LOG_LEVEL", "99")
-"""What keeps the profiler's library from writing to the terminal."""
+"""Setting that keeps the profiler's library from writing to the terminal."""
 WARNED_BY = "the guard itself is not due"
-"""Where PyTorch's own advice starts in a guard."""
+"""Beginning of PyTorch's own advice in a guard."""
 MATRIX_EDGE = {"cpu": 1024, "cuda": 8192}
 COPIED = {"cpu": 1 << 28, "cuda": 1 << 30}
 """Bytes of the copy that measures the memory's speed."""
 
 
 def graph_breaks(spec: ModelSpec) -> tuple[tuple[GraphBreak, ...], str]:
-    """Where compiling cuts the module at its default sizes; and why PyTorch could not say, empty where it could."""
+    """Return where compiling cuts the module at its default sizes, and the error if PyTorch could not find out."""
     import torch
 
     with warnings.catch_warnings(action="ignore"):
         torch._dynamo.reset()
         try:
             explanation = torch._dynamo.explain(spec.module)(*to_tensors(spec, spec.random(seed=0)))
-        except Exception as error:  # whatever the user's module or Dynamo raises
+        # The user's module or Dynamo may raise anything.
+        except Exception as error:
             return (), _first_line(error)
         finally:
             torch._dynamo.reset()
@@ -64,7 +65,7 @@ def graph_breaks(spec: ModelSpec) -> tuple[tuple[GraphBreak, ...], str]:
 
 
 def recompilations(spec: ModelSpec, sizes: Sequence[Mapping[str, int]]) -> tuple[Recompilation, ...]:
-    """Which of these sizes, asked one after the other, compile the module anew, and by which guard."""
+    """Return which of these sizes, run one after the other, recompile the module, and by which guard."""
     import torch
 
     compiled, messages = 0, _Messages()
@@ -82,7 +83,8 @@ def recompilations(spec: ModelSpec, sizes: Sequence[Mapping[str, int]]) -> tuple
             before, messages.texts = compiled, []
             try:
                 module(*to_tensors(spec, spec.random(seed=number, sizes=dict(size))))
-            except Exception as error:  # whatever the user's module or Dynamo raises
+            # The user's module or Dynamo may raise anything.
+            except Exception as error:
                 reasons.append(Recompilation(dict(size), f"it fails: {_first_line(error)}"))
                 break
             if number and compiled > before:
@@ -92,16 +94,17 @@ def recompilations(spec: ModelSpec, sizes: Sequence[Mapping[str, int]]) -> tuple
 
 
 def module_times(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[Share, ...]:
-    """Eager time of each module without its children, in milliseconds of one run, the most first."""
+    """Return eager time of each module without its children, in milliseconds of one run, the most first."""
     import torch
 
     if isinstance(module, torch.jit.ScriptModule):
-        return ()  # its modules take no hooks
+        # Its modules take no hooks.
+        return ()
     cuda = any(tensor.is_cuda for tensor in inputs)
     lists = {name for name, submodule in module.named_modules() if isinstance(submodule, torch.nn.ModuleList)}
     names = {}
     for name, part in module.named_modules():
-        # `*` stands in place of a number in a ModuleList: repeated blocks are one line.
+        # `*` replaces a number in a ModuleList: repeated blocks are one line.
         steps = name.split(".")
         steps = ["*" if ".".join(steps[:i]) in lists else step for i, step in enumerate(steps)]
         names[part] = ".".join(steps) or "(outermost)"
@@ -131,7 +134,8 @@ def module_times(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tup
     try:
         with torch.inference_mode():
             for run in range(RUNS + 1):
-                if run == 1:  # the first warms up
+                # The first run warms up.
+                if run == 1:
                     whole, calls = {name: [] for name in whole}, dict.fromkeys(calls, 0)
                 module(*inputs)
     finally:
@@ -146,7 +150,7 @@ def module_times(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tup
 
 
 def operator_times(call: Any, inputs: Sequence[torch.Tensor]) -> tuple[Share, ...]:
-    """Time of each operator or kernel in one run, in milliseconds, the most first; on a GPU that of its kernels."""
+    """Return the time of each operator (on a GPU each kernel) in one run, in milliseconds, the most first."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -172,7 +176,7 @@ def operator_times(call: Any, inputs: Sequence[torch.Tensor]) -> tuple[Share, ..
 
 
 def floating_point_work(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> int:
-    """FLOP of one run in matrix products, convolutions and attention, as PyTorch counts them (two a multiplication)."""
+    """Return PyTorch's FLOP count of a run: matrix products, convolutions, attention (two per multiplication)."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -208,7 +212,7 @@ def _best(device: str, call: Any) -> float:
 
 
 class _Messages(logging.Handler):
-    """What Dynamo says of recompilations."""
+    """Dynamo's messages about recompilations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,7 +233,7 @@ class _Messages(logging.Handler):
 
     @contextlib.contextmanager
     def heard(self) -> Iterator[None]:
-        """Listen to Dynamo's log of recompilations, and keep it off the terminal."""
+        """Capture Dynamo's log of recompilations, and keep it off the terminal."""
         from torch._logging._internal import set_logs
 
         log = logging.getLogger(RECOMPILES)

@@ -1,7 +1,7 @@
-"""What an ONNX artifact computes, and in which arithmetic: by operator and by layer.
+"""Computations of an ONNX artifact, and their arithmetic, by operator and by layer.
 
-The graph is run once at the default sizes, so that multiplications are counted on the shapes that really come; those of
-linear and recurrent layers, convolutions and products of two activations are counted. An operator between
+The graph is run once at the default sizes, so that multiplications are counted on the real shapes. Linear and
+recurrent layers, convolutions and products of two activations are counted. An operator between
 DequantizeLinear nodes computes in INT8, as every runtime fuses them.
 """
 
@@ -41,7 +41,7 @@ RECURRENT = frozenset(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"))
 PRODUCTS = RECURRENT | {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "MatMulNBits"}
 INTEGER = frozenset(("ConvInteger", "MatMulInteger", "DynamicQuantizeLSTM"))
 UNCOUNTED = frozenset(("Einsum", "Attention", "QLinearConv", "QLinearMatMul", "If", "Loop", "Scan"))
-"""What multiplies, or holds what does, and is not among the layers."""
+"""Operators that multiply, or contain some that do, and are not among the layers."""
 QUANTIZED = "DequantizeLinear"
 
 
@@ -52,9 +52,9 @@ class Layer:
     Attributes:
         name: Its module and operator, as `texture.blocks.0.mlp.0/MatMul`.
         operator: Its type.
-        arithmetic: "int8", or the type it computes in; "float32, int8 weights" where only what is stored is small.
-        multiplications: Of one input at the default sizes.
-        weight_bytes: Of its constants as they are stored.
+        arithmetic: "int8", or the type it computes in; "float32, int8 weights" if only its weights are stored in INT8.
+        multiplications: For one input at the default sizes.
+        weight_bytes: Bytes of its stored constants.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Layer:
 
 @dataclass(frozen=True)
 class Pass:
-    """What one graph pass did.
+    """The changes made by one graph pass.
 
     Attributes:
         name: Its module and function in `edgekit_targets.onnx.passes`.
-        made: Operators that were there after it and not before, by their number.
-        removed: Those that it took away; where both are empty it changed weights or names.
+        made: Added operators, with their number.
+        removed: Removed operators; if both are empty, it changed weights or names.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Pass:
     removed: Mapping[str, int]
 
     def cells(self) -> tuple[str, str, str]:
-        """In words."""
+        """Return the pass as cells of a table."""
         counts, removed = (
             ", ".join(f"{count} {name}" for name, count in sorted(of.items(), key=lambda item: -item[1]))
             for of in (self.made, self.removed)
@@ -89,16 +89,16 @@ class Pass:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in a graph.
+    """The contents of a graph.
 
     Attributes:
         target: The artifact's target.
-        precision: As its manifest says.
-        size: Of its files, in bytes.
-        sizes: The sizes of the axes that multiplications were counted at.
+        precision: The manifest's precision.
+        size: Bytes of its files.
+        sizes: The sizes of the axes at which multiplications were counted.
         operators: Nodes by operator, the most frequent first.
-        layers: Those that multiply.
-        passes: What made it out of its source, in order.
+        layers: Nodes that multiply.
+        passes: The passes that made it from its source, in order.
     """
 
     target: str
@@ -111,7 +111,7 @@ class Inspection:
 
     @property
     def multiplications(self) -> int:
-        """Of all layers."""
+        """Multiplications of all layers."""
         return sum(layer.multiplications for layer in self.layers)
 
     @property
@@ -120,7 +120,7 @@ class Inspection:
         return {name: count for name, count in self.operators.items() if name in UNCOUNTED}
 
     def by_arithmetic(self) -> dict[tuple[str, str], tuple[int, int, int]]:
-        """By operator and arithmetic: nodes, multiplications, bytes of weights; the most work first."""
+        """Return nodes, multiplications and bytes of weights by operator and arithmetic; the most work first."""
         totals: dict[tuple[str, str], tuple[int, int, int]] = {}
         for layer in self.layers:
             nodes, work, size = totals.get((layer.operator, layer.arithmetic), (0, 0, 0))
@@ -136,16 +136,16 @@ class Inspection:
         return tuple(sorted(self.layers, key=lambda layer: -layer.multiplications)[:count])
 
     def as_record(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the inspection as JSON values."""
         counted = {"multiplications": self.multiplications, "uncounted": self.uncounted}
         return {"schema_version": 1, **asdict(self), **counted}
 
 
 def inspect(folder: Path) -> Inspection:
-    """Look into an ONNX artifact in its build.
+    """Inspect an ONNX artifact in its build.
 
     Raises:
-        UsageError: If it is no ONNX artifact.
+        UsageError: If it is not an ONNX artifact.
         ArtifactError: If it is damaged.
     """
     manifest = onnx_artifact(folder)
@@ -157,32 +157,32 @@ def inspect(folder: Path) -> Inspection:
 
 
 def onnx_artifact(folder: Path) -> Manifest:
-    """Return its manifest.
+    """Return an ONNX artifact's manifest.
 
     Raises:
-        UsageError: If it is no ONNX artifact.
+        UsageError: If it is not an ONNX artifact.
         ArtifactError: If it is damaged.
     """
     manifest = read_artifact(folder)
     if manifest.entry != ENTRY:
         raise UsageError(
-            f"'{folder}' is of the target '{manifest.target}': the graph of ONNX artifacts can be inspected"
+            f"'{folder}' has the target '{manifest.target}'. Only graphs of ONNX artifacts can be inspected"
         )
     return manifest
 
 
 def predict_provider(folder: Path, provider: str) -> dict[str, Any]:
-    """Return how much of an ONNX artifact a provider would take: ONNX Runtime's own prediction, which verifies nothing.
+    """Return ONNX Runtime's own prediction of how much of an artifact a provider runs; it verifies nothing.
 
     Args:
         folder: The artifact.
         provider: One of `PROVIDERS`.
 
     Returns:
-        As JSON. `open` is the graph as it is, `fixed` the same graph if its open sizes were fixed.
+        JSON values. `open` is the graph as it is, `fixed` the same graph with fixed sizes.
 
     Raises:
-        UsageError: If it is no ONNX artifact.
+        UsageError: If it is not an ONNX artifact.
         ArtifactError: If it is damaged.
     """
     import onnxruntime
@@ -208,13 +208,13 @@ def predict_support(artifact: str, provider: str, progress: process.Progress) ->
         else:
             info = checker.check_coreml_partitions(graph, require_fixed, "coreml_supported_mlprogram_ops.md")
         answer[sizes] = {"nodes": info.num_supported_nodes, "partitions": info.num_partitions}
-    # The operators do not depend on sizes, so those of the last answer are those of both.
+    # The operators do not depend on sizes, so those of the last call apply to both.
     operators = {"unsupported": sorted(info.unsupported_ops), "unchecked": info.supported_ops_checker.get_caveats()}
     return {"nodes": info.num_nodes, **answer, **operators}
 
 
 def page(before: Inspection, after: Inspection) -> str:
-    """Two graphs of one model side by side, as HTML that needs nothing else: layers are matched by module and order."""
+    """Return a self-contained HTML page that compares two graphs of a model, by module and order of the layers."""
     from jinja2 import Environment, FileSystemLoader
 
     old_layers, right = _by_module(before.layers), _by_module(after.layers)
@@ -235,7 +235,7 @@ def page(before: Inspection, after: Inspection) -> str:
 
 
 def _by_module(layers: Iterable[Layer]) -> dict[str, Layer]:
-    """Layers by their module, with a number where it has several: a pass may rename a node, not its module."""
+    """Return layers by module, numbered if it has several: a pass may rename a node, not its module."""
     by_module: dict[str, Layer] = {}
     count: Counter[str] = Counter()
     for layer in layers:
@@ -254,11 +254,11 @@ def write_page(before: Inspection, after: Inspection, path: Path) -> None:
     try:
         write_text(path, page(before, after))
     except OSError as error:
-        raise UsageError(f"cannot write '{path}' ({error.strerror}): name a file in a folder that is there") from error
+        raise UsageError(f"cannot write '{path}' ({error.strerror}). Name a file in an existing folder") from error
 
 
 def inspect_graph(build: str, target: str, progress: process.Progress) -> dict[str, object]:
-    """Read and run the graph, in a worker: sizes, nodes by operator, and the layers as dictionaries."""
+    """Read and run the graph, in a worker; return sizes, nodes by operator, and the layers as dictionaries."""
     graph, row, sizes = recorded_row(Path(build), target)
     operators = dict(Counter(node.op_type for node in graph.graph.node).most_common())
     return {"sizes": sizes, "operators": operators, "layers": [asdict(layer) for layer in layers_of(graph, row)]}
@@ -281,7 +281,7 @@ def recorded_row(build: Path, target: str) -> tuple[onnx.ModelProto, dict[str, A
 
 
 def layers_of(graph: onnx.ModelProto, row: Mapping[str, Array]) -> tuple[Layer, ...]:
-    """Return the layers of a graph; `row` are inputs by name, at the sizes that multiplications are counted at."""
+    """Return the layers of a graph; `row` are inputs by name, at the sizes for counting multiplications."""
     makers = {name: node for node in graph.graph.node for name in node.output}
     stored = {tensor.name: tensor for tensor in graph.graph.initializer}
     nodes = [node for node in graph.graph.node if node.op_type in PRODUCTS]
@@ -297,12 +297,12 @@ def layers_of(graph: onnx.ModelProto, row: Mapping[str, Array]) -> tuple[Layer, 
 
 
 def _arrays(node: onnx.NodeProto) -> int:
-    """How many of a node's inputs, from the first, are multiplied: a recurrent layer has two arrays of weights."""
+    """Return how many of a node's first inputs are multiplied: a recurrent layer has two arrays of weights."""
     return 3 if node.op_type in RECURRENT else 2
 
 
 def _output(node: onnx.NodeProto) -> str:
-    """Return the first output that is there: of a recurrent layer it may be the last state alone."""
+    """Return the first existing output: of a recurrent layer it may be the last state."""
     return next(str(name) for name in node.output if name)
 
 
@@ -316,9 +316,11 @@ def _layer(
     constants = [stored[name] for name in _constants(node, stored, makers)]
     left_shape, right, *more = (shapes[name] for name in node.input[: _arrays(node)])
     attributes = {attribute.name: attribute.i for attribute in node.attribute}
-    if node.op_type in RECURRENT:  # each step of each sequence meets all weights of inputs and of states, once a gate
+    # Each step of each sequence meets all weights of inputs and of states, once per gate.
+    if node.op_type in RECURRENT:
         work = prod(left_shape[:-1]) * (prod(right) + prod(more[0]))
-    elif node.op_type == "ConvTranspose":  # each input meets its kernels: weights are [in, out, ...]
+    # Each input meets its kernels: weights are [in, out, ...].
+    elif node.op_type == "ConvTranspose":
         work = prod(left_shape) * prod(right[1:])
     elif node.op_type in ("Conv", "ConvInteger"):
         work = out.size * prod(right[1:])
@@ -334,7 +336,7 @@ def _layer(
 def _constants(
     node: onnx.NodeProto, stored: Mapping[str, onnx.TensorProto], makers: Mapping[str, onnx.NodeProto]
 ) -> Iterable[str]:
-    """Return the constants of a node, and those that DequantizeLinear gives it."""
+    """Yield the constants of a node, and those that it gets from DequantizeLinear."""
     for name in dict.fromkeys(node.input):
         maker = makers.get(name)
         if name in stored:

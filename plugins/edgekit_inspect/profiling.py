@@ -1,7 +1,7 @@
-"""How quick a model is in each mode, what compiling costs, and after how many runs it has paid.
+"""Speed of a model in each mode, the cost of compiling, and the number of runs after which it pays off.
 
 Every mode is opened and run once, with PyTorch's compile cache empty: that is its first answer. Then all take turns, so
-that a slow spell of the host meets them all. Break-even is the number of runs after which a mode's total time,
+that a slow spell of the host affects them all. Break-even is the number of runs after which a mode's total time,
 compiling included, is less than eager's.
 """
 
@@ -42,35 +42,35 @@ if TYPE_CHECKING:
     import torch
 
 LISTED = 12
-"""Modules and operators that are kept, those that take most first."""
+"""Number of modules and operators that are kept, the slowest first."""
 SEED = 7
-"""Of the inputs."""
+"""Seed of the inputs."""
 ROUNDS = 10
-"""Turns of each mode."""
+"""Number of turns of each mode."""
 SECONDS = 2.0
-"""Timed seconds of each mode, at least."""
+"""Minimum timed seconds of each mode."""
 CLEAR_PEAK = "5"
-"""What makes Linux forget a process's peak memory (proc(5), clear_refs)."""
+"""Value that makes Linux reset a process's peak memory (proc(5), clear_refs)."""
 CPU, CUDA = "cpu", "cuda"
 EAGER = "eager"
 COMPILED = "compiled"
-"""What the names of the modes of `torch.compile` start with."""
+"""Prefix of the names of `torch.compile`'s modes."""
 COMPILER_MODES = ("default", "reduce-overhead", "max-autotune")
 FOR_GPUS = "reduce-overhead"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is profiled.
+    """The subject of a profile.
 
     Attributes:
         device: "cpu" or "cuda".
         batches: Batch sizes.
         modes: Their names; empty for all. Eager is always timed.
-        rate: Runs a second, for what break-even means in time; 0 for none.
-        seconds: How long each mode is timed, at least.
+        rate: Runs per second, to express break-even as a time; 0 for none.
+        seconds: Minimum timing of each mode.
         build: A build whose verified artifacts are timed too.
-        trusted: Whether artifacts that hold code may run.
+        trusted: True to run artifacts that contain code.
     """
 
     device: str = CPU
@@ -86,10 +86,11 @@ def profile(spec: ModelSpec, request: Request, progress: Progress = silent) -> P
     """Profile a model on a device of this host.
 
     Raises:
-        UsageError: If there is no such device, batch size or mode.
+        UsageError: If the device, batch size or mode is impossible.
     """
     _check(spec, request)
-    with warnings.catch_warnings(action="ignore"):  # the compiler's deprecations and advice
+    # The compiler warns of its own deprecations and gives advice.
+    with warnings.catch_warnings(action="ignore"):
         return _profile(spec, request, progress)
 
 
@@ -97,17 +98,17 @@ def part_of(spec: ModelSpec, path: str) -> ModelSpec:
     """Return one module of a model as a separate model, with random inputs of the shapes and ranges that it gets.
 
     Raises:
-        UsageError: If there is no such module, or it is called with or answers something else than tensors.
+        UsageError: If the module does not exist, or its inputs or outputs are not tensors.
     """
     import torch
 
     modules = dict(spec.module.named_modules())
     if path not in modules or not path:
         near = ", ".join(name for name in modules if name and name.count(".") <= path.count("."))
-        raise UsageError(f"'{spec.name}' has no module '{path}': it has {near}")
+        raise UsageError(f"'{spec.name}' has no module '{path}'. It has: {near}")
     caught: list[tuple[Any, ...]] = []
     if isinstance(spec.module, torch.jit.ScriptModule):
-        raise UsageError(f"'{spec.name}' is TorchScript, whose modules cannot be watched: profile the whole")
+        raise UsageError(f"'{spec.name}' is TorchScript, whose modules take no hooks. Profile the whole model")
 
     def catch(submodule: torch.nn.Module, args: Any, kwargs: Any, answer: Any) -> None:
         caught.append((() if kwargs else args, answer))
@@ -121,9 +122,7 @@ def part_of(spec: ModelSpec, path: str) -> ModelSpec:
     args, answer = caught[0] if caught else ((), ())
     answers = tuple(answer) if isinstance(answer, tuple | list) else (answer,)
     if not args or not all(isinstance(value, torch.Tensor) for value in (*args, *answers)):
-        raise UsageError(
-            f"'{path}' of '{spec.name}' is not called with tensors by position alone, or answers something else"
-        )
+        raise UsageError(f"'{path}' of '{spec.name}' does not take only positional tensors, or does not return tensors")
     inputs = {f"input_{number}": tensor.detach().cpu().numpy() for number, tensor in enumerate(args)}
     return ModelSpec(
         name=f"{spec.name}.{path}",
@@ -135,7 +134,7 @@ def part_of(spec: ModelSpec, path: str) -> ModelSpec:
 
 
 def _range(array: Array) -> dict[str, Any]:
-    """Return the least and the most that an input takes, where it takes numbers of a range."""
+    """Return the smallest and largest value of an input, if it takes a range of numbers."""
     if array.dtype.kind not in "fiu" or not array.size or not np.isfinite(array).all():
         return {}
     low, high = array.min().item(), array.max().item()
@@ -143,29 +142,29 @@ def _range(array: Array) -> dict[str, Any]:
 
 
 def advice(profile: Profile, rate: float) -> str:
-    """Which mode to take, in a sentence about the first batch size."""
+    """Return a sentence that recommends a mode, for the first batch size."""
     rows = [row for row in profile.batches[0].modes if not row.error]
     eager = next(row for row in rows if row.mode == EAGER)
     best = min(rows, key=lambda row: row.p50)
     if best.mode == EAGER or best.p90 > eager.p50:
-        return "Stay with eager: no other mode is quicker by more than the spread of its runs."
+        return "Stay with eager: no other mode is faster by more than the spread of its runs."
     speed = f"Take '{best.mode}': {eager.p50 / best.p50:.2f} times as fast as eager"
     if best.break_even is None:
-        return "Stay with eager: the means of runs are as long in every other mode."
+        return "Stay with eager: the mean run is as long in every other mode."
     if best.break_even == 0:
         return f"{speed}, from the first run."
-    after = f"{speed}; it has paid after {best.break_even:,} runs"
+    after = f"{speed}; it pays off after {best.break_even:,} runs"
     return f"{after}, which is {_duration(best.break_even / rate)} at {rate:g} a second." if rate > 0 else f"{after}."
 
 
 def break_even(first: float, run: float, eager_first: float, eager_run: float) -> int | None:
-    """Runs after which a mode's total time is less than eager's: 0 if from the first, None if never.
+    """Return the runs after which a mode's total time is less than eager's: 0 if from the first, None if never.
 
     Args:
         first: Milliseconds to its first answer.
         run: Milliseconds of each further run.
-        eager_first: Likewise of eager.
-        eager_run: Likewise of eager.
+        eager_first: Milliseconds to eager's first answer.
+        eager_run: Milliseconds of each further run of eager.
     """
     if first <= eager_first:
         return 0 if run <= eager_run else None
@@ -173,11 +172,9 @@ def break_even(first: float, run: float, eager_first: float, eager_run: float) -
 
 
 def time_modes(opened: Mapping[str, Runtime], inputs: Mapping[str, Array], seconds: float) -> dict[str, list[float]]:
-    """Milliseconds of each run, of runtimes that take turns: each has ROUNDS turns, every second round backwards.
-
-    A turn starts with a run that is not counted: threads of the one before spin for a while after their work
-    (OpenMP's do), and would take a core from it.
-    """
+    """Return milliseconds of each run; runtimes take ROUNDS turns each, every second round backwards."""
+    # A turn starts with an uncounted run: threads of the previous runtime spin for a while after their work
+    # (OpenMP's do), and would occupy a core.
     times: dict[str, list[float]] = {name: [] for name in opened}
     for number in range(ROUNDS):
         for name in [*opened][:: -1 if number % 2 else 1]:
@@ -206,7 +203,7 @@ def _profile(spec: ModelSpec, request: Request, progress: Progress) -> Profile:
         modes, left_out = [*modes, *artifacts], tuple(reasons)
     modes_by_name = {mode.name: mode for mode in modes}
     if wrong := [name for name in request.modes if name not in modes_by_name]:
-        raise UsageError(f"no mode '{wrong[0]}': possible are {'; '.join(modes_by_name)}")
+        raise UsageError(f"no mode '{wrong[0]}'. Possible: {'; '.join(modes_by_name)}")
     modes = [mode for name, mode in modes_by_name.items() if name in {EAGER, *(request.modes or modes_by_name)}]
     batches = []
     for number, batch in enumerate(request.batches):
@@ -242,7 +239,8 @@ def _batch(
 
     inputs = _inputs(spec, batch)
     torch._dynamo.reset()
-    with fresh_cache(), suppress(Exception):  # what compiling imports is no part of a model's first answer
+    # Imports of the compiler do not count towards a model's first answer.
+    with fresh_cache(), suppress(Exception):
         torch.compile(lambda x: x + 1, dynamic=False)(torch.zeros(1, device=request.device))
     rows: dict[str, ModeProfile] = {}
     opened: dict[str, Runtime] = {}
@@ -287,13 +285,14 @@ def _batch(
 
 
 def _first(mode: Mode, inputs: Mapping[str, Array], device: str) -> tuple[ModeProfile, Runtime | None]:
-    """Open a mode and let it answer once: its time and memory; and the opened mode, None where it does not run."""
+    """Open a mode and run it once; return its time and memory, and the opened mode, or None if it does not run."""
     before = _memory(device, clear=True)
     began = time.perf_counter()
     try:
         runtime = mode.open(inputs)
         runtime.run(inputs)
-    except Exception as error:  # whatever compilers and runtimes raise
+    # Compilers and runtimes may raise anything.
+    except Exception as error:
         return ModeProfile(mode.name, error=reason(error)), None
     took = time.perf_counter() - began
     after = _memory(device, clear=False)
@@ -302,7 +301,7 @@ def _first(mode: Mode, inputs: Mapping[str, Array], device: str) -> tuple[ModePr
 
 
 def _memory(device: str, clear: bool) -> int | None:
-    """Bytes: what is held now, where the peak starts anew; else the peak since then."""
+    """Return bytes: the current memory, with a reset of the peak; else the peak since then."""
     if device == CUDA:
         import torch
 
@@ -326,7 +325,8 @@ def _answer(runtime: Runtime, inputs: Mapping[str, Array]) -> Mapping[str, Array
 def _kernels(module: Any, tensors: Sequence[Any]) -> tuple[Share, ...]:
     import torch
 
-    with suppress(Exception):  # it is shown among the modes why the module does not compile
+    # The modes already show why the module does not compile.
+    with suppress(Exception):
         return compilation.operator_times(torch.compile(module, dynamic=False), tensors)[:LISTED]
     return ()
 
@@ -341,22 +341,22 @@ def _check(spec: ModelSpec, request: Request) -> None:
     from edgekit.model.sources import onnx
 
     if request.device not in (CPU, CUDA):
-        raise UsageError(f"no device '{request.device}': possible are {CPU}, {CUDA}")
+        raise UsageError(f"no device '{request.device}'. Possible: {CPU}, {CUDA}")
     if request.device == CUDA and not torch.cuda.is_available():
-        raise UsageError("no CUDA device is visible to PyTorch on this host: use --device cpu")
+        raise UsageError("PyTorch finds no CUDA device on this host. Use --device cpu")
     if onnx.file_of(spec.module) is not None:
-        raise UsageError(f"'{spec.name}' is an ONNX file, without PyTorch's code: profile what it was made from")
+        raise UsageError(f"'{spec.name}' is an ONNX file without PyTorch code. Profile the original model")
     for name, number in (("seconds", request.seconds), ("rate", request.rate)):
         if not math.isfinite(number) or number < 0:
             raise UsageError(f"{name} {number}: give a number of 0 or more")
     if not request.batches:
-        raise UsageError("no batch size: name one or more")
+        raise UsageError("no batch size. Name one or more")
     axis = spec.axes.get("batch")
     for batch in request.batches:
         if axis is None and batch != 1:
-            raise UsageError(f"'{spec.name}' has no axis 'batch': leave out --batch")
+            raise UsageError(f"'{spec.name}' has no axis 'batch'. Leave out --batch")
         if batch < 1 or (axis is not None and (batch < axis.minimum or batch % axis.multiple_of)):
-            raise UsageError(f"batch {batch} is none that '{spec.name}' takes")
+            raise UsageError(f"batch {batch} is not possible for '{spec.name}'")
 
 
 def _duration(seconds: float) -> str:
@@ -382,14 +382,14 @@ def write_profile(measured: Profile, folder: Path) -> tuple[Path, Path]:
 
 @dataclass(frozen=True)
 class Mode:
-    """One mode: its name, and what opens it for one batch of inputs; opening does all but the first run."""
+    """A mode: its name, and a function that opens it for one batch of inputs and does all but the first run."""
 
     name: str
     open: Callable[[Mapping[str, Array]], Runtime]
 
 
 def torch_modes(spec: ModelSpec, device: str) -> Iterator[Mode]:
-    """PyTorch's own modes of a model's module, eager first; each on a copy of the module."""
+    """Yield PyTorch's own modes of a model's module, eager first; each on a copy of the module."""
     import torch
 
     yield Mode(EAGER, _opener(spec, device, lambda module: module))
@@ -409,7 +409,7 @@ def _opener(
 
 
 def artifact_modes(build: Path, device: str, trusted: bool) -> tuple[list[Mode], list[str]]:
-    """The verified artifacts of a build that can be timed in this process on a device, and why others are left out."""
+    """Return the modes of a build's verified artifacts for a device in this process, and why others are left out."""
     modes, skipped = [], []
     for folder in sorted(path for path in build.iterdir() if (path / "manifest.json").is_file()):
         try:
@@ -438,7 +438,7 @@ def _place(target: Target, device: str) -> Place:
 def _runtime(
     target: Target, folder: Path, entry: str, device: str
 ) -> tuple[str, Callable[[Mapping[str, Array]], Runtime]] | None:
-    """How an artifact is shown and opened; None where it does not run on the device in this process."""
+    """Return an artifact's name and how to open it; None if it does not run on the device in this process."""
     place = _place(target, device)
     if device == CUDA:
         if place.settings.get("device") == CUDA:
@@ -463,7 +463,7 @@ def _runtime(
 
 
 class TorchMode:
-    """A module on a device with its inputs there: a run answers them and waits."""
+    """A module on a device, with its inputs there: a run answers them and waits."""
 
     def __init__(
         self,
@@ -490,7 +490,7 @@ class TorchMode:
         return f"PyTorch {torch.__version__}, {where}"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer the inputs that are there."""
+        """Run the inputs on the device."""
         import torch
 
         if self._place == CUDA:
@@ -512,11 +512,12 @@ class TorchMode:
 
 
 class GraphMode(TorchMode):
-    """A module that was captured as a CUDA graph."""
+    """A module captured as a CUDA graph."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._module = self._call  # its weights must outlive the graph
+        # The module's weights must outlive the graph.
+        self._module = self._call
         graph, answer = capture_graph(self._call, self._tensors)
 
         def replay(*_: torch.Tensor) -> Any:
@@ -534,7 +535,8 @@ class BoundMode:
         self.device = runtime.device
         ways = dict(runtime.modes(inputs)) if isinstance(runtime, MultiModeRuntime) else {}
         self._bound: Runtime | None = None
-        for way in reversed(ways.values()):  # the last is the quickest: a CUDA graph where there is one
+        # The last is the fastest: a CUDA graph if there is one.
+        for way in reversed(ways.values()):
             try:
                 self._bound = way()
                 break
@@ -544,7 +546,7 @@ class BoundMode:
             raise EdgekitError("it cannot keep its inputs on the GPU")
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer the inputs that are there, and wait."""
+        """Run the inputs on the device, and wait."""
         return self._bound.run(inputs) if self._bound is not None else {}
 
     def mode_answer(self) -> dict[str, Array]:
@@ -559,13 +561,13 @@ class BoundMode:
 def to_device(
     spec: ModelSpec, device: str, inputs: Mapping[str, Array]
 ) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    """Return a model's module (on a GPU a copy of it) and its inputs, on a device."""
+    """Return a model's module (on a GPU a copy of it) and its inputs on a device."""
     module = spec.module if device == CPU else copy.deepcopy(spec.module).to(device)
     return module, tuple(tensor.to(device) for tensor in to_tensors(spec, inputs))
 
 
 def furthest(answer: Mapping[str, Array], right: Mapping[str, Array], outputs: Sequence[str]) -> float | None:
-    """Largest absolute difference of the floating outputs that both have; None where there is none."""
+    """Return the largest absolute difference of the floating outputs in both; None without any."""
     pairs = [(answer[name], right[name]) for name in outputs if name in answer and name in right]
     floats = [(a, b) for a, b in pairs if a.shape == b.shape and b.dtype.kind == "f" and b.size]
     return max((float(np.abs(a.astype(np.float64) - b).max()) for a, b in floats), default=None)

@@ -107,7 +107,7 @@ def test_advice_stays_with_eager_within_the_spread_of_its_runs() -> None:
     slow = ModeProfile(COMPILED, first_ms=9010, p50=8, p10=8, p90=9, mean=10.5, break_even=None)
     assert advice(_profile(eager, slow), 0).startswith("Stay with eager")
     assert advice(_profile(eager, clear), 5) == (
-        "Take 'compiled': 2.50 times as fast as eager; it has paid after 1,501 runs, which is 5.0 min at 5 a second."
+        "Take 'compiled': 2.50 times as fast as eager; it pays off after 1,501 runs, which is 5.0 min at 5 a second."
     )
 
 
@@ -120,16 +120,16 @@ def test_a_module_is_profiled_alone() -> None:
     part = part_of(branching(), "head")
     assert part.name == "branching.head"
     assert [i.shape for i in part.inputs] == [(1, 4)]
-    with pytest.raises(UsageError, match=r"no module 'tail': it has head, blocks"):
+    with pytest.raises(UsageError, match=r"no module 'tail'. It has: head, blocks"):
         part_of(branching(), "tail")
 
 
 def test_what_cannot_be_profiled_is_a_sentence() -> None:
-    with pytest.raises(UsageError, match="no mode 'fast': possible are eager; compiled; compiled, max-autotune"):
+    with pytest.raises(UsageError, match="no mode 'fast'. Possible: eager; compiled; compiled, max-autotune"):
         profile(branching(), Request(modes=("fast",)))
     with pytest.raises(UsageError, match="no device 'tpu'"):
         profile(branching(), Request(device="tpu"))
-    with pytest.raises(UsageError, match="batch 0 is none that 'branching' takes"):
+    with pytest.raises(UsageError, match="batch 0 is not possible for 'branching'"):
         profile(branching(), Request(batches=(0,)))
     with pytest.raises(UsageError, match="seconds nan: give a number"):
         profile(branching(), Request(seconds=math.nan))

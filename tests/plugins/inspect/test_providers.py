@@ -30,9 +30,9 @@ def test_a_prediction_names_who_predicts_and_is_not_verified(
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (("--provider", "nnap"), "mean 'nnapi'"),
-        (("--provider", "qnn"), "possible are nnapi, coreml"),
-        (("--provider", "nnapi", "--html", "x"), "name one of them"),
+        (("--provider", "nnap"), "did you mean 'nnapi'"),
+        (("--provider", "qnn"), "Possible: nnapi, coreml"),
+        (("--provider", "nnapi", "--html", "x"), "Use only one of them"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(
