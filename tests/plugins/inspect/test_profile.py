@@ -125,7 +125,7 @@ def test_a_module_is_profiled_alone() -> None:
 
 
 def test_what_cannot_be_profiled_is_a_sentence() -> None:
-    with pytest.raises(UsageError, match="no mode 'fast'. Possible: eager; compiled; compiled, max-autotune"):
+    with pytest.raises(UsageError, match=r"no mode 'fast'\. Possible: eager; compiled; compiled, max-autotune"):
         profile(branching(), Request(modes=("fast",)))
     with pytest.raises(UsageError, match="no device 'tpu'"):
         profile(branching(), Request(device="tpu"))

@@ -30,7 +30,7 @@ def test_a_prediction_names_who_predicts_and_is_not_verified(
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (("--provider", "nnap"), "did you mean 'nnapi'"),
+        (("--provider", "nnap"), "mean 'nnapi'"),
         (("--provider", "qnn"), "Possible: nnapi, coreml"),
         (("--provider", "nnapi", "--html", "x"), "Use only one of them"),
     ],
