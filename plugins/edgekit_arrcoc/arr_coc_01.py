@@ -1,4 +1,4 @@
-"""ARR-COC 0.1, the public research code: a picture -> a texture array of 13 channels -> relevance of its 1,024 cells.
+"""ARR-COC 0.1, the public research code: from an image over 13 texture channels to the relevance of its 1,024 cells.
 
 State-dict names are those of the public checkpoints. Two things differ from the research code, on purpose: minima and
 maxima are taken per image (there, some span the batch, so an answer depended on its batch mates), and ranges have a
@@ -19,7 +19,7 @@ CHANNELS = 13
 """Channels of the texture array."""
 
 SALIENCE_CHANNEL = 7
-"""Sobel magnitude: the perspectival score as it is."""
+"""Sobel magnitude, used unchanged as the perspectival score."""
 
 TOP = 200
 """Cells chosen out of 1,024."""
@@ -38,14 +38,14 @@ class ParticipatoryScorer(nn.Module):
         )
 
     def forward(self, textures: Tensor, queries: Tensor) -> Tensor:
-        """Textures [B, 13, 32, 32] and queries [B, Q] -> [B, 1024] in [0, 1]."""
+        """Score textures [B, 13, 32, 32] against queries [B, Q]: [B, 1024] in [0, 1]."""
         content = F.normalize(self.texture_proj(textures).flatten(2), dim=1)
         cosine = torch.matmul(F.normalize(queries, dim=1).unsqueeze(1), content).squeeze(1)
         return (cosine + 1.0) / 2.0
 
 
 class AdaptiveTensionBalancer(nn.Module):
-    """Mean, maximum and deviation of three maps and the query -> three softmax weights -> relevance."""
+    """Predicts three softmax weights from the query and each map's mean, maximum and deviation: the relevance."""
 
     def __init__(self, query_width: int) -> None:
         super().__init__()
@@ -54,10 +54,10 @@ class AdaptiveTensionBalancer(nn.Module):
         )
 
     def forward(self, maps: Tensor, queries: Tensor) -> Tensor:
-        """Maps [B, 3, N] and queries [B, Q] -> relevance [B, N] in [0, 1]."""
+        """Combine maps [B, 3, N] for queries [B, Q] into relevance [B, N] in [0, 1]."""
         mean = maps.mean(2)
         spread = maps - mean.unsqueeze(2)
-        # The sample deviation (N - 1), as torch.std gives it.
+        # The sample deviation (N - 1), as in torch.std.
         deviation = torch.sqrt((spread * spread).sum(2) / (maps.shape[2] - 1))
         # Summaries are ordered map by map: mean, maximum and deviation of the first, then of the second ...
         summary = torch.stack([mean, maps.amax(2), deviation], 2).flatten(1)
@@ -79,7 +79,7 @@ class ArrCoc01(nn.Module):
         self.allocator = RelevanceAllocator(TOP)
 
     def forward(self, images: Tensor, queries: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Answer one query a picture: `of_textures` of its texture array.
+        """Answer one query per image: `of_textures` of its texture array.
 
         Args:
             images: [B, 3, H, W], RGB in [0, 1], of any size.
@@ -88,7 +88,7 @@ class ArrCoc01(nn.Module):
         return self.of_textures(texture_array(images), queries)
 
     def of_textures(self, textures: Tensor, queries: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Answer one query a texture array, the input of the research code.
+        """Answer one query per texture array, the input of the research code.
 
         Args:
             textures: [B, 13, 32, 32] in [0, 1], see `edgekit_arrcoc.texture.texture_array`.

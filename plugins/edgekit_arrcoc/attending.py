@@ -1,4 +1,4 @@
-"""Attending: relevance -> how many visual tokens each patch gets, and which patches are realized at all."""
+"""Attending: from relevance to the number of visual tokens of each patch, and the patches that are realized."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class RelevanceAllocator(nn.Module):
     def __init__(self, top: int) -> None:
         super().__init__()
         self.top = top
-        # Attributes, because TorchScript sees no module-level numbers.
+        # Attributes, since TorchScript does not see module-level numbers.
         self.span = float(MOST - LEAST)
         self.least = LEAST + 0.5
 
     def forward(self, relevance: Tensor) -> tuple[Tensor, Tensor]:
-        """Relevance [B, N] in [0, 1] -> budgets [B, N] int64 in [64, 400] and indices [B, K] int64, best first."""
+        """Return budgets [B, N] int64 in [64, 400] and the best indices [B, K] int64 for relevance [B, N] in [0, 1]."""
         budgets = torch.floor(relevance * self.span + self.least).to(torch.int64)
         return budgets, torch.topk(relevance, self.top, dim=1)[1]

@@ -1,4 +1,4 @@
-"""Balancing: three score maps and a query -> one relevance map."""
+"""Balancing: from three score maps and a query to one relevance map."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ HIDDEN = 128
 
 
 SCALE = (-4.0, 4.0, 1.0)
-"""First slopes of the squashing, per nat, per unit of gradient and per nat: low entropy means information."""
+"""Initial slopes of the squashing, per nat, per unit of gradient and per nat: low entropy means information."""
 
 CENTRE = (5.0, 0.5, 1.0)
-"""First scores that map to one half; the largest entropy is log 192 = 5.26."""
+"""Initial scores that map to one half; the largest entropy is log 192 = 5.26."""
 
 
 class TensionBalancer(nn.Module):
-    """Weighs the three kinds of knowing against each other, for each image and query.
+    """Weighs the three kinds of knowing for each image and query.
 
     Each map is squashed at a fixed, learned scale: `sigmoid(scale * (score - centre))`. Min-max scaling would turn the
     rounding noise of a flat map into signal. Mean, maximum and standard deviation of the squashed maps and the query go
@@ -33,7 +33,7 @@ class TensionBalancer(nn.Module):
         self.weigh = nn.Sequential(nn.Linear(9 + QUERY_WIDTH, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, 3))
 
     def forward(self, scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Balance the scores of Q queries an image.
+        """Balance the scores of Q queries per image.
 
         Args:
             scores: [B, Q, 3, N]: information, salience, query-content.
@@ -49,7 +49,7 @@ class TensionBalancer(nn.Module):
 
 
 def summarize(maps: Tensor) -> Tensor:
-    """Mean, maximum and standard deviation of each map: [B, Q, 3, N] -> [B, Q, 9]."""
+    """Return mean, maximum and standard deviation of each map: [B, Q, 3, N] -> [B, Q, 9]."""
     mean = maps.mean(-1)
     spread = maps - mean.unsqueeze(-1)
     # 1e-6 keeps the gradient of the root finite on flat maps; it reads as a deviation of 0.001.

@@ -1,4 +1,4 @@
-"""Chance: random integers that are the same on every platform, device and library version.
+"""Random integers that are the same on every platform, device and library version.
 
 A counter-based generator: the n-th number of a stream is a hash of (seed, stream, n), as in Salmon et al., 2011
 (https://doi.org/10.1145/2063384.2063405). Only integer operations on int64 that cannot overflow.
@@ -29,7 +29,7 @@ def scramble(values: Tensor) -> Tensor:
 
 
 class Chance:
-    """Streams of random integers, one row for each seed; every call draws from a new stream.
+    """Streams of random integers, one row per seed; every call draws from a new stream.
 
     Args:
         seeds: [B] int64 in [0, 2^32).
@@ -41,31 +41,31 @@ class Chance:
 
     @property
     def device(self) -> torch.device:
-        """Where the numbers are drawn."""
+        """The device on which the numbers are drawn."""
         return self._key.device
 
     def branch(self, rows: Tensor) -> Chance:
-        """Independent streams for some of the rows ([n] int64); a row's numbers do not depend on the others chosen."""
+        """Return independent streams for some of the rows ([n] int64); a row's numbers do not depend on the others."""
         self._stream += 1
         child = Chance(torch.zeros(0, dtype=torch.int64, device=self.device))
         child._key = scramble((self._key[rows] + self._stream * 0x632BE5AB) & MASK)
         return child
 
     def bits(self, *shape: int) -> Tensor:
-        """Uniform in [0, 2^32): [B, *shape] int64."""
+        """Draw uniform integers in [0, 2^32): [B, *shape] int64."""
         self._stream += 1
         key = scramble((self._key + self._stream * 0x632BE5AB) & MASK)
         index = torch.arange(math.prod(shape), device=key.device)
         return scramble(scramble(index) ^ key.unsqueeze(1)).view(len(key), *shape)
 
     def below(self, limit: int, *shape: int) -> Tensor:
-        """Uniform in [0, limit): [B, *shape] int64; limit below 2^31."""
+        """Draw uniform integers in [0, limit): [B, *shape] int64; limit below 2^31."""
         return (self.bits(*shape) * limit) >> 32
 
     def between(self, low: int, high: int, *shape: int) -> Tensor:
-        """Uniform in [low, high], both included: [B, *shape] int64."""
+        """Draw uniform integers in [low, high], both included: [B, *shape] int64."""
         return low + self.below(high - low + 1, *shape)
 
     def bernoulli(self, percent: int, *shape: int) -> Tensor:
-        """True in so many of a hundred cases: [B, *shape] bool."""
+        """Draw True with this percentage: [B, *shape] bool."""
         return self.below(100, *shape) < percent

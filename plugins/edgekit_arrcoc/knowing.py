@@ -1,4 +1,4 @@
-"""Knowing: three scorers, each of which says one number a patch, per image.
+"""Knowing: three scorers, each of which returns one number per patch of an image.
 
 The raw scores have a fixed scale (nats, feature units, log-odds against a uniform share); `balancing` squashes them.
 Nothing here divides by the range of a map, so that a flat map stays flat.
@@ -17,7 +17,7 @@ QUERY_WIDTH = 768
 
 
 CELLS = 4
-"""Cells along a patch's edge in which salience is sought: 4 pixels each."""
+"""Cells along a patch's edge for salience: 4 pixels each."""
 
 
 class InformationScorer(nn.Module):
@@ -32,13 +32,13 @@ class InformationScorer(nn.Module):
         self.code = nn.Linear(width, width)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features [B, N, D] -> entropy [B, N] in nats."""
+        """Return the entropy [B, N] in nats of features [B, N, D]."""
         logs = torch.log_softmax(self.code(features), -1)
         return -(torch.exp(logs) * logs).sum(-1)
 
 
 class SalienceScorer(nn.Module):
-    """Perspectival knowing: how strongly the patch differs from its neighbours and within itself.
+    """Perspectival knowing: how strongly a patch differs from its neighbours and within itself.
 
     Sobel x and y of one learned channel over the patch grid, `sqrt(gx^2 + gy^2 + 1e-8)`. Each patch is first spread
     into 4 x 4 cells, and the magnitude is averaged over them: on the bare grid the centre of Sobel's kernel is zero,
@@ -51,7 +51,7 @@ class SalienceScorer(nn.Module):
         self.channel = nn.Linear(width, CELLS * CELLS)
 
     def forward(self, features: Tensor, rows: int, columns: int) -> Tensor:
-        """Features [B, N, D] of a grid of rows x columns = N patches -> mean gradient magnitude [B, N]."""
+        """Return the mean gradient magnitude [B, N] of features [B, N, D] on a grid of rows x columns = N patches."""
         batch, edge = features.shape[0], self.cells
         cells = self.channel(features).reshape(batch, rows, columns, edge, edge).permute(0, 1, 3, 2, 4)
         gx, gy = sobel(cells.reshape(batch, 1, rows * edge, columns * edge))
@@ -59,13 +59,13 @@ class SalienceScorer(nn.Module):
 
 
 class QueryContentScorer(nn.Module):
-    """Participatory knowing: how well the patch's content answers the query.
+    """Participatory knowing: how well a patch's content answers the query.
 
-    `query x content / sqrt(D)`, softmax over the patches and one answer more, "nothing here", whose logit is learned
-    and which counts as N patches. The score is the log of a patch's share against a uniform one, `log(N * p)`: the
+    `query x content / sqrt(D)`, softmax over the patches and one more answer, "nothing here", with a learned logit that
+    counts as N patches. The score is the log of a patch's share against a uniform one, `log(N * p)`: the
     logit minus the log of (mean exponential + exponential of nothing). Without that answer a softmax must put its mass
-    somewhere, so that a query which nothing answers gets its nearest match. With it, all scores are far below zero
-    there, whatever N.
+    somewhere, so that a query without an answer gets its nearest match. With it, all scores are far below zero in that
+    case, whatever N.
     """
 
     def __init__(self, width: int) -> None:
@@ -76,7 +76,7 @@ class QueryContentScorer(nn.Module):
         self.divisor = float(width) ** 0.5
 
     def forward(self, features: Tensor, queries: Tensor) -> Tensor:
-        """Score the patches for each of Q queries an image.
+        """Score the patches for each of Q queries per image.
 
         Args:
             features: [B, N, D].

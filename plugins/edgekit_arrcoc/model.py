@@ -1,6 +1,6 @@
 """The ARR-COC front-end: texture -> knowing -> balancing -> attending -> realizing.
 
-Realizing: the features of the chosen patches, gated.
+Realizing means gating the features of the chosen patches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgekit_arrcoc.texture import PatchEncoder
 
 
 class RelevanceRealizer(nn.Module):
-    """Gathers the chosen patches and gates their features by what they are and how relevant they are."""
+    """Gathers the chosen patches and gates their features by content and relevance."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class RelevanceRealizer(nn.Module):
         return self.realize(torch.gather(features, 1, places), torch.gather(relevance, 1, indices))
 
     def realize(self, tensor: Tensor, relevance: Tensor) -> Tensor:
-        """Gate features [B, K, D] of patches whose relevance is [B, K]: tokens [B, K, D]."""
+        """Gate features [B, K, D] of patches with relevance [B, K]: tokens [B, K, D]."""
         gate = torch.sigmoid(self.gate(tensor) + relevance.unsqueeze(-1) * self.pull)
         tokens: Tensor = self.value(tensor) * gate
         return tokens
@@ -54,7 +54,7 @@ class Size:
         width: Features of a patch, D.
         heads: Attention heads.
         depth: Transformer blocks.
-        top: Patches that are realized, K.
+        top: Number of realized patches, K.
     """
 
     width: int
@@ -85,7 +85,7 @@ class ArrCoc(nn.Module):
         self.realizing = RelevanceRealizer(size.width)
 
     def forward(self, images: Tensor, queries: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Answer one query an image.
+        """Answer one query per image.
 
         Args:
             images: [B, 3, H, W] float32, RGB in [0, 1]; H and W multiples of 16, at least 96.
@@ -101,12 +101,12 @@ class ArrCoc(nn.Module):
         return relevance, budgets, indices, self.realizing(features, relevance, indices)
 
     def weigh(self, features: Tensor, rows: int, columns: int, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Knowing and balancing for Q queries an image, whose features are computed once.
+        """Run knowing and balancing for Q queries per image, whose features are computed once.
 
         Args:
             features: [B, N, D].
-            rows: Of the patch grid.
-            columns: Of the patch grid.
+            rows: Rows of the patch grid.
+            columns: Columns of the patch grid.
             queries: [B, Q, 768].
 
         Returns:
@@ -123,7 +123,7 @@ class ArrCoc(nn.Module):
 
     @torch.no_grad()
     def explain(self, images: Tensor, queries: Tensor) -> Explanation:
-        """What each scorer said and how much it counted, for one query an image; shapes as in `forward`."""
+        """Return each scorer's map and its weight, for one query per image; shapes as in `forward`."""
         features, rows, columns = self.texture(images)
         relevance, maps, weights = self.weigh(features, rows, columns, queries.unsqueeze(1))
         return Explanation(relevance.squeeze(1), maps.squeeze(1), weights.squeeze(1))
@@ -131,7 +131,7 @@ class ArrCoc(nn.Module):
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a patch is relevant.
+    """Reasons for the relevance of a patch.
 
     Attributes:
         relevance: [B, N] in [0, 1].
@@ -145,12 +145,12 @@ class Explanation:
 
 
 def initialize(model: nn.Module, seed: int, *, fan_in: bool = False) -> None:
-    """Seeded weights: normal for matrices and positions, zero for biases; other vectors stay as they are.
+    """Set seeded weights: normal for matrices and positions, zero for biases; other vectors stay unchanged.
 
     Args:
         model: Changed in place.
-        seed: Of the generator.
-        fan_in: Deviations of `1 / sqrt(inputs)` instead of 0.02, which is the ViT paper's public code's.
+        seed: Seed of the generator.
+        fan_in: True for deviations of `1 / sqrt(inputs)` instead of 0.02, the value of the ViT paper's public code.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():

@@ -1,6 +1,6 @@
-"""Presets: what edgekit knows of the family, by name, and which of them a checkpoint is.
+"""Presets: the models of the family by name, and the recognition of checkpoints.
 
-Each function takes no argument and returns a `ModelSpec`, so that `edgekit_arrcoc.presets:arr_coc_tiny` is a model as
+Each function takes no argument and returns a `ModelSpec`, so `edgekit_arrcoc.presets:arr_coc_tiny` is a model like
 any other.
 """
 
@@ -28,19 +28,19 @@ HOME = Path(__file__).parent / "checkpoints" / "arr-coc-tiny"
 """The trained model that ships with edgekit."""
 
 TRAINED_ON = "drawn shapes and emoji of things with names, on plain and drawn grounds and on photographs"
-"""What the weights of arr-coc-tiny have seen (`training/scenes.py`, `training/flat.py`, `training/sprites.py`)."""
+"""Training data of arr-coc-tiny (`training/scenes.py`, `training/flat.py`, `training/sprites.py`)."""
 
 PRESENCE = "presence.json"
-"""File with the highest relevance below which nothing in the image answers the query."""
+"""File with the threshold: if the highest relevance is below it, nothing in the image answers the query."""
 
 QUERY_WIDTHS = (1536, 2048)
 """Hidden sizes of the language models behind ARR-COC 0.1 checkpoints."""
 
 SEED = 20260
-"""Of presets without trained weights."""
+"""Seed of presets without trained weights."""
 
 NAMED = 4
-"""How many names of an unknown checkpoint an error lists."""
+"""Number of an unknown checkpoint's names that an error lists."""
 
 _BATCH = Axis(default=1, minimum=1, maximum=8)
 # At least 6 x 6 = 36 patches, more than the 32 that are realized.
@@ -57,7 +57,7 @@ def arr_coc_tiny() -> ModelSpec:
     """Return the trained model: width 192, 3 heads, 6 layers, 3.3 million parameters.
 
     Raises:
-        CheckpointError: Its weights are missing or damaged.
+        CheckpointError: If its weights are missing or damaged.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -66,7 +66,7 @@ def arr_coc_tiny() -> ModelSpec:
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"the embedded weights '{path}' cannot be read ({error}); reinstall edgekit") from error
+        raise CheckpointError(f"the embedded weights '{path}' cannot be read ({error}). Reinstall edgekit") from error
     reference = HOME / "reference"
     spec = replace(from_checkpoint(tensors), trained_on=TRAINED_ON)
     return replace(spec, reference=reference if reference.is_dir() else None)
@@ -84,16 +84,16 @@ OWN_NUMBERS = (
     f"range is divided by {RANGE_FLOOR:g} at the least, not by 1e-8, so that a flat map stays zero",
     "budgets are edgekit's: from 64 to 400 tokens a cell, in proportion to relevance",
 )
-"""What tells the answers of ARR-COC 0.1 from those of the public code."""
+"""Differences between the outputs of edgekit's ARR-COC 0.1 and of the public code."""
 
 
 def arr_coc_0_1() -> ModelSpec:
-    """ARR-COC 0.1 for a language model of hidden size 1536, with seeded random weights."""
+    """Return ARR-COC 0.1 for a language model of hidden size 1536, with seeded random weights."""
     return _random_arr_coc_01(1536)
 
 
 def arr_coc_0_1_wide() -> ModelSpec:
-    """ARR-COC 0.1 for a language model of hidden size 2048, with seeded random weights."""
+    """Return ARR-COC 0.1 for a language model of hidden size 2048, with seeded random weights."""
     return _random_arr_coc_01(2048)
 
 
@@ -109,14 +109,14 @@ def open_checkpoint(path: str, words: SpecOverrides, task: str) -> ModelSpec:
 
 
 def from_checkpoint(tensors: Mapping[str, Tensor]) -> ModelSpec:
-    """Return the model that a checkpoint's tensors belong to, recognised from their names and shapes.
+    """Return the model of a checkpoint's tensors, recognised by their names and shapes.
 
     Args:
         tensors: State dict of arr-coc-tiny, arr-coc-base or ARR-COC 0.1. `base_model.*` is the language model of a full
             0.1 checkpoint, which the front-end does not have: it is ignored.
 
     Raises:
-        CheckpointError: The family is unknown, or names, shapes or values are wrong.
+        CheckpointError: If the family is unknown, or names, shapes or values are wrong.
     """
     own = {name: tensor for name, tensor in tensors.items() if not name.startswith("base_model.")}
     if any(name.startswith(("participatory_scorer.", "balancer.")) for name in own):
@@ -132,47 +132,47 @@ def from_checkpoint(tensors: Mapping[str, Tensor]) -> ModelSpec:
     first = ", ".join(f"'{name}'" for name in sorted(own)[:NAMED]) or "none"
     raise CheckpointError(
         "the checkpoint is of no known family: it has neither 'texture.patch.weight' (arr-coc-tiny, arr-coc-base) nor "
-        f"'participatory_scorer.*' (ARR-COC 0.1); its first names are {first}. A model of your own is named by its "
-        "code, a function that returns its ModelSpec: package.module:factory --weights FILE"
+        f"'participatory_scorer.*' (ARR-COC 0.1); its first names are {first}. To load your own model, name a function "
+        "that returns its ModelSpec: package.module:factory --weights FILE"
     )
 
 
 def _size(patch: Tensor) -> tuple[str, str, Size]:
-    """Name, factory and size of the model whose patch embedding this is."""
+    """Return name, factory and size of the model with this patch embedding."""
     sizes = {TINY.width: ("arr-coc-tiny", "arr_coc_tiny", TINY), BASE.width: ("arr-coc-base", "arr_coc_base", BASE)}
     width = patch.shape[0] if patch.dim() else 0
     if width not in sizes:
         raise CheckpointError(
             f"the checkpoint's width, '{width}' in 'texture.patch.weight', is neither {TINY.width} (arr-coc-tiny) nor "
-            f"{BASE.width} (arr-coc-base): name a checkpoint of one of them"
+            f"{BASE.width} (arr-coc-base). Name a checkpoint of one of them"
         )
     return sizes[width]
 
 
 def _query_width(tensors: Mapping[str, Tensor]) -> int:
-    """Width of an ARR-COC 0.1 checkpoint's queries."""
+    """Return the width of an ARR-COC 0.1 checkpoint's queries."""
     last = tensors.get("participatory_scorer.texture_proj.2.weight")
     if last is None or last.dim() == 0:
         raise CheckpointError(
-            "the ARR-COC 0.1 checkpoint lacks 'participatory_scorer.texture_proj.2.weight', which tells the width of "
-            "its queries: save the front-end's weights again"
+            "the ARR-COC 0.1 checkpoint lacks 'participatory_scorer.texture_proj.2.weight', which determines the width "
+            "of its queries. Save the front-end's weights again"
         )
     if last.shape[0] not in QUERY_WIDTHS:
         raise CheckpointError(
-            f"the ARR-COC 0.1 checkpoint is for queries of width '{last.shape[0]}'; known widths are "
+            f"the ARR-COC 0.1 checkpoint is for queries of width '{last.shape[0]}'. Known widths: "
             f"{' and '.join(map(str, QUERY_WIDTHS))}"
         )
     return int(last.shape[0])
 
 
 def _fill(module: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
-    """Load tensors into a module; names and shapes must be exactly its own."""
+    """Load tensors into a module; names and shapes must match exactly."""
     state = module.state_dict()
     fitting = checkpoint.fit_checkpoint(
         tensors, {key: tuple(own.shape) for key, own in state.items()}, origin=f"the checkpoint, read as {name},"
     )
     if whole := [key for key, tensor in fitting.items() if not tensor.is_floating_point()]:
-        raise CheckpointError(f"'{whole[0]}' of the checkpoint, read as {name}, has integers: name a float checkpoint")
+        raise CheckpointError(f"'{whole[0]}' of the checkpoint, read as {name}, has integers. Name a float checkpoint")
     module.load_state_dict({key: tensor.to(state[key].dtype) for key, tensor in fitting.items()})
 
 
@@ -184,7 +184,7 @@ def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSp
     threshold = json.loads(tuned[PRESENCE].read_text())["threshold"] if tuned else None
 
     def evaluate() -> EvaluationSet:
-        # Random weights have no task to be good at: the same images, no truth.
+        # Random weights have no task to be good at, so they get the same images without truth.
         dataset = datasets.evaluation_set(HOME / "evaluation")
         if not trained:
             return replace(dataset, truth=None)
@@ -210,7 +210,7 @@ def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSp
 
 
 def _random_arr_coc_01(width: int) -> ModelSpec:
-    """ARR-COC 0.1 with random weights."""
+    """Return ARR-COC 0.1 with random weights."""
     module = ArrCoc01(width)
     initialize(module, SEED, fan_in=True)
     return _declare_arr_coc_01(module, width, "seeded random weights")

@@ -1,8 +1,8 @@
-r"""Queries: words -> a vector that the model reads; the words that it knows, and those that are near to them.
+r"""Queries: from words to a vector that the model reads, with the known words and words with a similar meaning.
 
-Lower-case words are rows of a table that is 768 wide; a query is the mean of its words' rows. A query with a word that
-is not in the table is refused: "not red" without its first word would ask for the opposite. The whole encoder, for a
-platform that copies it::
+Lower-case words are rows of a table that is 768 wide; a query is the mean of its words' rows. A query with an unknown
+word is refused: "not red" without its first word would mean the opposite. The whole encoder, for a platform that
+copies it::
 
     known = json.loads(pathlib.Path("vocabulary.json").read_text())
     table = numpy.fromfile("embeddings.bin", "i1").reshape(-1, known["dim"])
@@ -10,8 +10,8 @@ platform that copies it::
     row = {word: table[index] for word, index in zip(known["words"], known["rows"])}
     query = numpy.mean([row[word] for word in re.findall(r"[^\W_]+", text.lower())], 0)  # KeyError: an unknown word
 
-Rows are fixed, not learned: odd multiples of 1/256 in (-1, 1), drawn from `chance`. So sums are exact in float32 and
-every platform computes the same mean. Synonyms share a row. A byte holds a value: 2 / 256 of it, and 1 / 256.
+Rows are fixed, not learned: odd multiples of 1/256 in (-1, 1), drawn by `counter_rng`. So sums are exact in float32 and
+every platform computes the same mean. Synonyms share a row. A byte holds a value: 2 / 256 of it, plus 1 / 256.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ATTRIBUTES = (
 )
 """The values of the attributes of an object: size, colour, texture, shape, in the order of words in a query."""
 OBJECT = "object"
-"""The concept of any object; beside attributes it changes nothing."""
+"""The concept of any object; in addition to attributes it changes nothing."""
 OUTLINE = "outline"
 """The concept of the borders of objects."""
 DRAWN = (*(value for values in ATTRIBUTES for value in values), OBJECT, OUTLINE)
-"""What a word can mean of drawn shapes: the values of the attributes in order, then any object, then outlines."""
+"""Possible meanings of a word for drawn shapes: the attributes' values in order, then any object, then outlines."""
 SYNONYMS = {
     "small": ("tiny", "little"),
     "large": ("big", "huge"),
@@ -65,10 +65,10 @@ SYNONYMS = {
     OBJECT: ("objects", "thing", "things", "anything", "everything", "shape", "shapes"),
     OUTLINE: ("outlines", "edge", "edges", "border", "borders", "contour", "contours"),
 }
-"""Further words for a concept."""
+"""Additional words for a concept."""
 SEED = 768
 SCALE, OFFSET = 2 / 256, 1 / 256
-"""A value of a row is `SCALE` times its byte, from -128 to 127, and `OFFSET`."""
+"""A value of a row is `SCALE` times its byte, from -128 to 127, plus `OFFSET`."""
 GROUPS = {
     "animal": (
         "cat", "dog", "horse", "cow", "pig", "sheep", "goat", "lion", "tiger", "bear", "panda", "koala", "fox",
@@ -106,7 +106,7 @@ GROUPS = {
     "person": ("man", "woman", "boy", "girl", "baby"),
     "thing": (),
 }  # fmt: skip
-"""Group -> the nouns in it. `thing` is no word of its own: it has the rest."""
+"""Group -> the nouns in it. `thing` has all remaining nouns."""
 NOUNS = (
     *(noun for nouns in GROUPS.values() for noun in nouns),
     "smiley", "robot", "ghost", "alien", "skull", "snowman", "hand", "eye", "ear", "foot", "sun", "cloud", "umbrella",
@@ -118,21 +118,21 @@ NOUNS = (
     "briefcase", "purse", "coin", "money", "diamond", "bomb", "sword", "shield", "anchor", "wheel", "telescope",
     "microscope", "syringe", "pill", "bone", "tooth", "magnifier", "microphone", "headphones", "lipstick", "trash",
 )  # fmt: skip
-"""All nouns, by group, then those of none."""
+"""All nouns, by group, then the rest."""
 NAMES = (*NOUNS, *(group for group in GROUPS if group != "thing"))
-"""What a word can mean beside the attributes: a noun, or any noun of a group."""
+"""Possible meanings of a word in addition to the attributes: a noun, or any noun of a group."""
 UNSURE = (
     "goat", "instrument", "purse", "trash", "axe", "glove", "clothes", "cucumber", "shoe", "wrench", "bicycle", "snake",
     "watch", "teapot", "alien", "money", "turkey", "flashlight", "tent", "tennis", "robot", "rhinoceros", "toothbrush",
     "shrimp", "bag", "scorpion", "sock", "crab", "radio",
 )  # fmt: skip
-"""What training asks for and the shipped model does not answer to: in a style that it had not seen, it missed more than
-40 % of them, or found as many where they were not (1,536 scenes of `training.sets.TUNING` on photographs, as many flat
-pictures, eight queries each)."""
+"""Words in training that the shipped model refuses: in an unseen style, it missed more than 40 % of these objects, or
+found as many in wrong places (1,536 scenes of `training.sets.TUNING` on photographs, as many flat pictures, eight
+queries each)."""
 CONCEPTS = (*DRAWN, *(name for name in NAMES if name not in UNSURE))
-"""What a word can mean to the shipped model."""
+"""Possible meanings of a word for the shipped model."""
 MEANINGS = (*DRAWN, *NAMES)
-"""What a word can mean in training: the same, and the nouns that the shipped model is too unsure of."""
+"""Possible meanings of a word in training: the same, and the nouns that the shipped model refuses."""
 NOUN_SYNONYMS = {
     "cat": ("kitty", "kitten", "kittens", "pussycat", "tomcat", "feline"),
     "dog": ("puppy", "puppies", "doggy", "hound", "poodle", "pup"),
@@ -271,7 +271,7 @@ NOUN_SYNONYMS = {
     "clothes": ("clothing", "garment", "apparel"),
     "tool": ("utensil",),
 }
-"""Further words for a noun or a group, beside its plural."""
+"""Additional words for a noun or a group, apart from its plural."""
 PLURALS = {
     "sheep": "sheep", "wolf": "wolves", "deer": "deer", "mouse": "mice", "shrimp": "shrimp", "tomato": "tomatoes",
     "mango": "mangoes", "potato": "potatoes", "corn": "corn", "broccoli": "broccoli", "bread": "bread",
@@ -280,7 +280,7 @@ PLURALS = {
     "snowman": "snowmen", "foot": "feet", "lightning": "lightning", "fire": "fire", "volcano": "volcanoes",
     "dice": "dice", "money": "money", "tooth": "teeth", "trash": "trash", "person": "people",
 }  # fmt: skip
-"""Plurals that follow no rule; what cannot be counted is its own."""
+"""Irregular plurals; an uncountable noun is its own plural."""
 NEAR = {
     "red": "crimson maroon ruby scarlet",
     "orange": "amber",
@@ -375,16 +375,16 @@ NEAR = {
     "ball": "softball",
     "tool": "chainsaw drill pliers screwdriver scythe shovel sledgehammer",
 }
-"""Known word -> the words, in one text, that are asked for by it: kinds of it that the model does not know by name.
+"""Known word -> words, in one text, that ask for it: kinds of it that the model does not know by name.
 
-Proposed by `python -m training.near` out of WordNet 3.0 (Princeton University; is-a relations of a word's first sense)
-where the sentence encoder all-MiniLM-L6-v2 (Apache-2.0) finds the two alike, then read and cut by hand; the attributes
-are by hand. The encoder alone is no guide for single words: its nearest to "louse" is "magnifier".
+Proposed by `python -m training.near` from WordNet 3.0 (Princeton University; is-a relations of a word's first sense) if
+the sentence encoder all-MiniLM-L6-v2 (Apache-2.0) rates the two as alike, then checked and cut by hand; the attributes
+are by hand. The encoder alone misleads for single words: its nearest to "louse" is "magnifier".
 """
 
 
 def vocabulary() -> Vocabulary:
-    """Return the vocabulary of the family, made from its definition."""
+    """Return the vocabulary of the family, computed from its definition."""
     means = {
         word: MEANINGS.index(concept)
         for concept in CONCEPTS
@@ -397,7 +397,7 @@ def vocabulary() -> Vocabulary:
 def concept_table() -> torch.Tensor:
     """Return the row of each of `MEANINGS`: [concepts, 768] float32, odd multiples of 1/256 in (-1, 1).
 
-    The row of a noun follows from the word alone.
+    A noun's row depends only on the word.
     """
     ids = torch.arange(len(DRAWN)) + SEED * len(DRAWN)
     seeds = torch.cat([ids, torch.tensor([zlib.crc32(word.encode()) for word in NAMES])])
@@ -416,7 +416,7 @@ def save(vocabulary: Vocabulary, folder: Path) -> None:
 
 
 def words_for(name: str) -> tuple[str, ...]:
-    """What one may say for a noun or a group: the name, its plural, further words."""
+    """Return the words for a noun or a group: the name, its plural, and additional words."""
     return tuple(dict.fromkeys((name, plural(name), *NOUN_SYNONYMS.get(name, ()))))
 
 

@@ -1,7 +1,8 @@
-"""Texture: an image -> what is known about each patch, before any query.
+"""Texture: features of each patch of an image, before any query.
 
-Two families. `PatchEncoder` is a vision transformer (Dosovitskiy et al., 2021, https://arxiv.org/abs/2010.11929) in its
-pre-norm form, for arr-coc-tiny and arr-coc-base. `texture_array` makes the 13 channels that ARR-COC 0.1 reads.
+There are two families. `PatchEncoder` is a vision transformer (Dosovitskiy et al., 2021,
+https://arxiv.org/abs/2010.11929) in its pre-norm form, for arr-coc-tiny and arr-coc-base. `texture_array` makes the 13
+channels that ARR-COC 0.1 reads.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ ARRAY_GRID = 32
 """Edge of ARR-COC 0.1's texture array, in cells."""
 
 RANGE_FLOOR = 1e-2
-"""Smallest range that min-max scaling divides by: below it a map counts as flat, and rounding noise stays noise."""
+"""Smallest divisor of min-max scaling: a map with a smaller range counts as flat, so its rounding noise stays small."""
 
 
 class PatchEncoder(nn.Module):
     """Vision transformer over patches of 16 x 16 pixels.
 
-    Positions are always interpolated, also at 224 x 224 where that changes nothing: a branch on the shape would be
-    baked in by capture.
+    Positions are always interpolated, even at 224 x 224 where that changes nothing: capture would bake in a branch
+    on the shape.
 
     Args:
         width: Features of a patch, D.
@@ -54,7 +55,7 @@ class PatchEncoder(nn.Module):
         Returns:
             Features [B, N, D], row-major, and the patch grid's rows H / 16 and columns W / 16.
         """
-        # [0, 1] -> [-1, 1], so that a model takes pixels as every platform has them.
+        # [0, 1] -> [-1, 1], so that a model takes pixels as on every platform.
         grid = self.patch(images * 2.0 - 1.0)
         rows, columns = grid.shape[2], grid.shape[3]
         position = F.interpolate(self.position, size=[rows, columns], mode="bilinear", align_corners=False)
@@ -75,7 +76,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, features: Tensor) -> Tensor:
-        """[B, N, D] -> [B, N, D]."""
+        """Map [B, N, D] to [B, N, D]."""
         features = features + self.attention(self.attention_norm(features))
         mixed: Tensor = features + self.mlp(self.mlp_norm(features))
         return mixed
@@ -92,7 +93,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, features: Tensor) -> Tensor:
-        """[B, N, D] -> [B, N, D]."""
+        """Map [B, N, D] to [B, N, D]."""
         batch, count = features.shape[0], features.shape[1]
         packed = self.qkv(features).reshape(batch, count, 3, self.heads, self.size).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(packed[0], packed[1], packed[2])
@@ -134,13 +135,13 @@ def texture_array(images: Tensor) -> Tensor:
 
 
 def minmax(values: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Scale to [0, 1] per image over the given axes, dividing by at least `RANGE_FLOOR`: a flat map becomes zero."""
+    """Scale to [0, 1] per image over some axes, dividing by at least `RANGE_FLOOR`: a flat map becomes zero."""
     low = values.amin(axes, keepdim=True)
     return (values - low) / (values.amax(axes, keepdim=True) - low).clamp(min=RANGE_FLOOR)
 
 
 def sobel(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Sobel x and y, divided by 8, borders repeated so that they are no edges.
+    """Return Sobel x and y, divided by 8, with repeated borders so that they are not edges.
 
     Args:
         maps: [B, 1, h, w].

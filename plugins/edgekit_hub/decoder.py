@@ -1,6 +1,6 @@
-"""A folder with a causal language model of transformers -> one graph with a cache, and the loop that generates with it.
+"""A transformers folder with a causal language model as one graph with a cache, and the loop that generates with it.
 
-Inputs and outputs have optimum's names, which transformers.js looks for: input_ids, attention_mask, position_ids and
+Inputs and outputs have optimum's names, which transformers.js requires: input_ids, attention_mask, position_ids and
 past_key_values.N.key/value in, logits and present.N.key/value out. A past of length 0 is the first run.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TASK = "text-generation-with-past"
 PART = "model"
-"""The part's name, and that of its file where transformers.js looks for it."""
+"""The part's name, which transformers.js expects as its file name."""
 FILES = (
     "config.json",
     "generation_config.json",
@@ -40,14 +40,14 @@ FILES = (
     "normalizer.json",
     "spiece.model",
 )
-"""What travels with a model, as far as it is there."""
+"""Files that belong to a model, as far as they exist."""
 BATCHES = Axis(1, 1, 4)
 TOKENS, PAST = 64, 256
-"""The most tokens that a run, and the past, are proved at; less where the model takes less."""
+"""Largest number of tokens in a run, and in the past, that is proved; less if the model takes less."""
 NEW = 64
-"""Tokens that are generated to judge the whole."""
+"""Number of generated tokens on which the composite model is judged."""
 REACH = 4.0
-"""Of the keys and values in random inputs: what layer norms leave is within it."""
+"""Range of keys and values in random inputs: the outputs of layer norms lie within it."""
 PAIRS, LONGEST = 6, 12
 SENTENCES = (
     "The train leaves the station at",
@@ -63,12 +63,12 @@ SENTENCES = (
     "The cat sat on",
     "To learn a language you",
 )
-"""Beginnings that are asked where the folder has a tokenizer; else tokens by chance."""
+"""Prompts if the folder has a tokenizer; otherwise the tokens are random."""
 
 
 @dataclass(frozen=True)
 class Cache:
-    """One tensor of the cache: the name behind `past_key_values.` and `present.`, its heads and their width."""
+    """One tensor of the cache: its name after `past_key_values.` and `present.`, its heads and their width."""
 
     name: str
     heads: int
@@ -77,7 +77,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Text:
-    """Prompts of several lengths, and how each goes on [prompts, tokens]; None: with what is chosen."""
+    """Prompts of several lengths, and their continuations [prompts, tokens]; None continues with the chosen tokens."""
 
     prompts: Sequence[Sequence[int]]
     continuation: Array | None = None
@@ -85,14 +85,15 @@ class Text:
 
 @dataclass(frozen=True)
 class Greedy:
-    """Chooses the largest logit at each step, a batch of prompts of several lengths at once.
+    """Chooses the largest logit at each step, for a batch of prompts of several lengths.
 
-    Along the tokens that the model itself chooses, an artifact that chooses them too generates the same text; and one
-    that chooses another once is asked the same as before at the next step, so that each choice counts once.
+    The inputs follow the tokens that the model itself chooses. An artifact that chooses the same tokens generates the
+    same text; one that chooses another token gets the same input as before at the next step, so that each choice counts
+    once.
 
     Attributes:
         cache: Its tensors.
-        positions: Whether the model takes position_ids.
+        positions: True if the model takes position_ids.
         count: Tokens to generate.
     """
 
@@ -101,7 +102,7 @@ class Greedy:
     count: int
 
     def __call__(self, parts: Mapping[str, Session], text: Text) -> dict[str, Array]:
-        """The tokens that are chosen, [prompts, count]; shorter prompts are padded on the right, and masked there."""
+        """Return the chosen tokens, [prompts, count]; shorter prompts are padded on the right, and masked there."""
         prompts, continuations = text.prompts, text.continuation
         lengths = np.array([len(prompt) for prompt in prompts])
         ids, mask = pad_texts(prompts, max(lengths)).values()
@@ -124,8 +125,8 @@ def parts_of(folder: Path, module: Any) -> CompositeModel:
     """Return a causal language model as a graph with a cache, and the loop that generates with it.
 
     Args:
-        folder: What save_pretrained wrote.
-        module: The model of it, in eval mode.
+        folder: Written by save_pretrained.
+        module: The folder's model, in eval mode.
 
     Raises:
         ModelError: If it has no cache of keys and values, or its context is too short.
@@ -136,7 +137,7 @@ def parts_of(folder: Path, module: Any) -> CompositeModel:
     past = min(PAST, most - tokens)
     count = min(NEW, past - LONGEST)
     if tokens < LONGEST:
-        raise ModelError(f"'{folder}' takes {most} tokens: at least {4 * LONGEST} are needed to generate with a cache")
+        raise ModelError(f"'{folder}' takes {most} tokens, but generation with a cache needs at least {4 * LONGEST}")
     cache = _cache(folder, module)
     positions = "position_ids" in inspect.signature(module.forward).parameters
     inputs = [
@@ -155,7 +156,7 @@ def parts_of(folder: Path, module: Any) -> CompositeModel:
         outputs=(Output("logits", "logits"), *(Output(f"present.{c.name}", "state") for c in cache)),
         axes={"batch": BATCHES, "tokens": Axis(1, 1, tokens), "past": Axis(1, 0, past)},
         notes=(
-            "masks are asked with gaps on the right of a prompt, as its loop makes them, never with a whole row masked",
+            "masks are tested with gaps on the right of a prompt, as its loop makes them, never with a whole row masked",
         ),
     )
     greedy, itself = Greedy(cache, positions, count), {PART: SingleComponent(check_spec(spec))}
@@ -164,7 +165,7 @@ def parts_of(folder: Path, module: Any) -> CompositeModel:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder that travel with its model, by name."""
+    """Return a folder's files that belong to its model, by name."""
     return {name: folder / name for name in FILES if (folder / name).is_file()}
 
 
@@ -175,7 +176,7 @@ class SingleComponent:
     spec: ModelSpec
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch."""
+        """Run one batch."""
         import torch
 
         with torch.no_grad():
@@ -183,7 +184,7 @@ class SingleComponent:
 
 
 def _cache(folder: Path, module: Any) -> tuple[Cache, ...]:
-    """Return the tensors of the cache that a run of two tokens leaves."""
+    """Return the tensors of the cache after a run of two tokens."""
     import torch
     from transformers import DynamicCache
 
@@ -193,8 +194,8 @@ def _cache(folder: Path, module: Any) -> tuple[Cache, ...]:
     layers = getattr(cache, "layers", ())
     if not layers or not all(getattr(layer, "keys", None) is not None and layer.keys.ndim == 4 for layer in layers):
         raise ModelError(
-            f"'{folder}' keeps no keys and values for each of its layers: leave out --task, or write a function that "
-            "returns an edgekit.CompositeModel with its state as inputs and outputs"
+            f"'{folder}' does not keep keys and values for each of its layers. Leave out --task, or write a function "
+            "that returns an edgekit.CompositeModel with its state as inputs and outputs"
         )
     each = (
         (f"{n}.{kind}", tensor)
@@ -205,7 +206,7 @@ def _cache(folder: Path, module: Any) -> tuple[Cache, ...]:
 
 
 def _with_past(inner: Any, names: Sequence[str]) -> torch.nn.Module:
-    """The model with its cache as tensors: those that it has, in order behind the others, and those that it leaves."""
+    """Return the model with its cache as tensors: the past after the other inputs, and the present after the logits."""
     import torch
     from transformers import DynamicCache
 
@@ -229,12 +230,13 @@ def _with_past(inner: Any, names: Sequence[str]) -> torch.nn.Module:
 
 
 def argument(module: Any) -> str:
-    """What the model calls its cache: transformers 5.20 renamed it."""
+    """Return the name of the model's cache argument."""
+    # transformers 5.20 renamed it.
     return "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
 
 
 def prompts(folder: Path, vocabulary: int) -> list[list[list[int]]]:
-    """Pairs of prompts of several lengths: sentences' beginnings where there is a tokenizer, else tokens by chance."""
+    """Return pairs of prompts of several lengths: beginnings of sentences with a tokenizer, otherwise random tokens."""
     draw = np.random.default_rng(0)
     prompts: list[list[int]] = [
         draw.integers(0, vocabulary, 3 + number % (LONGEST - 3)).tolist() for number in range(2 * PAIRS)
@@ -249,7 +251,7 @@ def prompts(folder: Path, vocabulary: int) -> list[list[list[int]]]:
 
 
 def pad_texts(texts: Sequence[Sequence[int]], longest: int) -> dict[str, Array]:
-    """Texts of several lengths as one batch of ids and mask."""
+    """Return texts of several lengths as one batch of ids and mask."""
     ids = np.array([[*text, *[0] * (longest - len(text))] for text in texts], np.int64)
     lengths = np.array([len(text) for text in texts])
     return {"input_ids": ids, "attention_mask": (np.arange(longest) < lengths[:, None]).astype(np.int64)}

@@ -1,7 +1,7 @@
-"""The folder `hub` of a build of parts, as transformers.js and optimum look for a model's files.
+"""The folder `hub` of a composite build, in the layout that transformers.js and optimum expect.
 
-Beside the files that travel with it, in `onnx` each part's verified ONNX files under its name, and decoders of two
-parts in one file, which the driver runs before it is kept.
+It holds the files that belong to the model, in `onnx` each part's verified ONNX files under its name, and decoders of
+two parts in one file, which the driver runs before the file is kept.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 ONNX = ".onnx"
 SUFFIXES = {"fp16": "_fp16", "int8": "_quantized", "int4": "_q4"}
-"""Behind the name of an ONNX file, by its precision, as transformers.js and optimum look for it."""
+"""Suffix of an ONNX file's name, by its precision, as in transformers.js and optimum."""
 Holds = Callable[[str, Mapping[str, Session]], bool]
-"""(a target, sessions for some parts) -> whether the whole holds with them in the place of the target's artifacts."""
+"""(a target, sessions for some parts) -> True if the composite model passes with them in place of the artifacts."""
 FLAG = "use_cache_branch"
 PRESENT, PAST = "present.", "past_key_values."
 
@@ -46,15 +46,15 @@ def write_hub(
     Args:
         parts: The model.
         root: Its build folder.
-        verified: Targets of which the whole is verified.
+        verified: Targets with a verified composite model.
         written: Files of the folder that an earlier run wrote.
-        holds: Judges the whole with other sessions for some parts.
+        holds: Judges the composite model with other sessions for some parts.
 
     Returns:
         The hash of each file, by its path there.
 
     Raises:
-        ExportError: If a file of two parts answers otherwise than these.
+        ExportError: If a file of two parts differs from these in its outputs.
     """
     with staging(root / HUB, lambda _: written) as staged:
         for name, path in parts.files.items():
@@ -66,7 +66,8 @@ def write_hub(
             if not all(manifest.entry.endswith(ONNX) for manifest in manifests.values()) or any(
                 p.exists() for p in paths.values()
             ):
-                continue  # of two in one precision the first
+                # Of two targets with the same precision, only the first is written.
+                continue
             (staged / "onnx").mkdir(exist_ok=True)
             for part, manifest in manifests.items():
                 shutil.copyfile(root / part / target / manifest.entry, paths[part])
@@ -77,7 +78,7 @@ def write_hub(
 
 
 def _write_joined(path: Path, of: Mapping[str, Path], target: str, holds: Holds) -> None:
-    """Write two parts' graphs as one, and have the driver run it."""
+    """Write two parts' graphs as one, and let the driver run it."""
     import onnx
 
     graph = join_graphs(*map(onnx.load, of.values()))
@@ -87,19 +88,20 @@ def _write_joined(path: Path, of: Mapping[str, Path], target: str, holds: Holds)
             target, {part: _Branch(runtime, graph, further) for part, further in zip(of, (False, True), strict=True)}
         ):
             raise ExportError(
-                f"'{path.name}' answers otherwise than {' and '.join(of)} of '{target}', which it is made of"
+                f"the outputs of '{path.name}' differ from those of {' and '.join(of)} of '{target}', of which it is "
+                "made"
             )
 
 
 class _Branch:
-    """One branch of a joined graph as a part; what this branch does not read is empty."""
+    """One branch of a joined graph as a part; inputs that this branch does not read are empty."""
 
     def __init__(self, runtime: OrtRuntime, graph: onnx.ModelProto, further: bool) -> None:
         self._runtime, self._inputs = runtime, [i for i in graph.graph.input if i.name != FLAG]
         self._flag = np.array([further])
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch."""
+        """Run one batch."""
         from onnx import helper
 
         feed = {FLAG: self._flag}
@@ -114,17 +116,17 @@ class _Branch:
 
 
 def join_graphs(first: onnx.ModelProto, further: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the graph that runs `further` where `use_cache_branch` [1] is true, and else `first`.
+    """Return a graph that runs `further` if `use_cache_branch` [1] is true, otherwise `first`.
 
         first: ids, states -> logits, present; further: ids, past -> logits, present
         -> ids, states, past, use_cache_branch -> If(use_cache_branch) {further} {first} -> logits, present
 
-    Weights are written once. An output that `further` has not is its input of that name, `past_key_values.X` for
-    `present.X`: what stays as it is. transformers.js and optimum look for a decoder in this form.
+    Weights are written once. An output that `further` does not have is its input of that name, `past_key_values.X` for
+    `present.X`, passed through unchanged. transformers.js and optimum expect a decoder in this form.
 
     Args:
-        first: Has all outputs; its inputs' sizes are those of the whole where both have an input.
-        further: Has some of them.
+        first: Has all outputs; the joined graph has its sizes for inputs of both.
+        further: Has some of the outputs.
     """
     from onnx import TensorProto, helper
 
@@ -156,7 +158,7 @@ def _branch(
     outputs: list[str],
     weights: dict[bytes, onnx.TensorProto],
 ) -> onnx.GraphProto:
-    """A graph without inputs of its own: the weights are those of the whole, the values have names of their own."""
+    """Return a graph without inputs: its weights belong to the joined graph, and its values get a prefix."""
     from onnx import helper
 
     graph = copy_graph(model).graph
@@ -185,7 +187,7 @@ def _branch(
 
 
 def _rename(graph: onnx.GraphProto, prefix: str, names: Mapping[str, str]) -> None:
-    """Give every value of a graph and of the graphs in it another name, but for those that have one already."""
+    """Rename every value of a graph and of its inner graphs with a prefix, or as in `names`."""
 
     def new(name: str) -> str:
         return names.get(name, prefix + name) if name else name

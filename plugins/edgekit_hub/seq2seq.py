@@ -1,8 +1,8 @@
-"""A folder with an encoder and a decoder of transformers (T5, Whisper) -> three graphs, and the loop that generates.
+"""A transformers folder with an encoder and a decoder (T5, Whisper) as three graphs, and the loop that generates.
 
-Parts, inputs and outputs have optimum's names: `encoder_model` runs once an input, `decoder_model` at the first tokens,
-and `decoder_with_past_model` at each further one, with the keys and values of the decoder (which grow) and of the
-encoder (which stay).
+Parts, inputs and outputs have optimum's names: `encoder_model` runs once per input, `decoder_model` on the first
+tokens, and `decoder_with_past_model` on each further one, with the keys and values of the decoder (which grow) and of
+the encoder (which are constant).
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ TEXT, SPEECH = "text2text-generation-with-past", "automatic-speech-recognition-w
 ENCODER, FIRST, FURTHER = "encoder_model", "decoder_model", "decoder_with_past_model"
 JOINED = {"decoder_model_merged": (FIRST, FURTHER)}
 NEW = 32
-"""Tokens that are generated to judge the whole."""
+"""Number of generated tokens on which the composite model is judged."""
 SOURCE, BEGINNING = 64, 8
-"""The most tokens of a source, and of what the decoder begins with, that are proved."""
+"""Largest number of tokens of a source, and of a decoder's beginning, that is proved."""
 STARTS = ("<|en|>", "<|transcribe|>")
-"""Of a multilingual Whisper, what is asked behind its first token."""
+"""Tokens after the first one of a multilingual Whisper."""
 STATES, MASK = "encoder_hidden_states", "encoder_attention_mask"
 
 
 @dataclass(frozen=True)
 class Source:
-    """What the whole is asked: the encoder's inputs, what the decoder begins with, and how it goes on.
+    """An input of the composite model: the encoder's inputs, the decoder's beginning, and its continuation.
 
     Attributes:
-        inputs: Of the encoder.
+        inputs: The encoder's inputs.
         beginning: [rows, tokens].
-        continuation: [rows, tokens]; None: with what is chosen.
+        continuation: [rows, tokens]; None continues with the chosen tokens.
     """
 
     inputs: Mapping[str, Array]
@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Greedy:
-    """Chooses the largest logit at each step, along the model's own tokens where these are given.
+    """Chooses the largest logit at each step, on the model's own tokens if these are given.
 
     Attributes:
         count: Tokens to generate.
@@ -64,7 +64,7 @@ class Greedy:
     count: int
 
     def __call__(self, parts: Mapping[str, Session], source: Source) -> dict[str, Array]:
-        """Return the tokens that are chosen, [rows, count], and the logits of the first one [rows, vocabulary]."""
+        """Return the chosen tokens, [rows, count], and the logits of the first one [rows, vocabulary]."""
         states = parts[ENCODER].run(source.inputs)["last_hidden_state"]
         masked = {MASK: source.inputs["attention_mask"]} if "attention_mask" in source.inputs else {}
         answer = parts[FIRST].run({**masked, "input_ids": source.beginning, STATES: states})
@@ -80,7 +80,7 @@ class Greedy:
 
 
 def _next_inputs(answer: Mapping[str, Array]) -> dict[str, Array]:
-    """What a decoder's answer gives to its next run, by the names of its inputs."""
+    """Return the parts of a decoder's output that its next run takes, by the names of the inputs."""
     return {name.replace("present", "past_key_values"): a for name, a in answer.items() if name != "logits"}
 
 
@@ -88,11 +88,11 @@ def parts_of(folder: Path, module: Any) -> CompositeModel:
     """Return an encoder and a decoder as three graphs, and the loop that generates with them.
 
     Args:
-        folder: What save_pretrained wrote.
-        module: The model of it, in eval mode.
+        folder: Written by save_pretrained.
+        module: The folder's model, in eval mode.
 
     Raises:
-        ModelError: If it is not known how it is asked, or its decoder is too short.
+        ModelError: If its inputs are of an unknown kind, or its decoder is too short.
     """
     config = module.config
     spoken = module.main_input_name == "input_features"
@@ -100,7 +100,7 @@ def parts_of(folder: Path, module: Any) -> CompositeModel:
     count = min(NEW, most - BEGINNING)
     if count < 1 or module.main_input_name not in ("input_ids", "input_features"):
         raise ModelError(
-            f"'{folder}' takes '{module.main_input_name}' and generates {most} tokens: possible are tokens or "
+            f"'{folder}' takes '{module.main_input_name}' and generates {most} tokens. Possible are tokens or "
             f"features of speech, and more than {BEGINNING} tokens"
         )
     frames = config.max_source_positions if spoken else "source"
@@ -121,7 +121,7 @@ def parts_of(folder: Path, module: Any) -> CompositeModel:
     axes = {"batch": BATCHES} | ({} if spoken else {"source": sources})
     first, further = (*mask, ids, states), (*mask, Input(ids.name, ("batch", 1), "int64", 0, ids.high), *cached)
     grown = [present for present in presents if ".decoder." in present.name]
-    notes = ("masks are asked with gaps on the right of a source, as its loop makes them, never with a row masked",)
+    notes = ("masks are tested with gaps on the right of a source, as its loop makes them, never with a row masked",)
     specs = {
         ENCODER: ModelSpec(ENCODER, _encoder(module), inputs, (Output("last_hidden_state"),), axes, notes=notes),
         FIRST: ModelSpec(
@@ -151,7 +151,7 @@ def parts_of(folder: Path, module: Any) -> CompositeModel:
 
 
 def _sources(folder: Path, module: Any, inputs: Sequence[Input]) -> list[Source]:
-    """Pairs of sources: sentences' beginnings, tokens by chance, or features of tones that change their pitch."""
+    """Return pairs of sources: beginnings of sentences, random tokens, or features of tones with changing pitch."""
     start = np.full((2, 1), module.config.decoder_start_token_id, np.int64)
     if inputs[0].name == "input_ids":
         texts = prompts(folder, module.config.vocab_size)
@@ -164,7 +164,7 @@ def _sources(folder: Path, module: Any, inputs: Sequence[Input]) -> list[Source]
 
 
 def _tones(draw: np.random.Generator, bins: int, frames: int) -> Array:
-    """Like log-mel features of speech: some bands that rise and fall over a quiet floor, in [-1, 1.5]."""
+    """Return a spectrogram like speech's log-mel features: bands rise and fall over a quiet floor, in [-1, 1.5]."""
     time, bands = np.linspace(0, 1, frames), np.linspace(0, 1, bins)[:, None]
     spectrogram = np.full((bins, frames), -0.8)
     for _ in range(4):
@@ -176,7 +176,7 @@ def _tones(draw: np.random.Generator, bins: int, frames: int) -> Array:
 
 
 def _spoken_starts(folder: Path) -> list[int]:
-    """What a multilingual Whisper is asked for behind its first token: English, transcribed, without times."""
+    """Return the tokens after a multilingual Whisper's first one: English, transcribed, without timestamps."""
     path = folder / "generation_config.json"
     config = load_json(path.read_text()) if path.is_file() else {}
     token_ids = {
@@ -188,7 +188,7 @@ def _spoken_starts(folder: Path) -> list[int]:
 
 
 def _caches(module: Any, inputs: Sequence[Input], frames: int | str) -> list[Input]:
-    """Return the keys and values that a run of the decoder leaves: its own, and those of the encoder, by layer."""
+    """Return the keys and values after a run of the decoder: its own and the encoder's, by layer."""
     import torch
 
     sizes = [2 if isinstance(size, str) else size for size in inputs[0].shape]
@@ -220,7 +220,7 @@ def _layers(cache: Any) -> list[dict[tuple[str, str], torch.Tensor]]:
 def _run(
     module: Any, ids: torch.Tensor, states: torch.Tensor, mask: torch.Tensor | None, past: Mapping[str, torch.Tensor]
 ) -> tuple[torch.Tensor, Any]:
-    """Logits and the cache behind a run of the decoder."""
+    """Return the logits and the cache of a run of the decoder."""
     from transformers import DynamicCache, EncoderDecoderCache
     from transformers.modeling_outputs import BaseModelOutput
 
@@ -253,7 +253,7 @@ def _encoder(inner: Any) -> torch.nn.Module:
 
 
 def _decoder(inner: Any, inputs: Sequence[Input]) -> torch.nn.Module:
-    """The decoder: with the states of the encoder it leaves all keys and values, with a cache those that grow."""
+    """Return the decoder: from encoder states it outputs all keys and values, with a cache only those that grow."""
     import torch
 
     names = [i.name for i in inputs]
@@ -267,7 +267,8 @@ def _decoder(inner: Any, inputs: Sequence[Input]) -> torch.nn.Module:
             arguments = dict(zip(names, tensors, strict=True))
             past = {name: tensor for name, tensor in arguments.items() if name.startswith("past_key_values.")}
             ids, states = arguments["input_ids"], arguments.get(STATES)
-            if states is None:  # its length alone is looked at
+            # The decoder only uses their length.
+            if states is None:
                 key = past["past_key_values.0.encoder.key"]
                 states = key.new_zeros(key.shape[0], key.shape[2], inner.config.d_model)
             logits, cache = _run(self.model, ids, states, arguments.get(MASK), past)
@@ -283,6 +284,7 @@ def _without_encoder(inner: Any) -> Any:
     """Return the model without its encoder's weights, which would be written with each of the decoder's graphs."""
     alone = copy.copy(inner)
     alone._modules = {name: module for name, module in inner._modules.items() if name != "encoder"}
-    if "model" in alone._modules:  # of Whisper and BART
+    # Whisper and BART have their encoder inside `model`.
+    if "model" in alone._modules:
         alone._modules["model"] = _without_encoder(alone._modules["model"])
     return alone

@@ -1,7 +1,7 @@
-"""A model of timm with its weights -> ModelSpec: `timm:FOLDER`, or `timm:NAME` where the local cache has them.
+"""A timm model with its weights as a ModelSpec: `timm:FOLDER`, or `timm:NAME` if the local cache has the weights.
 
-A folder holds `config.json` and `model.safetensors`, as timm writes them and as its repositories hold them. Nothing is
-downloaded. Mean and deviation of its pictures are part of the model, so that whoever feeds it cannot get them wrong.
+A folder holds `config.json` and `model.safetensors` in timm's format, as in its repositories. edgekit downloads
+nothing. Mean and deviation of its images are part of the model, so that callers cannot get them wrong.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ KEPT = "timm.json"
 """The folder's config.json in a model folder."""
 PIXELS, COLOURS = 224, 3
 FITS = {"squash": "stretch", "border": "letterbox"}
-"""timm's way of cropping -> the rule of resizing; "crop" for any other."""
+"""timm's crop mode -> the rule for resizing; "crop" for any other."""
 
 
 def open_model(model: str, words: SpecOverrides, task: str) -> ModelSpec:
-    """Return a model of timm with what is said of it; as `spec_of_timm`."""
+    """Return a timm model with the user's facts, as `spec_of_timm`."""
     return apply_overrides(spec_of_timm(model), words)
 
 
 def spec_of_timm(model: str) -> ModelSpec:
-    """Describe a model of timm, with its weights.
+    """Describe a timm model, with its weights.
 
     Args:
-        model: A folder, or a name as timm has it: "resnet18.a1_in1k".
+        model: A folder, or timm's name: "resnet18.a1_in1k".
 
     Raises:
         DependencyError: If timm is not installed.
-        ModelError: If there is no such model, or its weights are not on this machine.
+        ModelError: If the model does not exist, or its weights are not on this machine.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -50,14 +50,14 @@ def spec_of_timm(model: str) -> ModelSpec:
     try:
         spec.module.load_state_dict(load_file(folder / WEIGHTS))
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"'{folder / WEIGHTS}' cannot be read ({error}): save or fetch the model again") from error
+        raise ModelError(f"'{folder / WEIGHTS}' cannot be read ({error}). Save or fetch the model again") from error
     except RuntimeError as error:
         raise ModelError(f"'{folder / WEIGHTS}' holds other weights than '{folder / CONFIG}' describes") from error
     return spec
 
 
 def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
-    """Make the model of a model folder again from its kept file, with weights that are to be put in."""
+    """Make a stored model again from its config file; the caller loads the weights."""
     return _spec("model", files[KEPT])
 
 
@@ -65,23 +65,23 @@ def _cache_folder(name: str) -> Path:
     """Return the folder of a model's weights in the cache of the Hugging Face hub.
 
     Raises:
-        ModelError: If timm has no such model, or the cache does not hold it.
+        ModelError: If timm does not have this model, or the cache does not hold it.
     """
     timm, names = _timm(), _timm().list_pretrained()
     repository = next((candidate for candidate in names if name in (candidate, candidate.partition(".")[0])), None)
     if repository is None:
         every = timm.list_models()
         if name in every:
-            raise ModelError(f"timm has no weights for '{name}': give a folder with {CONFIG} and {WEIGHTS}")
-        meant = did_you_mean(name, every) or "`timm.list_models()` names all that there are"
-        raise ModelError(f"timm has no model '{name}', and there is no folder of that name: {meant}")
+            raise ModelError(f"timm has no weights for '{name}'. Give a folder with {CONFIG} and {WEIGHTS}")
+        meant = did_you_mean(name, every) or "`timm.list_models()` lists all models"
+        raise ModelError(f"timm has no model '{name}', and no such folder exists. {meant}")
     repository = timm.get_pretrained_cfg(name if "." in name else repository).hf_hub_id or f"timm/{repository}"
     from huggingface_hub import try_to_load_from_cache
 
     paths = [try_to_load_from_cache(repository, file) for file in (CONFIG, WEIGHTS)]
     if not all(isinstance(path, str) for path in paths):
         raise ModelError(
-            f"the weights of '{name}' are not on this machine, and nothing is downloaded: fetch them with "
+            f"the weights of '{name}' are not on this machine, and edgekit downloads nothing. Fetch them with "
             f"`hf download {repository} {CONFIG} {WEIGHTS}`, or give a folder that holds both"
         )
     return Path(str(paths[0])).parent
@@ -93,21 +93,22 @@ def _spec(name: str, config: Path) -> ModelSpec:
         if not isinstance(content, dict):
             raise ValueError("no object")
     except (OSError, ValueError) as error:
-        raise ModelError(f"'{config}' cannot be read ({error}): save or fetch the model again") from error
+        raise ModelError(f"'{config}' cannot be read ({error}). Save or fetch the model again") from error
     pretrained, architecture = content.get("pretrained_cfg") or {}, str(content.get("architecture", ""))
     if architecture not in _timm().list_models():
         raise ModelError(f"'{config}' names the architecture '{architecture}', which the installed timm lacks")
-    arguments = {"num_classes": content.get("num_classes", 0), **(content.get("model_args") or {})}  # as timm has it
+    # timm treats a missing number of classes in the same way.
+    arguments = {"num_classes": content.get("num_classes", 0), **(content.get("model_args") or {})}
     colours, *size = pretrained.get("input_size") or (COLOURS, PIXELS, PIXELS)
     if (colours := arguments.get("in_chans", colours)) != COLOURS:
-        raise ModelError(f"'{config}' describes a model of pictures with {colours} channels: it must be {COLOURS}, RGB")
+        raise ModelError(f"'{config}' describes a model of images with {colours} channels. It must be {COLOURS}, RGB")
     module = _timm().create_model(architecture, pretrained=False, **arguments).eval()
     requested, classes = arguments.get("img_size", size), int(arguments["num_classes"] or 0)
     high, wide = requested if isinstance(requested, list) else (requested, requested)
     fit: Any = FITS.get(str(pretrained.get("crop_mode")), "crop")
     mean, std = (tuple(float(value) for value in pretrained.get(key) or ()) for key in ("mean", "std"))
     pictures = Input("images", ("batch", COLOURS, int(high), int(wide)), kind="image", fit=fit)
-    # The names of the classes in their order; none where config.json has none.
+    # The class names in order, if config.json has them.
     names, descriptions = content.get("label_names") or [], content.get("label_descriptions") or {}
     is_named = isinstance(names, list) and len(names) == classes
     texts = tuple(str(descriptions.get(label, label)) for label in names) if is_named else ()
@@ -126,7 +127,8 @@ def _spec(name: str, config: Path) -> ModelSpec:
 def _timm() -> Any:
     try:
         import timm
-    except (ImportError, RuntimeError) as error:  # a torchvision of another PyTorch raises the latter
+    # A torchvision of another PyTorch raises RuntimeError.
+    except (ImportError, RuntimeError) as error:
         raise DependencyError(
             f"'{PREFIX}NAME' needs timm and torchvision: pip install timm ({type(error).__name__}: {error})"
         ) from error

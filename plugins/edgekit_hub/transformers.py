@@ -1,9 +1,9 @@
-"""A folder that transformers' `save_pretrained` wrote -> ModelSpec: `transformers:FOLDER`; nothing is downloaded.
+"""A folder of transformers' `save_pretrained` as a ModelSpec: `transformers:FOLDER`; edgekit downloads nothing.
 
-With a task that takes one run it becomes a graph as transformers.js and optimum look for it (`one_run_parts`).
+A task with one run makes a graph in the layout of transformers.js and optimum (`one_run_parts`).
 
-The task stands in the folder's config.json, and with it what goes in and out. Pictures are taken as [0, 1]: mean and
-deviation of preprocessor_config.json are part of the model, so that whoever feeds it cannot get them wrong.
+The folder's config.json determines the task, and with it the inputs and outputs. Images are given in [0, 1]: mean and
+deviation of preprocessor_config.json are part of the model, so that callers cannot get them wrong.
 """
 
 from __future__ import annotations
@@ -40,30 +40,32 @@ LOGITS = Output("logits", role="logits")
 OUTPUTS = {
     "ForImageClassification": (LOGITS,),
     "ForSemanticSegmentation": (Output("logits", role="logits", axes=("batch", "channels", "height", "width")),),
-    "ForObjectDetection": (LOGITS, Output("pred_boxes")),  # centre and size, where the role has corners
+    # Centre and size, where the role has corners.
+    "ForObjectDetection": (LOGITS, Output("pred_boxes")),
     "ForSequenceClassification": (LOGITS,),
     "ForTokenClassification": (LOGITS,),
     "ForQuestionAnswering": (Output("start_logits"), Output("end_logits")),
     "ForMaskedLM": (LOGITS,),
     "ForCausalLM": (LOGITS,),
     "LMHeadModel": (LOGITS,),
-    "ForConditionalGeneration": (LOGITS,),  # by a task alone: its decoder runs once a token
+    # Only with a task, since its decoder runs once per token.
+    "ForConditionalGeneration": (LOGITS,),
     "ForDepthEstimation": (Output("predicted_depth"),),
     "Model": (Output("last_hidden_state"),),
 }
-"""By the end of the architecture's name; the first that fits. Text is answered whole, without a cache."""
+"""By the end of the architecture's name; the first match counts. Text runs as a whole, without a cache."""
 PAIRED = (Output("image_embeds"), Output("text_embeds"), Output("logits_per_image"))
-"""Of a model of pictures and texts with a tower for each, as CLIP and SigLIP."""
+"""Outputs of a model of images and texts with a tower for each, such as CLIP and SigLIP."""
 TEXTS = (Output("logits_per_text"),)
 TASKS = {
     decoder.TASK: (("ForCausalLM", "LMHeadModel"), decoder.parts_of),
     seq2seq.TEXT: (("ForConditionalGeneration", "MTModel"), seq2seq.parts_of),
     seq2seq.SPEECH: (("ForConditionalGeneration",), seq2seq.parts_of),
 }
-"""What calls a model more than once, by optimum's names: the architectures, and what makes the parts."""
+"""Tasks that call a model more than once, by optimum's names: the architectures, and the function for the parts."""
 PIXELS, COLOURS = 224, 3
 TOKENS = 16, 2, 64
-"""Default, smallest and largest number of tokens, where the model takes as many."""
+"""Default, smallest and largest number of tokens, if the model takes so many."""
 ZERO_SHOT = "zero-shot-image-classification"
 ONE_RUN_TASKS = {
     "feature-extraction": "Model",
@@ -74,14 +76,14 @@ ONE_RUN_TASKS = {
     "image-classification": "ForImageClassification",
     ZERO_SHOT: "Model",
 }
-"""What transformers.js and optimum call a task, and how its architectures end."""
+"""Names of tasks in transformers.js and optimum, and the end of their architectures' names."""
 PIXEL_VALUES = "pixel_values"
 PATCHES = 8
-"""Across a drawn picture."""
+"""Number of patches across a drawn image."""
 VISION, TEXT = "vision_model", "text_model"
-"""Of pictures and texts each tower is a part too: what is searched is embedded once."""
+"""Towers of images and texts, which are also parts: a search embeds its collection once."""
 BEST = ("best_text", "best_image", "best_text_of_towers", "best_image_of_towers")
-"""Of pictures and texts: which is the nearest to each."""
+"""Outputs with the nearest match of each image and text."""
 
 
 def open_folder(folder: str, words: SpecOverrides, task: str) -> ModelSpec | CompositeModel:
@@ -89,7 +91,7 @@ def open_folder(folder: str, words: SpecOverrides, task: str) -> ModelSpec | Com
 
     Raises:
         UsageError: As for `spec_of_folder` and `parts_of_folder`.
-        ModelError: Likewise.
+        ModelError: As for `spec_of_folder` and `parts_of_folder`.
     """
     if task:
         return parts_of_folder(Path(folder), task)
@@ -97,13 +99,13 @@ def open_folder(folder: str, words: SpecOverrides, task: str) -> ModelSpec | Com
 
 
 def check_folder(folder: str) -> None:
-    """See that there is a folder.
+    """Check that a folder exists.
 
     Raises:
-        UsageError: If there is none.
+        UsageError: If it does not.
     """
     if not Path(folder).is_dir():
-        raise UsageError(f"no folder '{folder}': '{PREFIX}{folder}' names one")
+        raise UsageError(f"no folder '{folder}'. Name an existing one in '{PREFIX}{folder}'")
 
 
 def spec_of_folder(folder: Path) -> ModelSpec:
@@ -111,28 +113,28 @@ def spec_of_folder(folder: Path) -> ModelSpec:
 
     Raises:
         DependencyError: If transformers is not installed.
-        ModelError: If there is no such folder, it holds no weights as safetensors, or its task is not known.
+        ModelError: If the folder does not exist, holds no safetensors weights, or its task is unknown.
     """
     architecture, module, files = _load(folder)
     return _spec(slug(folder.resolve().name) or "model", architecture, module, files)
 
 
 def parts_of_folder(folder: Path, task: str) -> CompositeModel:
-    """Describe the model of a folder for a task, in the form in which a hub of models has it.
+    """Describe the model of a folder for a task, in a model hub's layout.
 
     Raises:
         DependencyError: As for `spec_of_folder`.
         ModelError: As for `spec_of_folder`, or if it is not made for the task.
-        UsageError: If there is no such task.
+        UsageError: If the task is unknown.
     """
     ends = {name: ends for name, (ends, _) in TASKS.items()} | {n: (end,) for n, end in ONE_RUN_TASKS.items()}
     if task not in ends:
-        raise UsageError(f"no task '{task}': {suggestion(task, ends)}possible are {', '.join(ends)}, or none")
+        raise UsageError(f"no task '{task}'. {suggestion(task, ends)}Possible: {', '.join(ends)}, or none")
     architecture, module, files = _load(folder)
     fits = task in TASKS or _is_pair(module) == (task == ZERO_SHOT)
     if not architecture.endswith(ends[task]) or not fits:
-        what = "pictures and texts" if task == ZERO_SHOT else f"what ends in {', '.join(ends[task])}"
-        raise ModelError(f"'{folder}' is '{architecture}', and the task '{task}' takes {what}")
+        what = "pictures and texts" if task == ZERO_SHOT else f"architectures that end in {', '.join(ends[task])}"
+        raise ModelError(f"'{folder}' is '{architecture}', but the task '{task}' takes {what}")
     if task in TASKS:
         return TASKS[task][1](folder, module.eval())
     name = slug(folder.resolve().name) or "model"
@@ -141,11 +143,11 @@ def parts_of_folder(folder: Path, task: str) -> CompositeModel:
 
 
 def _load(folder: Path) -> tuple[str, Any, dict[str, Path]]:
-    """Return the architecture of a folder, its model, and the files that are kept."""
+    """Return the architecture of a folder, its model, and the files to keep."""
     if not (folder / CONFIG).is_file():
         raise ModelError(
-            f"there is no '{folder / CONFIG}': '{PREFIX}FOLDER' takes a folder that save_pretrained wrote, and nothing "
-            f"is downloaded; fetch one with `hf download {folder} --local-dir FOLDER`"
+            f"'{folder / CONFIG}' does not exist. '{PREFIX}FOLDER' takes a folder of save_pretrained, and edgekit "
+            f"downloads nothing. Fetch one with `hf download {folder} --local-dir FOLDER`"
         )
     files = {own_name: folder / name for name, own_name in KEPT.items() if (folder / name).is_file()}
     architecture = _architecture(_read(folder / CONFIG), folder)
@@ -157,7 +159,7 @@ def _load(folder: Path) -> tuple[str, Any, dict[str, Path]]:
 
 
 def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
-    """Make the model of a model folder again from its kept files, with weights that are to be put in."""
+    """Make a stored model again from its config files; the caller loads the weights."""
     import transformers
 
     architecture = _architecture(_read(files[KEPT[CONFIG]]), files[KEPT[CONFIG]].parent)
@@ -170,7 +172,7 @@ def _is_pair(module: Any) -> bool:
 
 
 def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], normalised: bool = False) -> ModelSpec:
-    """Return the model; where pictures are given normalised, by the names of transformers."""
+    """Return the model; with `normalised` images, its inputs have transformers' names."""
     config = module.config
     config.use_cache = False
     paired = _is_pair(module)
@@ -179,7 +181,7 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], 
         if paired
         else next(outputs for end, outputs in OUTPUTS.items() if architecture.endswith(end))
     )
-    # The names of the classes in their order; none where config.json has no names of its own.
+    # The class names in order, unless config.json has only the default ones.
     labels = {int(number): str(name) for number, name in (getattr(config, "id2label", None) or {}).items()}
     classes = tuple(labels[number] for number in sorted(labels))
     classes = () if classes == tuple(f"LABEL_{number}" for number in range(len(classes))) else classes
@@ -229,7 +231,7 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], 
 
 
 def _pictures(inner: torch.nn.Module, mean: Sequence[float] | None, std: Sequence[float] | None) -> torch.nn.Module:
-    """The model with pictures as its first input: less the mean, divided by the deviation, where these are given."""
+    """Return the model with images as its first input, normalized by mean and deviation if these are given."""
     import torch
 
     class Pictures(torch.nn.Module):
@@ -254,21 +256,21 @@ def _pictures(inner: torch.nn.Module, mean: Sequence[float] | None, std: Sequenc
 
 
 def _refuse_other_kinds(architecture: str, module: Any) -> None:
-    """A model that is no single graph of tokens."""
+    """Refuse a model that is not a single graph of tokens."""
     if getattr(module.config, "is_encoder_decoder", False):
         raise ModelError(
-            f"'{architecture}' is an encoder and a decoder that runs once a token: name its task, --task "
-            f"{seq2seq.TEXT}, or {seq2seq.SPEECH} of speech"
+            f"'{architecture}' is an encoder and a decoder that runs once per token. Name its task: --task "
+            f"{seq2seq.TEXT}, or {seq2seq.SPEECH} for speech"
         )
     if module.main_input_name != "input_ids":
         raise ModelError(
-            f"'{architecture}' takes '{module.main_input_name}', where pictures or tokens are known: write a function "
-            "that returns the ModelSpec of what you need of it, and name it as package.module:factory"
+            f"'{architecture}' takes '{module.main_input_name}', but only pictures and tokens are supported. Write a "
+            "function that returns the ModelSpec of the part that you need, and name it as package.module:factory"
         )
 
 
 def _texts(inner: torch.nn.Module) -> torch.nn.Module:
-    """Return the model with its mask as the second argument, where some have a cache."""
+    """Return the model with its mask as the second argument, where some models have a cache."""
     import torch
 
     if list(inspect.signature(inner.forward).parameters)[1] == "attention_mask":
@@ -290,8 +292,8 @@ def _architecture(config: Mapping[str, Any], folder: Path) -> str:
     if not any(architecture.endswith(end) for end in OUTPUTS):
         possible = ", ".join(end for end in OUTPUTS)
         raise ModelError(
-            f"the task of '{folder}', '{architecture}', is not known: possible are {possible}; for another one write a "
-            "function that returns its ModelSpec, and name it as package.module:factory"
+            f"the architecture of '{folder}', '{architecture}', is not supported. Possible: {possible}. For another "
+            "one, write a function that returns its ModelSpec, and name it as package.module:factory"
         )
     return str(architecture)
 
@@ -300,7 +302,7 @@ def _class(architecture: str) -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise DependencyError(f"'{PREFIX}FOLDER' needs transformers: pip install transformers") from error
+        raise DependencyError(f"'{PREFIX}FOLDER' needs transformers. Run: pip install transformers") from error
     return getattr(transformers, architecture)
 
 
@@ -308,16 +310,16 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = load_json(path.read_text())
     except (OSError, ValueError) as error:
-        raise ModelError(f"'{path}' cannot be read ({error}): save the model again with save_pretrained") from error
+        raise ModelError(f"'{path}' cannot be read ({error}). Save the model again with save_pretrained") from error
     return content
 
 
 @dataclass(frozen=True)
 class SingleRun:
-    """Runs the model, and its towers where it has two; says which text is the nearest to each picture."""
+    """Runs the model, and its towers if it has two; returns the nearest text of each picture."""
 
     def __call__(self, parts: Mapping[str, Session], arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Return its answer, by name."""
+        """Return the model's outputs by name."""
         answer = parts[PART].run(arrays)
         if VISION not in parts:
             return answer
@@ -333,15 +335,15 @@ class SingleRun:
 
 
 def one_run_parts(folder: Path, spec: ModelSpec, module: Any) -> CompositeModel:
-    """Return a model as one graph, its towers beside it, with the files of its hub folder, asked texts and pictures.
+    """Return a model as one graph with its towers, its hub files, and inputs of texts and pictures.
 
-    Inputs have their names in transformers.js and optimum; pictures are `pixel_values`, less the mean and divided by
-    the deviation, which those libraries do themselves.
+    Inputs have their names in transformers.js and optimum. Pictures are `pixel_values`, which those libraries normalize
+    by mean and deviation themselves.
 
     Args:
-        folder: What save_pretrained wrote.
-        spec: The model of it.
-        module: As transformers has it.
+        folder: Written by save_pretrained.
+        spec: The folder's model.
+        module: The model of transformers.
     """
     paired = {PIXEL_VALUES, "input_ids"} <= {i.name for i in spec.inputs}
     towers = {part: _tower(spec, module, part) for part in (VISION, TEXT)} if paired else {}
@@ -362,13 +364,14 @@ def _directions(embeddings: Array) -> Array:
 
 
 def _tower(spec: ModelSpec, inner: Any, part: str) -> ModelSpec:
-    """Return one of the towers, which answers with its embedding, as long as it comes."""
+    """Return one of the towers, with its unnormalized embedding as output."""
     import torch
 
     seeing = part == VISION
     tower_inputs = [i for i in spec.inputs if (i.name == PIXEL_VALUES) == seeing]
     inputs = tuple(replace(i, shape=(BATCH, *i.shape[1:])) for i in tower_inputs)
-    alone = copy.copy(inner)  # without the other tower, whose weights would be written too
+    # Without the other tower, whose weights would be written too.
+    alone = copy.copy(inner)
     others = ("text",) if seeing else ("vision", "visual")
     alone._modules = {name: module for name, module in inner._modules.items() if not name.startswith(others)}
     features = alone.get_image_features if seeing else alone.get_text_features
@@ -384,14 +387,15 @@ def _tower(spec: ModelSpec, inner: Any, part: str) -> ModelSpec:
             embedding: torch.Tensor = getattr(answer, "pooler_output", answer)
             return embedding
 
-    projected = hasattr(inner, "text_projection")  # of CLIP; SigLIP's towers end with it
+    # CLIP projects; SigLIP's towers end with the embedding.
+    projected = hasattr(inner, "text_projection")
     name = f"{'image' if seeing else 'text'}_embeds" if projected else "pooler_output"
     axes = {name: axis for name, axis in spec.axes.items() if name in {BATCH, *(d for i in inputs for d in i.shape)}}
     return ModelSpec(part, Tower().eval(), inputs, (Output(name, "embedding"),), axes)
 
 
 def _pairs(folder: Path, spec: ModelSpec) -> Iterator[dict[str, Array]]:
-    """Pairs of texts, of pictures, or of both."""
+    """Yield pairs of texts, of pictures, or of both."""
     inputs = {i.name: i for i in spec.inputs}
     most = spec.axes["tokens"].maximum if "tokens" in spec.axes else 1
     texts = prompts(folder, int(inputs["input_ids"].high) + 1) if "input_ids" in inputs else []
@@ -405,7 +409,7 @@ def _pairs(folder: Path, spec: ModelSpec) -> Iterator[dict[str, Array]]:
 
 
 def _draw_picture(draw: np.random.Generator, pixels: Input) -> Array:
-    """Return a picture of patches, each of a colour, with some grain."""
+    """Return a picture of coloured patches with some grain."""
     channels, high, wide = (size for size in pixels.shape if size != BATCH and isinstance(size, int))
     patches = draw.random((channels, PATCHES, PATCHES))
     rows, columns = (np.arange(size) * PATCHES // size for size in (high, wide))

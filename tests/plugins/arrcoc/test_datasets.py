@@ -61,7 +61,7 @@ def test_no_samples_and_more_than_there_are_are_refused(count: int) -> None:
         datasets.calibration_set(CALIBRATION, count)
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated", "record", "other pixels"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "record", "the recorded pixels"])
 def test_a_damaged_set_is_refused(tmp_path: Path, damage: str) -> None:
     for folder in (FOLDER, CALIBRATION):
         record = json.loads((folder / f"{folder.name}.json").read_text())["images"][:2]
@@ -70,7 +70,7 @@ def test_a_damaged_set_is_refused(tmp_path: Path, damage: str) -> None:
         shutil.copyfile(folder / record[1]["file"], tmp_path / record[1]["file"])
         if damage == "truncated":
             (tmp_path / record[0]["file"]).write_bytes(picture[: len(picture) // 2])
-        elif damage == "other pixels":
+        elif damage == "the recorded pixels":
             shutil.copyfile(folder / record[1]["file"], tmp_path / record[0]["file"])
         elif damage == "missing":
             (tmp_path / record[0]["file"]).unlink(missing_ok=True)

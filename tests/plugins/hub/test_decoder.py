@@ -98,10 +98,10 @@ def test_a_task_that_there_is_not_is_a_sentence(llama: Path, tmp_path: Path) -> 
         edgekit.export("arr-coc-tiny", task=TASK)
     small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     BertForSequenceClassification(BertConfig(**small, vocab_size=50)).save_pretrained(tmp_path / "bert")
-    with pytest.raises(EdgekitError, match="is 'BertForSequenceClassification', and the task"):
+    with pytest.raises(EdgekitError, match="is 'BertForSequenceClassification', but the task"):
         resolve(f"transformers:{tmp_path / 'bert'}", task=TASK)
     config = LlamaConfig.from_pretrained(llama)
     config.max_position_embeddings = 20
     config.save_pretrained(llama)
-    with pytest.raises(EdgekitError, match="takes 20 tokens: at least 48 are needed"):
+    with pytest.raises(EdgekitError, match="takes 20 tokens, but generation with a cache needs at least 48"):
         resolve(f"transformers:{llama}", task=TASK)

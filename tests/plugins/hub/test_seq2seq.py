@@ -87,5 +87,5 @@ def test_a_speech_model_of_several_languages_is_asked_in_english(tmp_path: Path)
 
 def test_a_model_that_is_generated_with_alone_says_its_task(tmp_path: Path) -> None:
     t5().save_pretrained(tmp_path / "model")
-    with pytest.raises(EdgekitError, match=f"a decoder that runs once a token: name its task, --task {TEXT}, or"):
+    with pytest.raises(EdgekitError, match=f"a decoder that runs once per token. Name its task: --task {TEXT}, or"):
         resolve(f"transformers:{tmp_path / 'model'}")

@@ -63,7 +63,7 @@ def test_a_name_is_taken_from_the_cache_and_refused_where_that_has_no_weights(
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    fetch = f"fetch them with `hf download timm/{NAME} config.json model.safetensors`"
+    fetch = f"Fetch them with `hf download timm/{NAME} config.json model.safetensors`"
     with pytest.raises(ModelError, match=f"the weights of '{NAME}' are not on this machine.*{fetch}"):
         resolve_model(f"timm:{NAME}")
     stored = tmp_path / "hub" / f"models--timm--{NAME}"
@@ -79,7 +79,7 @@ def test_what_cannot_be_is_said_in_a_sentence(folder: Path) -> None:
         resolve_model("timm:resnet17")
     config = json.loads((folder / "config.json").read_text())
     for change, sentence in (
-        ({"in_chans": 1}, "1 channels: it must be 3"),
+        ({"in_chans": 1}, "1 channels. It must be 3"),
         ({"num_classes": 6}, "holds other weights"),
     ):
         described = {**config, "model_args": {**config["model_args"], **change}}

@@ -185,8 +185,8 @@ def wav2vec() -> Any:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (t5, "'T5Model' is an encoder and a decoder that runs once a token"),
-        (wav2vec, "'Wav2Vec2Model' takes 'input_values', where pictures or tokens are known"),
+        (t5, "'T5Model' is an encoder and a decoder that runs once per token"),
+        (wav2vec, "'Wav2Vec2Model' takes 'input_values', but only pictures and tokens"),
     ],
 )
 def test_a_model_of_another_kind_is_a_sentence(make: Callable[[], Any], sentence: str, tmp_path: Path) -> None:
@@ -198,9 +198,9 @@ def test_a_model_of_another_kind_is_a_sentence(make: Callable[[], Any], sentence
 @pytest.mark.parametrize(
     ("broken", "kind", "sentence"),
     [
-        (lambda folder: (folder / "config.json").unlink(), ModelError, "nothing is downloaded; fetch one with `hf "),
-        (lambda folder: (folder / "config.json").write_text("{"), ModelError, "save the model again"),
-        (lambda folder: (folder / "config.json").write_text("{}"), ModelError, "possible are ForImageClassification"),
+        (lambda folder: (folder / "config.json").unlink(), ModelError, "Fetch one with `hf "),
+        (lambda folder: (folder / "config.json").write_text("{"), ModelError, "Save the model again"),
+        (lambda folder: (folder / "config.json").write_text("{}"), ModelError, "Possible: ForImageClassification"),
         (lambda folder: (folder / "model.safetensors").unlink(), ModelError, "cannot be loaded: "),
     ],
 )
@@ -214,5 +214,5 @@ def test_what_cannot_be_taken_is_a_sentence(broken: object, kind: type[EdgekitEr
 
 def test_without_transformers_the_sentence_says_what_to_install(vit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(DependencyError, match="needs transformers: pip install transformers"):
+    with pytest.raises(DependencyError, match="needs transformers. Run: pip install transformers"):
         resolve_model(f"transformers:{vit}")
