@@ -257,6 +257,7 @@ def verify(
         with listener_for(progress) as listener:
             return run.verify(root, listener, criteria, only, trust_build, public, fresh_inputs)
 
+    # The build of a single graph has a model folder.
     whole = (folder / PARTS).exists() and not (folder / MODEL).exists()
     if not whole:
         return verify_build(folder)

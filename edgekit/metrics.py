@@ -34,6 +34,7 @@ def top_k(output: str, k: int = 1) -> Metric:
     """
 
     def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
+        # Stable: equal scores keep the order of classes, as argmax does.
         best = np.argsort(-outputs[output], axis=1, kind="stable")[:, :k]
         return np.asarray((best == truth.reshape(-1, 1)).any(1), np.float64)
 

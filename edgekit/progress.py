@@ -141,6 +141,7 @@ def _view(clock: Callable[[], float], width: int | None, heading: Callable[[], s
     def mark(task: Task) -> Text:
         return Text(MARKS.get(task.fields["status"], "▸" if task.started else ""), style(task) or "cyan")
 
+    # Notebooks show standard error on red ground, so the view uses standard output there.
     console = Console(stderr=not _live_in_notebook(), width=width)
     return View(
         Cell(mark, Column(width=1)),

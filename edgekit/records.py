@@ -31,8 +31,8 @@ PLACES = _command("places", "Other machines", "List the places in which artifact
 PACK = _command(
     "pack", "Other machines", "Pack artifacts for a host that cannot be reached from here.", "place_commands"
 )
-IMPORT = _command("import", "Other machines", "Judge what a pack's runner brought back.", "place_commands", "import_")
-ENV = _command("env", "Other machines", "Make and show the environments that some targets need.", "place_commands")
+IMPORT = _command("import", "Other machines", "Judge the results of a pack.", "place_commands", "import_")
+ENV = _command("env", "Other machines", "Install and list environments that some targets need.", "place_commands")
 
 
 PROGRAM = Source(
@@ -59,14 +59,16 @@ def _place(summary: str, settings: Mapping[str, str], extra: str = "cpu", hint: 
     )
 
 
-ORT = _place("ONNX Runtime on the CPU, as it is by default", {})
+ORT = _place("ONNX Runtime on the CPU, with its default settings", {})
 EXTENDED = _place("the same, without layout changes", {"optimization": "enable_extended"})
 BASIC = _place("the same, with basic graph optimisations only", {"optimization": "enable_basic"})
 OFF = _place("the same, without graph optimisations", {"optimization": "disable_all"})
 FP32 = _place(
     "ONNX Runtime on an NVIDIA GPU, fp32 without TF32", {"provider": CUDA, "provider.use_tf32": "0"}, extra="gpu"
 )
-TF32 = _place("the same as it is by default, with TF32", {"provider": CUDA, "provider.use_tf32": "1"}, extra="gpu")
+TF32 = _place(
+    "the same with its default settings, with TF32", {"provider": CUDA, "provider.use_tf32": "1"}, extra="gpu"
+)
 TENSORRT_ENGINES = _place(
     "ONNX Runtime on an NVIDIA GPU, in engines that TensorRT builds there, which no GPU has run yet",
     {"provider": TENSORRT},

@@ -148,6 +148,7 @@ def versions(target: Target) -> dict[str, str]:
             for distribution in _distributions().get(need.module.partition(".")[0], ())
         ),
     }
+    # A local label (+cpu, +cu130) does not change artifacts.
     version_by_name = {name: metadata.version(name).partition("+")[0] for name in names}
     for need in target.needs:
         if need.environment:
@@ -243,6 +244,7 @@ def _is_installed(need: Need) -> bool:
     if need.environment:
         return environment.ready(need.environment)
     try:
+        # find_spec imports parent packages, which may be missing or broken.
         return util.find_spec(need.module) is not None
     except (ImportError, ValueError):
         return False

@@ -83,6 +83,7 @@ class Fact(BaseModel):
     metric: str = ""
     value: float | None = None
     limit: float | None = None
+    # Older results and phones write `image` and `patch`.
     row: str = Field(default="", validation_alias=AliasChoices("row", "image"))
     index: int = Field(default=-1, validation_alias=AliasChoices("index", "patch"))
     details: dict[str, str | int | float] = {}

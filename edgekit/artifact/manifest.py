@@ -161,7 +161,7 @@ class VerdictSummary(_Record):
     Attributes:
         place: Its name.
         status: Verified, rejected, or not verified here.
-        reason: Why it is not verified; empty where it is.
+        reason: Why it is not verified; empty if it is.
         evidence: Covered inputs; None if the measuring side did not report them.
         proof: Shapes within all limits, one dictionary of axis sizes each.
     """

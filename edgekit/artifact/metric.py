@@ -52,6 +52,7 @@ class MetricInfo:
         text = self.format(value)
         if value is None or limit is None or value == limit or text != self.format(limit):
             return text
+        # 17 digits distinguish any two floats.
         longer = (plain(value, digits) for digits in range(4, 18))
         limit_text = next((digits for digits in longer if float(digits) != limit), repr(value))
         return f"{limit_text} dB" if self.unit == "dB" else limit_text

@@ -116,6 +116,7 @@ class Option(Generic[T_co]):
                 number = int(str(value)) if self.kind == "integer" else float(str(value))
             except ValueError:
                 return _InvalidValue()
+            # float() also accepts "nan" and "inf".
             return number if math.isfinite(number) else _InvalidValue()
         if self.kind == "list":
             if not isinstance(value, str | list | tuple):

@@ -163,6 +163,7 @@ def read_profile(build: Path, artifacts: Mapping[str, str]) -> Profile | None:
     """
     try:
         profile = TypeAdapter(Profile).validate_python(load_json(verified_io.read_bytes(build, f"{CACHE}/{FILE}")))
+        # A profile of other artifacts is out of date.
         return profile if profile.artifacts.items() <= artifacts.items() else None
     except (OSError, ValueError):
         return None

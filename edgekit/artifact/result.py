@@ -72,6 +72,7 @@ class Measure(_Record):
     table: float | None = None
     noise: float | None = None
     passed: bool = True
+    # Older results and phones write `image` and `patch`.
     row: str = Field(default="", validation_alias=AliasChoices("row", "image"))
     index: int = Field(default=-1, validation_alias=AliasChoices("index", "patch"))
     rows: int = Field(default=0, ge=0)
@@ -243,6 +244,7 @@ class Result(_Record):
         places: One result per place.
     """
 
+    # Results of phones and of older builds stay readable.
     schema_version: Literal[1, 2, 3] = 3
     name: str
     target: str

@@ -118,6 +118,7 @@ def amend(
     manifest = read_artifact(folder)
     by_place = results or {}
     with staging(folder, every_path) as staged:
+        # A reader sees either the old or the new artifact, never a mixture.
         shutil.copytree(folder, staged, symlinks=True, dirs_exist_ok=True)
         for old in manifest.results:
             (staged / old.path).unlink()
@@ -267,6 +268,7 @@ def _external(walk: Walk, start: int, end: int, kind: str, depth: int) -> Iterat
         of = inner.get(number) if wire == BYTES else None
         if of == "entry":
             fields = ((n, b, s) for n, bytes_, b, s in walk.split(begin, stop) if bytes_ == BYTES)
+            # A long key is not "location"; skipping it bounds the memory.
             entry = {n: walk.data[b:s] for n, b, s in fields if s - b < 4096 or n == _VALUE}
             if entry.get(_KEY) == _LOCATION:
                 yield entry.get(_VALUE, b"").decode("utf-8", "backslashreplace")

@@ -187,6 +187,7 @@ def quantize(
         show_notes(notes)
     trials = trials_of(build.path, api.INT8) if notes else ()
     conclude(build, as_json, quiet, verbose, trials=[finite(trial) for trial in trials])
+    # Quantization that slows a model down misses its purpose.
     if artifact.slower:
         sys.exit(REJECTED)
 

@@ -132,6 +132,7 @@ def _reasons(outcome: TargetOutcome) -> list[str]:
 def _print_wrapped(text: str) -> None:
     """Print a sentence wrapped to the terminal's width, or to WIDTH letters in a pipe."""
     width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stdout.isatty() else WIDTH
+    # Paths and commands stay intact, so that users can copy them.
     lines = textwrap.wrap(visible(text), width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     print("\n".join(lines))
 

@@ -119,6 +119,7 @@ class Commands(Group):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
+        # Help needs only the summaries: importing every command would take seconds.
         self.lists_records = True
         try:
             super().format_help(ctx, formatter)

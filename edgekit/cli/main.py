@@ -156,6 +156,7 @@ def defaults(folder: Path) -> dict[str, dict[str, Any]]:
         text = (folder / FILE).read_text()
     except (OSError, UnicodeDecodeError):
         return {}
+    # A file without settings for edgekit need not be valid TOML.
     if "edgekit" not in text:
         return {}
     try:

@@ -46,15 +46,15 @@ NOISE_LIMIT = 0.01
 # Prefix of the metrics of channels.
 CHANNEL = "channel "
 Found = tuple[Comparison, RowValues]
-# What a reason has of the measure that gives it.
+# Fields that a reason copies from its measure.
 SHARED = {"batch", "output", "metric", "value", "limit", "row", "index"}
 # All of them, of every size: shares of wrong answers are held to their limit there.
 REAL_INPUTS = "real inputs"
 # What all inputs of a kind are called together.
 POOLS: Mapping[Kind, str] = {"real": REAL_INPUTS, "changed": "changed inputs", "random": "random inputs"}
-# Share of the rows that may pass a limit which has a `worst` beside it.
+# Share of the rows that may exceed a limit with a `worst`.
 BEYOND = 0.01
-# Rows of which one may pass it: one of fewer says with SURE that more than BEYOND do.
+# Least rows of which one may exceed it: in fewer, one proves with SURE that more than BEYOND do.
 FEW_ROWS = 6
 # Confidence needed to reject an artifact for the share of its rows beyond a limit (binomial).
 SURE = 0.95

@@ -455,6 +455,7 @@ def run_composite(parts: CompositeModel) -> CompositeRun:
     _refuse_unheard(parts, sessions, answers)
     calls = {name: list(session.calls) for name, session in sessions.items()}
     for session in sessions.values():
+        # The calls so far are the evaluation set; the following ones calibrate.
         session.calls.clear()
     for model_input in parts.calibration:
         run_driver(parts, sessions, model_input)
@@ -474,6 +475,7 @@ def run_driver(parts: CompositeModel, sessions: Mapping[str, Session], model_inp
         watched = {name: _WatchedSession(session, raised) for name, session in sessions.items()}
         answer = parts.driver(Sessions(parts.name, watched), model_input)
     except (Exception, SystemExit) as error:
+        # A part's own error explains more than the driver's error that follows from it.
         if first := next(
             (failure for failure in (*raised, error) if isinstance(failure, EdgekitError) or _stops(failure)), None
         ):
@@ -550,6 +552,7 @@ class Recording:
             self._spec = self._describe(inputs)
             self._runtime = EagerRuntime(self._spec)
         _check(self.name, self.spec, inputs)
+        # The driver may reuse its buffers, and a module may write into its inputs.
         copies = {i.name: np.array(inputs[i.name]) for i in self.spec.inputs}
         self.calls.append((self.asked, copies))
         return self._runtime.run({name: array.copy() for name, array in copies.items()})
@@ -650,6 +653,7 @@ def _refuse_unheard(parts: CompositeModel, sessions: Mapping[str, Recording], an
             _heard(parts, sessions, name, number, _Perturbed(session, slope, call_counts[f"input {number}"]), answers)
             for number, slope in probes
         )
+        # Calls with a perturbed part are not data for the others.
         for other, other_session in sessions.items():
             del other_session.calls[counts[other] :]
         if not heard:
@@ -759,6 +763,7 @@ def _rows(spec: ModelSpec, calls: Sequence[Call]) -> Iterator[_Row]:
 
 def _usual(part: str, rows: Sequence[_Row]) -> Sizes:
     """Return the most frequent sizes without a 0; of several, the ones in the middle."""
+    # An empty axis (a cache before its first token) cannot be the default size.
     counts = Counter(row.sizes for row in rows if all(size for _, size in row.sizes))
     if not counts:
         raise ModelError(f"the driver calls '{part}' only with an empty axis. Call it with a size of 1 or more too")

@@ -51,6 +51,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
 
     def key(left_out: Collection[str]) -> str:
         inputs = {n: h for n, h in hashes.items() if n not in left_out}
+        # Only a target that reads the reference depends on it.
         answers = context.recorded.sha256 if target.reads.reference else ""
         parts = (
             name,
@@ -68,6 +69,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     if not context.fresh and not without:
         try:
             artifact = read_artifact(folder)
+            # A target that was left out stays out as long as its artifact is the same.
             if artifact.export.key == key([n for n, then in artifact.bundle.left_out.items() if hashes.get(n) == then]):
                 return artifact
         except ArtifactError:

@@ -85,6 +85,7 @@ def judge_fresh_inputs(
         seconds=fresh.seconds,
         seed=fresh.seed,
     )
+    # The user's time must not count towards the worker's time limit.
     limits = replace(context.limits, seconds=context.limits.seconds + fresh.seconds)
     arguments = {"request": request.model_dump(mode="json")}
     evaluation_result = EvaluationResult.model_validate(
@@ -132,6 +133,7 @@ def fresh_batches(spec: ModelSpec, manifest: Manifest, seed: int) -> Iterator[Ba
     """Yield batches without end: half of them of one row, each dynamic axis at a random size."""
     source = BatchSource(spec, evaluation_of(spec))
     for number in itertools.count():
+        # Each batch has its own generator, so that a seed and a number identify it.
         draw = np.random.Generator(np.random.PCG64((seed, number)))
         if manifest.sizes:
             sizes = dict(manifest.sizes[draw.integers(len(manifest.sizes))])

@@ -279,6 +279,7 @@ def _finding(
         return missing_runtime(where, run.run.missing)
     if run.run.error:
         return outcome_of_failure(where, run.run.error)
+    # The result comes from another host, so its row numbers are not trusted.
     rows = {f"{batch.name} {AGAIN}": len(batch.names) for batch in context.recorded.batches}
     for name, numbers in run.run.again.items():
         if name not in rows or any(not 0 <= number < rows[name] for number in numbers):
@@ -333,6 +334,7 @@ def _identity(result: Result) -> tuple[str, str, str]:
 
 
 def _home(context: RunContext, manifest: Manifest, place: FurtherPlace) -> Path:
+    # A place may contain a host's address, with characters that a folder's name must not have.
     return context.root / IMPORTED / f"{re.sub(r'[^A-Za-z0-9.@-]', '-', place.name)}-{manifest.target}"
 
 

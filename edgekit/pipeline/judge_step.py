@@ -157,6 +157,7 @@ def _compare_and_judge(
     notes = [] if images is None else [sample_fact(manifest, batches, reference)]
     if _noise_without_fp64(reference):
         notes.append(fact(Code.NOISE_WITHOUT_FP64))
+    # A failed check of the exporter rejects the artifact, whatever its outputs.
     if manifest.export.failures:
         own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in manifest.export.failures)
         result = result.model_copy(update={"status": "rejected", "reasons": (*own, *result.reasons)})

@@ -89,6 +89,7 @@ def export(
     record = run_log.start_record(command)
     with lock(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}' to end")):
         for folder in (root, *(root / CACHE).glob("**")):
+            # Temporary folders of killed runs.
             sweep(folder)
         listener.progress(MODEL, 0.5, "writing the model")
         captured = Capture(spec)
@@ -114,6 +115,7 @@ def export(
             for reserve in (r for r, first in reserves.items() if first in wrong and r not in outcomes):
                 make_target(reserve)
 
+        # A fallback is exported only if needed, so it is not announced.
         listener.started(tuple(t for t in order if t not in reserves), read_durations(root / CACHE))
         for target in order:
             # None if the reserve's own first was not needed.
@@ -175,6 +177,7 @@ def verify(
             listener.finished(outcome)
         run_log.finish_record(root, earlier_run(root), outcomes.values(), {})
         report.write_report(root)
+        # A target that the user selects counts for itself, not as a part of its bundle.
         reported = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())
         unsigned = context.signed.unsigned if context.signed is not None else ()
         doubt = context.recorded.info.evaluation.doubt

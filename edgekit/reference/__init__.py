@@ -1,1 +1,1 @@
-"""What the model itself says: what is asked, what it answered, and on which device."""
+"""Reference of a model: its inputs, its outputs, and the device that recorded them."""

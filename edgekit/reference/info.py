@@ -127,7 +127,7 @@ class RecordedEvaluation:
         metric: Name of the task metric.
         mean: Its mean over the set.
         values: Its value for each row.
-        doubt: Signs that the model is set up wrongly, in a sentence; empty if there are none.
+        doubt: Signs that the model is set up wrongly, in a sentence; may be empty.
     """
 
     names: tuple[str, ...] = ()

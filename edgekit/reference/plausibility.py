@@ -60,7 +60,7 @@ def chance_of(evaluation: EvaluationSet, outputs: Mapping[str, Array]) -> Array 
 
 
 def _doubtful_roles(spec: ModelSpec, outputs: Mapping[str, Array]) -> Iterator[str]:
-    """Name probabilities that are none: a sigmoid's do not add up to 1."""
+    """Name outputs declared as probabilities that do not add up to 1, as a sigmoid's do not."""
     for output in spec.outputs:
         array = outputs.get(output.name)
         if output.role != "probabilities" or array is None or array.ndim < 2 or array.dtype.kind != "f":
@@ -78,7 +78,7 @@ def _doubtful_metric(spec: ModelSpec, evaluation: EvaluationSet, outputs: Mappin
     if own is None or chance is None:
         return ""
     count, mean, by_chance = len(own), float(own.mean()), float(chance.mean())
-    # The spread of a share is that of its chance; a metric that is no share has its own.
+    # A share spreads as chance does; any other metric has its own spread.
     spread = max(math.sqrt(by_chance * (1 - by_chance)) if 0 < by_chance < 1 else 0.0, float(own.std()))
     is_chance = mean - by_chance < SURE * spread / math.sqrt(count)
     better = _better_preprocessing(spec, evaluation, outputs) if mean < GOOD_ENOUGH else ""

@@ -1,11 +1,11 @@
-"""The test suite that every target inherits, and the small model that it is run on.
+"""Test suite that every target inherits, and the build of its small model.
 
 A target's own test is a class of a few lines::
 
     class TestOnnx(TargetContract):
         name = "onnx"
 
-It is shipped, so that targets of third parties are held to the same.
+It is shipped, so that third parties' targets meet the same contract.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ print(json.dumps(first))
 
 
 class TargetContract:
-    """What every target must hold.
+    """Contract of every target.
 
-    What a target is made from is made once for all classes of a session (`small_build`), and held to this contract by a
-    class of its own.
+    The sources of a target are exported once for all classes of a session (`small_build`); a separate class tests each
+    of them.
 
     Attributes:
         name: The target.
-        model: Factory of the model, `package.module:function`. Give one of your own where the target lacks operators of
-            the small model; it is called "small" in the builds.
-        statuses: The verdict that each place must reach on the small model where all libraries are there.
+        model: Factory of the model, `package.module:function`. Set your own if the target lacks operators of the small
+            model; it is called "small" in the builds.
+        statuses: The expected verdict of each place on the small model, if all libraries are installed.
         options: Options to export with.
     """
 
@@ -97,7 +97,7 @@ class TargetContract:
     @pytest.fixture(scope="class")
     @classmethod
     def builds(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """A folder with the small model's build for this target."""
+        """Return a folder with the small model's build for this target."""
         if missing := registry.missing(registry.find(cls.name)):
             pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
         folder = tmp_path_factory.mktemp(cls.name)
@@ -110,7 +110,7 @@ class TargetContract:
         return folder
 
     def test_is_declared_completely(self) -> None:
-        """Places have names of their own, every default is possible, summary and help say something."""
+        """Check that place names are unique, defaults are possible, and summary and help are not empty."""
         target = registry.find(self.name)
         assert target.summary
         assert target.places
@@ -121,19 +121,19 @@ class TargetContract:
         assert target.source in possible
 
     def test_imports_nothing_heavy(self) -> None:
-        """Listing targets must stay quick."""
+        """Check that listing targets stays fast."""
         module = registry.available()[self.name].module
         assert heavy_imports()[module] == []
 
     def test_is_judged_as_expected(self, builds: Path) -> None:
-        """The small model reaches the expected verdict in every place."""
+        """Check that the small model reaches the expected verdict in every place."""
         artifact = read_artifact(builds / "small" / self.name)
         places = [place.name for place in registry.find(self.name).places_of(artifact)]
         expected = dict.fromkeys(places, "verified") | dict(self.statuses)
         assert {v.place: v.status for v in artifact.verdicts} == expected, [v.reason for v in artifact.verdicts]
 
     def test_advertises_only_what_was_proved(self, builds: Path) -> None:
-        """A dynamic axis was run at more than one size."""
+        """Check that a dynamic axis was run at more than one size."""
         artifact = read_artifact(builds / "small" / self.name)
         verdicts = [v for v in artifact.verdicts if v.status != "not verified here"]
         assert all(v.proof == () for v in artifact.verdicts if v not in verdicts)
@@ -143,7 +143,7 @@ class TargetContract:
             assert not axis.dynamic or len({sizes[name] for sizes in verdicts[0].proof}) > 1
 
     def test_an_answer_outlives_the_next_run(self, builds: Path) -> None:
-        """Who keeps an answer keeps what it was: no buffer of the runtime's that the next run overwrites."""
+        """Check that a returned output is not a buffer that the next run overwrites."""
         folder, spec = builds / "small" / self.name, resolve_model(self.model)
         for place in [v.place for v in read_artifact(folder).verdicts if v.status != "not verified here"][:1]:
             with load(folder, place=place, trust_build=True) as loaded:
@@ -153,11 +153,12 @@ class TargetContract:
                 assert all(np.array_equal(first[name], copies[name]) for name in copies)
 
     def test_unchanged_does_no_work(self, builds: Path) -> None:
-        """The second export finds the first."""
+        """Check that the second export reuses the first."""
         assert self._export(builds)[self.name].reused
 
     def test_is_byte_identical(self, builds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Another folder and another order of sets, the same bytes: of the target's own step, from its source on."""
+        """Check that another folder and another hash seed give the same bytes."""
+        # Another hash seed changes the order of sets in worker processes.
         monkeypatch.setenv("PYTHONHASHSEED", "7")
         assert (
             self._export_again(builds / "small", tmp_path / "small").files
@@ -165,7 +166,7 @@ class TargetContract:
         )
 
     def test_damage_is_refused(self, builds: Path, tmp_path: Path) -> None:
-        """One flipped bit, and the artifact is not run."""
+        """Check that an artifact with one flipped bit is not run."""
         copy = tmp_path / "small"
         shutil.copytree(builds / "small", copy)
         victim = copy / self.name / read_artifact(copy / self.name).files[0].path
@@ -177,14 +178,14 @@ class TargetContract:
         assert "damaged" in outcome.error
 
     def test_missing_library_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        """A need that is not there gives the sentence that names the command to install it."""
+        """Check that the error for a missing library has the command to install it."""
         need = next(iter(registry.find(self.name).needs), Need("a_library", hint="pip install a-library"))
         monkeypatch.setattr(registry, "missing", lambda target: (need,))
         with pytest.raises(DependencyError, match=re.escape(f"needs {need.module}: {need.install}")):
             self._export(tmp_path)
 
     def test_unknown_option_is_refused(self, tmp_path: Path) -> None:
-        """No option is ignored."""
+        """Check that no option is ignored."""
         with pytest.raises(UsageError, match="has no option 'colour'"):
             run.export(
                 resolve_model(self.model),
@@ -196,7 +197,7 @@ class TargetContract:
 
     @classmethod
     def _export_again(cls, first: Path, root: Path) -> Manifest:
-        """The artifact, from its source on and without judging it."""
+        """Export the artifact again from its source, without judging it."""
         targets, _ = registry.loadable()
         _, options, _ = plan.plan_run(targets, (cls.name,), {cls.name: dict(cls.options)})
         shutil.copytree(first, root)
@@ -209,7 +210,7 @@ class TargetContract:
 
     @classmethod
     def _sources(cls) -> tuple[str, ...]:
-        """The targets that this one is made from, sources first."""
+        """Return the sources of this target, in order of export."""
         targets, _ = registry.loadable()
         source = targets[cls.name].source
         return registry.sources_first((source,), targets) if source in targets else ()
@@ -222,7 +223,7 @@ class TargetContract:
 
 @functools.cache
 def heavy_imports() -> dict[str, list[str]]:
-    """The heavy libraries that each target's module imports when it is the first to, all in one new process."""
+    """Return the heavy libraries that each target's module imports first, all in one new process."""
     modules = [target.module for target in registry.available().values()]
     process = subprocess.run([sys.executable, "-c", IMPORTS, *modules], capture_output=True, text=True, check=True)
     imports: dict[str, list[str]] = json.loads(process.stdout)
@@ -231,15 +232,16 @@ def heavy_imports() -> dict[str, list[str]]:
 
 @functools.cache
 def small_build(session: Path, targets: tuple[str, ...]) -> Path:
-    """The small model's build with its reference and some targets, made once in a session: to read and to copy.
+    """Return the small model's build with its reference and some targets, exported once per session.
 
     Args:
-        session: The session's temporary folder; the processes of pytest-xdist share what lies beside theirs.
+        session: The session's temporary folder; the processes of pytest-xdist share its parent.
         targets: Names, sources first.
     """
     shared = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
     root = shared / "-".join(("builds", *targets)) / "small"
     build = root.with_name("made")
+    # Workers of pytest-xdist export into one folder, one at a time.
     with lock(root.parent, lambda: None):
         if build.exists():
             return root
@@ -261,11 +263,11 @@ def write_small_model(root: Path) -> ModelSpec:
 
 
 class QuietListener(Listener):
-    """Remembers outcomes."""
+    """Listener that only stores outcomes."""
 
     def __init__(self) -> None:
         self.outcomes: list[TargetOutcome] = []
 
     def finished(self, outcome: TargetOutcome) -> None:
-        """Remembered."""
+        """Store an outcome."""
         self.outcomes.append(outcome)
