@@ -68,7 +68,7 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
     for outcome in outcomes:
         if outcome.part_of and not outcome.left_out:
             _print_wrapped(f"{outcome.target}: exported as a part of '{outcome.part_of}'")
-        for sentence in outcome.sentences if verbose else _reasons(outcome):
+        for sentence in _all_sentences(outcome) if verbose else _reasons(outcome):
             _print_wrapped(f"{outcome.target}: {sentence}")
     if build.note:
         _print_wrapped(build.note)
@@ -118,6 +118,11 @@ def _deciding_number(outcome: TargetOutcome) -> str:
     if place is None:
         return ""
     return f"{place.place}: {deciding_text(place)}" if len(outcome.places) > 1 else deciding_text(place)
+
+
+def _all_sentences(outcome: TargetOutcome) -> tuple[str, ...]:
+    """Return all that is known of a target, with the exporter's own notes, such as what calibrated INT8."""
+    return (*outcome.sentences, *(outcome.manifest.notes if outcome.manifest is not None else ()))
 
 
 def _reasons(outcome: TargetOutcome) -> list[str]:

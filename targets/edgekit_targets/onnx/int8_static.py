@@ -60,8 +60,8 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     save_graph(result, out / ENTRY)
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
-    if calibration.unknown(spec, job.get(calibration.FOLDER)):
-        notes = (*notes, f"{calibration.OF_SHIPPED} (-O onnx-int8-static.calibration=FOLDER)")
+    hint = " (-O onnx-int8-static.calibration=FOLDER)" * calibration.unknown(spec, job.get(calibration.FOLDER))
+    notes = (*notes, calibration.note_of(spec, job.get(calibration.FOLDER), samples) + hint)
     notes = (*notes, compare_processors(spec, graph, result, samples).sentence(advice))
     return ExportResult(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=failures)
 

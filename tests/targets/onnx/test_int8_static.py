@@ -71,7 +71,7 @@ def test_other_photographs_make_another_artifact(build: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--calibration", "nowhere"), "there is no folder 'nowhere'"),
+        (("--calibration", "nowhere"), "the folder 'nowhere' does not exist"),
         (("--calibration", "empty"), "the folder 'empty' has no images"),
         (("--method", "guess"), "cannot be 'guess'. Possible values: auto, minmax, entropy, percentile"),
     ],

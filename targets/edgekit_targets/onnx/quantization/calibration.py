@@ -63,6 +63,9 @@ SMALLEST = 0.4
 MIRRORED, COLOURS = 0.5, 3
 CONTRASTS, BRIGHTNESS_SHIFTS = (0.5, 1.3), (-0.2, 0.2)
 """Of what parts of photographs keep of their contrast, and by how much they are darkened or brightened."""
+IN_OTHER_LIGHT = " in other light"
+RELIT = 4
+"""Each such picture of a user's own is shown in other light too."""
 FOLDER = Option[Path | None](
     name="calibration",
     default=None,
@@ -117,6 +120,8 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
         DataError: If the folder cannot be read, or holds what the artifact is judged on.
     """
     result = _own(spec, count) if folder is None else _read(spec, folder)
+    if folder is not None or "calibration" in spec.brought:
+        result = _with_other_light(spec, result)
     if len(result.names) < least:
         where = f"the folder '{folder}' has" if folder is not None else f"'{spec.name}' declares"
         raise CalibrationError(f"{where} {len(result.names)} calibration samples: at least {least} are needed")
@@ -126,6 +131,30 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
             sample = result.names[int(np.flatnonzero(~finite)[0])]
             raise CalibrationError(f"calibration sample '{sample}' has a NaN or Inf in '{name}': remove or correct it")
     return result
+
+
+def _with_other_light(spec: ModelSpec, result: Samples) -> Samples:
+    """Return a user's pictures, and every fourth of them again in other light and contrast.
+
+    Pictures of one camera have nearly one brightness. Ranges from them alone clip what a darker or brighter picture
+    makes of the activations, and such pictures are among those that the artifact is judged on.
+    """
+    pictures = [i for i in spec.inputs if i.kind == "image" and i.shape[:1] == (BATCH,)]
+    if not pictures or any(i.shape[:1] != (BATCH,) for i in spec.inputs):
+        return result
+    rows = range(0, len(result.names), RELIT)
+    more = {name: array[::RELIT].copy() for name, array in result.inputs.items()}
+    for number, row in enumerate(rows):
+        draw = np.random.Generator(np.random.PCG64(row))
+        contrast, shift = draw.uniform(*CONTRASTS), draw.uniform(*BRIGHTNESS_SHIFTS)
+        for i in pictures:
+            values = (more[i.name][number] - i.low) / (i.high - i.low)
+            values = np.clip((values - values.mean()) * contrast + values.mean() + shift, 0.0, 1.0)
+            more[i.name][number] = i.low + (i.high - i.low) * values
+    inputs = {name: np.concatenate([array, more[name]]) for name, array in result.inputs.items()}
+    return replace(
+        result, inputs=inputs, names=(*result.names, *(f"{result.names[row]}{IN_OTHER_LIGHT}" for row in rows))
+    )
 
 
 def available(spec: ModelSpec, count: int) -> Samples:
@@ -139,6 +168,17 @@ def available(spec: ModelSpec, count: int) -> Samples:
     rows = [spec.random(seed) for seed in range(count)]
     arrays = {i.name: stack_runs(row[i.name] for row in rows) for i in spec.inputs}
     return Samples(arrays, tuple(f"random {seed}" for seed in range(count)), unusual_shapes(spec.inputs))
+
+
+def note_of(spec: ModelSpec, folder: Path | None, samples: Samples) -> str:
+    """Return what calibrated an artifact, in a sentence."""
+    if unknown(spec, folder):
+        return OF_SHIPPED
+    source = f"the pictures in '{folder.name}'" if folder is not None else "the model's own calibration set"
+    relit = sum(name.endswith(IN_OTHER_LIGHT) for name in samples.names)
+    own = "your calibration inputs" if folder is None and "calibration" in spec.brought else source
+    more = f", and {relit} of them again in other light" if relit else ""
+    return f"calibrated on {len(samples.names) - relit} samples of {own}{more}"
 
 
 def unknown(spec: ModelSpec, folder: Path | None = None) -> bool:
