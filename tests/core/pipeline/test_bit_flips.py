@@ -89,4 +89,4 @@ def found(kept: Kept, path: Path, reached: list[str]) -> bool:
     except EdgekitError as error:
         return target not in TARGETS and "\n" not in str(error) and not reached
     said = outcome.status == "failed" and outcome.error and "\n" not in outcome.error
-    return bool(said and "export again" in outcome.error and target not in reached)
+    return bool(said and "xport again" in outcome.error and target not in reached)

