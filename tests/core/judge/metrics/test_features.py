@@ -125,7 +125,7 @@ def test_a_task_metric_that_is_not_finite_is_a_fault() -> None:
 
 def test_a_task_metric_of_the_wrong_shape_is_the_users_mistake() -> None:
     made = answer(scores())
-    with pytest.raises(ModelError, match="one number a row"):
+    with pytest.raises(ModelError, match="one number per row"):
         compare(OUTPUTS, made, made, ["a", "b"], metric=lambda o, t: np.ones(3), truth=np.ones(2))
 
 
