@@ -155,9 +155,7 @@ def parts_of(folder: Path, module: Any) -> CompositeModel:
         inputs=tuple(inputs),
         outputs=(Output("logits", "logits"), *(Output(f"present.{c.name}", "state") for c in cache)),
         axes={"batch": BATCHES, "tokens": Axis(1, 1, tokens), "past": Axis(1, 0, past)},
-        notes=(
-            "masks are tested with gaps on the right of a prompt, as its loop makes them, never with a whole row masked",
-        ),
+        notes=("masks are tested with gaps on the right of a prompt, as in its loop, never with a whole row masked",),
     )
     greedy, itself = Greedy(cache, positions, count), {PART: SingleComponent(check_spec(spec))}
     texts = [Text(pair, greedy(itself, Text(pair))["tokens"]) for pair in prompts(folder, config.vocab_size)]

@@ -121,7 +121,7 @@ def parts_of(folder: Path, module: Any) -> CompositeModel:
     axes = {"batch": BATCHES} | ({} if spoken else {"source": sources})
     first, further = (*mask, ids, states), (*mask, Input(ids.name, ("batch", 1), "int64", 0, ids.high), *cached)
     grown = [present for present in presents if ".decoder." in present.name]
-    notes = ("masks are tested with gaps on the right of a source, as its loop makes them, never with a row masked",)
+    notes = ("masks are tested with gaps on the right of a source, as in its loop, never with a row masked",)
     specs = {
         ENCODER: ModelSpec(ENCODER, _encoder(module), inputs, (Output("last_hidden_state"),), axes, notes=notes),
         FIRST: ModelSpec(

@@ -1,11 +1,11 @@
-"""ONNX and what is made from it: fp16, INT8, 4-bit weights, fixed sizes."""
+"""ONNX and the targets made from it: fp16, INT8, 4-bit weights, fixed sizes."""
 
 from __future__ import annotations
 
 from edgekit.doors import PlaceRuntime
 
 QNN = PlaceRuntime(
-    summary="the emulator of Qualcomm's NPU, in fp16, at the default sizes; it is no phone",
+    summary="the emulator of Qualcomm's NPU, in fp16, at the default sizes; not a phone",
     library="onnxruntime_qnn",
     opener="edgekit_targets.onnx.qnn:QnnRuntime",
     hint="pip install onnxruntime-qnn (Qualcomm's licence, 90 MB)",

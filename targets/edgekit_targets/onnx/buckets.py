@@ -1,14 +1,14 @@
-"""ONNX in buckets: one file a size, all with the same weights, for runtimes that want fixed sizes; and what runs them.
+"""ONNX in buckets: one file per size, all with the same weights, for runtimes that need fixed sizes; and their runtime.
 
-An NPU, a delegate or a compiler often takes fixed shapes only, and a fixed graph computes nothing of shapes. Each
-file is the ONNX artifact with its sizes fixed and folded; their weights lie once in a file beside them. `buckets.json`
-names them and says how outputs are cut back where inputs are padded. A picker of a few lines, the same in Python,
-TypeScript and Kotlin (`tests/golden/README.md`), chooses one: the smallest that holds the picture.
+An NPU, a delegate or a compiler often takes only fixed shapes, and a fixed graph has no shape computations. Each
+file is the ONNX artifact with its sizes fixed and folded; the weights are stored once in a separate file.
+`buckets.json` names the files and says how outputs are cut if inputs are padded. A picker of a few lines, the same in
+Python, TypeScript and Kotlin (`tests/golden/README.md`), selects the smallest bucket that holds the picture.
 
-What happens to a picture between two sizes is the rule. "resize": it is brought to the bucket's size before it is
-given, as pictures always are; the artifact takes the sizes of its buckets only, and that is what is proved. "pad": the
-picker repeats its last row and column, and cuts the answers; then the artifact takes every size, and is held at sizes
-between its buckets to what the model answers without padding. A model that looks further than a pixel is rejected.
+The rule says what happens to a picture between two sizes. "resize": it is resized to the bucket's size beforehand, as
+pictures always are; the artifact takes only the sizes of its buckets, and only these are proved. "pad": the picker
+repeats its last row and column, and cuts the outputs; then the artifact takes every size, and sizes between its buckets
+are compared with the model's outputs without padding. A model that looks further than a pixel is rejected.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ ENTRY, BATCH = "model", "batch"
 SIZES = Option(
     name="sizes",
     default=(),
-    help="the buckets, such as 224x224,512x512: sizes of the shape grid; all of them where none is named",
+    help="the buckets, such as 224x224,512x512: sizes of the shape grid; default: all of them",
 )
 RULE = Option(
     name="rule",
     default="resize",
     choices=("resize", "pad"),
-    help="what is done with a size between: the picture is resized before, or padded and its answers cut",
+    help="what to do with a size between: resize the picture beforehand, or pad it and cut its outputs",
 )
 POSITIONS = ("ranking", "features")
-"""Roles whose values name places, or stand for places, of the padded input: they cannot be cut."""
+"""Roles whose values name or represent places of the padded input: they cannot be cut."""
 INDEX, WEIGHTS = "buckets.json", "weights.bin"
 Sizes = TypeVar("Sizes", bound=Mapping[str, int])
 Rule = Literal["resize", "pad"]
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """ONNX artifact -> model/buckets.json, an ONNX file for each size, and model/weights.bin.
+    """Export the ONNX artifact to model/buckets.json, an ONNX file for each size, and model/weights.bin.
 
     Raises:
-        UsageError: If the sizes are not those of the shape grid, or answers cannot be cut.
+        UsageError: If the sizes are not those of the shape grid, or outputs cannot be cut.
     """
     import onnx
 
     spec = load_model(job.model)
     sizes, rule = _bucket_sizes(spec, job.get(SIZES)), job.get(RULE)
     if not job.dynamic:
-        raise UsageError("onnx-buckets is made of 'onnx' with open sizes: leave out -O onnx.shapes")
+        raise UsageError("onnx-buckets is made of 'onnx' with open sizes. Leave out -O onnx.shapes")
     axes = {name: axis for name, axis in spec.axes.items() if name != BATCH}
     outputs = _parts(spec, job.entry, axes) if rule == "pad" else {}
     if rule == "pad" and (largest := {name: axis.sizes[-1] for name, axis in axes.items()}) not in sizes:
-        raise UsageError(f"with onnx-buckets.rule=pad the largest size must be a bucket: add {size_text(largest)}")
+        raise UsageError(f"with onnx-buckets.rule=pad the largest size must be a bucket. Add {size_text(largest)}")
     folder, graph, weights = out / ENTRY, onnx.load(job.entry), SharedWeights(WEIGHTS)
     folder.mkdir()
     buckets = []
@@ -80,9 +80,10 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
                 graph, {i.name: spec.shape(i.name, size) for i in spec.inputs}
             )  # the batch at its default
         except Exception as error:
-            raise ExportError(f"'{spec.name}' cannot be fixed at {size_text(size)}: {reason(error)}") from error
+            raise ExportError(f"cannot fix '{spec.name}' at {size_text(size)}: {reason(error)}") from error
         path = folder / buckets[-1].file
-        save_graph(at_size, path)  # checked as a whole before its weights are taken out
+        # Checked as a whole before its weights are moved.
+        save_graph(at_size, path)
         weights.move(at_size)
         path.write_bytes(at_size.SerializeToString(deterministic=True))
     (folder / WEIGHTS).write_bytes(weights.data)
@@ -92,7 +93,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     (folder / INDEX).write_text(dump_json(index.model_dump(mode="json")), encoding="utf-8")
     sizes_text = ", ".join(map(size_text, sizes))
     rule_text = (
-        "others are padded, and their answers cut" if rule == "pad" else "others are brought to one of these first"
+        "others are padded, and their outputs cut" if rule == "pad" else "others are resized to one of these beforehand"
     )
     return ExportResult(
         precision="fp32",
@@ -104,7 +105,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run them in ONNX Runtime, each input in the file that the picker chooses."""
+    """Open them in ONNX Runtime; each input runs in the file that the picker selects."""
     require_onnxruntime()
     return BucketRuntime(artifact / ENTRY, OrtSession)
 
@@ -112,25 +113,25 @@ def load(artifact: Path, place: Place) -> Runtime:
 def _bucket_sizes(spec: ModelSpec, names: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
     by_name = named_sizes(spec.axes)
     if len(by_name) < 2:
-        raise UsageError(f"'{spec.name}' takes one size: use onnx with -O onnx.shapes=static")
+        raise UsageError(f"'{spec.name}' takes one size. Use onnx with -O onnx.shapes=static")
     if wrong := [name for name in names if name not in by_name]:
         raise UsageError(
-            f"option 'onnx-buckets.sizes' cannot hold '{wrong[0]}': possible are {', '.join(by_name)}, since "
-            f"'{spec.name}' is asked there"
+            f"option 'onnx-buckets.sizes' cannot hold '{wrong[0]}'. Possible: {', '.join(by_name)}, since "
+            f"'{spec.name}' is tested there"
         )
     return tuple(by_name[name] for name in dict.fromkeys(names or by_name))
 
 
 def _parts(spec: ModelSpec, entry: Path, axes: Mapping[str, Axis]) -> dict[str, tuple[Part | None, ...]]:
-    """Which dimensions of outputs follow from which axes, as they are seen at several sizes.
+    """Return the dimensions of outputs that follow from axes, as observed at several sizes.
 
     Raises:
         UsageError: If an output cannot be cut.
     """
     if bad := next((o for o in spec.outputs if o.role in POSITIONS), None):
         raise UsageError(
-            f"the answers of '{spec.name}' cannot be cut after padding: '{bad.name}' ({bad.role}) speaks of places in "
-            "the padded picture; use onnx-buckets.rule=resize"
+            f"the outputs of '{spec.name}' cannot be cut after padding: '{bad.name}' ({bad.role}) names places in "
+            "the padded picture. Use onnx-buckets.rule=resize"
         )
     # The defaults, and each axis alone at its largest and its smallest size.
     usual = {name: axis.default for name, axis in axes.items()}
@@ -160,8 +161,8 @@ def _part(
         if shares == {step ** len(names)} and all(axes[name].multiple_of % step == 0 for name in names):
             return Part(axes=names, steps=(step,) * len(names))
     raise UsageError(
-        f"the answers of '{spec.name}' cannot be cut after padding: sizes of '{output}' are no fixed share of the "
-        "input's; use onnx-buckets.rule=resize"
+        f"the outputs of '{spec.name}' cannot be cut after padding: sizes of '{output}' are not a fixed share of the "
+        "input's. Use onnx-buckets.rule=resize"
     )
 
 
@@ -170,7 +171,7 @@ class _Record(BaseModel):
 
 
 class Bucket(_Record):
-    """One size of each axis, and the ONNX file beside `buckets.json`."""
+    """One size of each axis, and its ONNX file next to `buckets.json`."""
 
     file: str
     sizes: dict[str, int]
@@ -188,13 +189,13 @@ class Part(_Record):
 
 
 class Buckets(_Record):
-    """What `buckets.json` says.
+    """The contents of `buckets.json`.
 
     Attributes:
-        rule: What is done with an input of a size between: "resize" it before it is given, or "pad" it here.
-        weights: The file that holds what all files share.
-        inputs: The axis of each dimension of each input; None where it is none of these.
-        outputs: Likewise of what follows from axes, for cutting padded answers; empty where nothing is padded.
+        rule: For an input of a size between: "resize" it beforehand, or "pad" it here.
+        weights: The file with the weights of all files.
+        inputs: The axis of each dimension of each input; None for a fixed one.
+        outputs: Dimensions of outputs that follow from axes, for cutting padded outputs; empty without padding.
         buckets: The files.
     """
 
@@ -215,13 +216,13 @@ class Buckets(_Record):
         }
 
     def pad_to(self, name: str, array: Array, bucket: Bucket) -> Array:
-        """Return an input of a bucket's sizes: its last row and column repeated."""
+        """Return an input at a bucket's sizes, with its last row and column repeated."""
         declared = self.inputs.get(name, (None,) * array.ndim)
         axes = zip(declared, array.shape, strict=True)
         return clamp(array, [size if axis is None else bucket.sizes[axis] for axis, size in axes])
 
     def cut(self, name: str, array: Array, bucket: Bucket, sizes: Mapping[str, int]) -> Array:
-        """Return an output of a bucket as it belongs to an input of these sizes."""
+        """Return a bucket's output, cut for an input of these sizes."""
         declared = self.outputs.get(name, (None,) * array.ndim)
 
         def factors(of: Mapping[str, int]) -> list[list[int]]:
@@ -234,9 +235,9 @@ class Buckets(_Record):
 
 
 def choose_bucket(possible: Sequence[Sizes], sizes: Mapping[str, int]) -> Sizes:
-    """Return the sizes for an input: the smallest that hold it; where none do, those that it is scaled down least for.
+    """Return the sizes for an input: the smallest that hold it, otherwise those with the least downscaling.
 
-    Of equals the first. The smallest: the least product of all axes.
+    The first of equal ones. The smallest has the least product of all axes.
     """
 
     def scale(sizes_of_bucket: Sizes) -> float:
@@ -262,23 +263,23 @@ def read_index(folder: Path) -> Buckets:
     """Read `buckets.json`.
 
     Raises:
-        ArtifactError: If it is no such file, or names files that lie elsewhere.
+        ArtifactError: If it is not such a file, or names files elsewhere.
     """
     try:
         index = Buckets.model_validate_json((folder / INDEX).read_bytes())
         for name in (index.weights, *(bucket.file for bucket in index.buckets)):
             require_plain(name)
     except (OSError, ValueError) as error:
-        raise ArtifactError(f"'{folder / INDEX}' is not an index of buckets ({reason(error)}); export again") from error
+        raise ArtifactError(f"'{folder / INDEX}' is not an index of buckets ({reason(error)}). Export again") from error
     return index
 
 
 class BucketRuntime:
-    """The buckets of a folder; each file is checked and opened when it is first asked.
+    """The buckets of a folder; each file is checked and opened on its first use.
 
     Args:
-        folder: With `buckets.json`.
-        opener: What opens a file that was checked.
+        folder: Folder with `buckets.json`.
+        opener: Opens a checked file.
 
     Raises:
         ArtifactError: If `buckets.json` is damaged, or the runtime refuses the first file.
@@ -295,7 +296,7 @@ class BucketRuntime:
         return self._device
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; padded, and its answers cut, where it is smaller than the chosen bucket."""
+        """Run one batch; pad it and cut its outputs if it is smaller than the selected bucket."""
         sizes = self._index.sizes_of(inputs)
         bucket = self._bucket(sizes)
         runtime = self._open(bucket)
@@ -305,7 +306,7 @@ class BucketRuntime:
         return {name: self._index.cut(name, array, bucket, sizes) for name, array in answers.items()}
 
     def facts(self) -> dict[str, str]:
-        """What the runtimes of the files say of themselves, each fact once where it is the same in all."""
+        """Return the facts of the files' runtimes, each once if it is the same in all."""
         by_fact: dict[str, dict[str, list[str]]] = {}
         for bucket in self._index.buckets:
             runtime = self._opened.get(bucket.file)
@@ -332,7 +333,7 @@ class BucketRuntime:
         fits = sizes == best or (self._index.rule == "pad" and all(size <= best[n] for n, size in sizes.items()))
         if not fits:
             possible = ", ".join(size_text(bucket.sizes) for bucket in self._index.buckets)
-            raise UsageError(f"no bucket takes inputs of the size {size_text(sizes)}: there are {possible}")
+            raise UsageError(f"no bucket takes inputs of the size {size_text(sizes)}. Possible: {possible}")
         return next(bucket for bucket in self._index.buckets if bucket.sizes == best)
 
     def _open(self, bucket: Bucket) -> Runtime:
@@ -348,7 +349,7 @@ TARGET = Target(
     about=TargetDescription(
         use_case="NPUs, delegates and compilers that take fixed sizes only",
         proved_by="ONNX Runtime on the CPU, each file at its own size; with rule=pad also at sizes between",
-        not_covered="NPUs and delegates; pictures of other sizes, which an app resizes before",
+        not_covered="NPUs and delegates; pictures of other sizes, which an app resizes beforehand",
     ),
     source="onnx",
     export=export,

@@ -1,9 +1,9 @@
 """ONNX: one portable file with dynamic axes, fp32.
 
 The graph comes from torch.export through PyTorch's ONNX exporter, which folds constants and keeps LayerNormalization
-and Gelu whole. A patch embedding becomes Gemm and attention loses its needless reshapes; nothing that is only one
-runtime's is put in. What the exporter says of the machine that ran it (absolute paths, source
-lines) is taken out, and nodes are named after the PyTorch modules that they come from.
+and Gelu whole. A patch embedding becomes Gemm and attention loses its needless reshapes; nothing specific to one
+runtime is added. The exporter's notes about its machine (absolute paths, source lines) are removed, and nodes are named
+after their PyTorch modules.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ ENTRY = "model.onnx"
 OPSET = Option(
     name="opset", default=20, choices=(17, 20, 21, 22, 23), help="ONNX opset version; 17 for runtimes of 2022"
 )  # 20 is the first with Gelu, 17 the first with LayerNormalization
-LOWEST = 18  # opset in which PyTorch's exporter writes; older ones are converted
+# Opset of PyTorch's exporter; older ones are converted from it.
+LOWEST = 18
 SHAPES = Option(
     name="shapes",
     default="dynamic",
@@ -67,7 +68,7 @@ _SYMBOL = re.compile(r"\bs\d+\b")
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Captured program, or an ONNX file that is the model -> model.onnx."""
+    """Export a captured program, or an ONNX file that is the model, to model.onnx."""
     spec, static = load_model(job.model), job.get(SHAPES) != "dynamic"
     sizes = size_of(spec, job.get(SHAPES))
     file = onnx_file.file_of(spec.module)
@@ -77,7 +78,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
         captured = capture(replace(spec, axes=axes), dynamic=False) if static else load_program(source)
         graph = _translate(spec, captured, max(job.get(OPSET), LOWEST))
         _name_axes(graph, spec)
-        # module.path/OpType, numbered where a module has several: what error attribution and Netron show.
+        # module.path/OpType, numbered if a module has several: error attribution and Netron show these names.
         seen: Counter[str] = Counter()
         for node in graph.graph.node:
             path = module_path({prop.key: prop.value for prop in node.metadata_props})
@@ -85,11 +86,12 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
             seen[base] += 1
             node.name = base if seen[base] == 1 else f"{base}_{seen[base]}"
     elif static or job.get(OPSET) != OPSET.default:
-        raise UsageError(f"'{spec.name}' is an ONNX file, which keeps its shapes and its opset: leave out -O onnx.*")
+        raise UsageError(f"'{spec.name}' is an ONNX file, which keeps its shapes and its opset. Leave out -O onnx.*")
     else:
         names = ([i.name for i in spec.inputs], [o.name for o in spec.outputs])
         model_file = onnx_file.read_graph(file)
-        del model_file.metadata_props[:]  # a history of passes in it would be none of ours
+        # A history of passes in the file would not be edgekit's.
+        del model_file.metadata_props[:]
         graph = patterns.normalize_foreign(model_file, *names)
     job.progress(0.8, "checking the graph")
     if job.get(SIGMOID) == "exponentials":
@@ -108,15 +110,15 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in ONNX Runtime."""
+    """Open it in ONNX Runtime."""
     return OrtRuntime(artifact / ENTRY)
 
 
 def size_of(spec: ModelSpec, name: str) -> Mapping[str, int]:
-    """Return the sizes that the option names, by axis; none where it names the defaults or leaves them open.
+    """Return the sizes named by the option, by axis; empty for the defaults or open sizes.
 
     Raises:
-        UsageError: If the reference holds no answers at them.
+        UsageError: If the reference has no outputs at these sizes.
     """
     if name in ("dynamic", "static"):
         return {}
@@ -124,7 +126,7 @@ def size_of(spec: ModelSpec, name: str) -> Mapping[str, int]:
     if name not in by_name:
         possible = ", ".join(("dynamic", "static", *by_name))
         raise UsageError(
-            f"option 'onnx.shapes' cannot be '{name}': possible are {possible}, since '{spec.name}' is asked there"
+            f"option 'onnx.shapes' cannot be '{name}'. Possible: {possible}, since '{spec.name}' is tested there"
         )
     return by_name[name] if name != next(iter(by_name)) else {}
 
@@ -135,10 +137,11 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     import onnxscript.optimizer
     import torch
 
-    # It warns of torchvision's operators, which no model here has, and of its own deprecated helpers.
+    # The exporter warns of torchvision's operators, which no model here has, and of its own deprecated helpers.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     _lay_out(captured.exported)
-    with warnings.catch_warnings(), torch.no_grad():  # complex weights have fewer operators with gradients
+    # no_grad, since complex weights have fewer operators with gradients.
+    with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
             translated = torch.onnx.export(
@@ -159,8 +162,9 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     if translated is None:
         raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
     for declared, value in zip(spec.inputs, translated.model.graph.inputs, strict=True):
-        value.name = declared.name  # PyTorch 2.10 renames an input that is an output as well
-    # Inner tensors get another name where the exporter called them as an input or output is called.
+        # PyTorch 2.10 renames an input that is also an output.
+        value.name = declared.name
+    # The exporter may give an inner tensor the name of an input or output, so it is renamed.
     ends = (*translated.model.graph.inputs, *translated.model.graph.outputs)
     reserved = {value.name for value in ends}
     for value in [value for node in translated.model.graph.all_nodes() for value in node.outputs]:
@@ -168,15 +172,16 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
             value.name = f"{value.name}_inner"
     graph = patterns.patches_as_gemm(translated.model, _multiples(spec))
     if not captured.dynamic:
-        onnxscript.optimizer.optimize(graph)  # what the passes compute of shapes is constant now
+        # The passes' computations on shapes are now constant.
+        onnxscript.optimizer.optimize(graph)
     return ir.to_proto(name_constants(graph))
 
 
 def _lay_out(exported: torch.export.ExportedProgram) -> None:
-    """A copy before each view of a transposed tensor, which the exporter drops from the ONNX graph.
+    """Insert a copy before each view of a transposed tensor, which the exporter drops from the ONNX graph.
 
-    Where attention's answer is transposed back, the capture saw how PyTorch's kernel for this processor lays it out;
-    the exporter takes attention apart, and what it gets then cannot be viewed so.
+    When attention's output is transposed back, the capture saw the layout of PyTorch's kernel for this processor;
+    the exporter decomposes attention, and its output then cannot be viewed in this way.
     """
     import torch
 
@@ -195,20 +200,20 @@ def _lay_out(exported: torch.export.ExportedProgram) -> None:
 def _lower_opset(graph: onnx.ModelProto, spec: ModelSpec, opset: int) -> onnx.ModelProto:
     """Return the graph in an older opset, by ONNX's own converter, and in that opset's version of the file format.
 
-    A runtime refuses a newer one, whatever the opset: ONNX Runtime 1.15 loads at most 9, and 10 is what is written now.
+    A runtime refuses a newer format, whatever the opset: ONNX Runtime 1.15 loads at most 9, and today's is 10.
     """
     from onnx import helper, version_converter
 
     try:
         lowered = version_converter.convert_version(graph, opset)
     except Exception as error:
-        raise ExportError(f"'{spec.name}' cannot be brought to opset {opset}: {reason(error)}") from error
+        raise ExportError(f"cannot convert '{spec.name}' to opset {opset}: {reason(error)}") from error
     lowered.ir_version = helper.find_min_ir_version_for(list(lowered.opset_import))
     return lowered
 
 
 def _multiples(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """What each input's sizes are multiples of: the size itself where it is fixed."""
+    """Return the divisor of each input size: the size itself if it is fixed."""
     return {
         i.name: tuple(
             size if isinstance(size, int) else (spec.axes[size].multiple_of if size in spec.axes else 1)
@@ -219,7 +224,7 @@ def _multiples(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
 
 
 def _name_axes(graph: onnx.ModelProto, spec: ModelSpec) -> None:
-    """The exporter calls axes s77, s0 ...; outputs' sizes are expressions of them."""
+    """Name the axes: the exporter calls them s77, s0 ..., and outputs' sizes are expressions of them."""
     axes: dict[str, str] = {}
     for declared, value in zip(spec.inputs, graph.graph.input, strict=True):
         for name, dimension in zip(declared.shape, value.type.tensor_type.shape.dim, strict=True):
@@ -233,7 +238,7 @@ def _name_axes(graph: onnx.ModelProto, spec: ModelSpec) -> None:
 
 
 def _strip(graph: onnx.ModelProto) -> None:
-    """Drop absolute paths and source lines, and the shapes of inner values, which later passes make stale."""
+    """Remove absolute paths and source lines, and the shapes of inner values, which later passes make stale."""
     strip_properties(graph)
     del graph.graph.metadata_props[:]
     del graph.graph.value_info[:]

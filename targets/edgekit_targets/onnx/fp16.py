@@ -13,7 +13,7 @@ ENTRY = "model.onnx"
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """ONNX artifact -> model.onnx in fp16."""
+    """Export the ONNX artifact to model.onnx in fp16."""
     import onnx
 
     job.progress(0.3, "converting to fp16")
@@ -25,7 +25,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in ONNX Runtime, which computes fp16 nodes without a kernel in fp32."""
+    """Open it in ONNX Runtime, which computes fp16 nodes without a kernel in fp32."""
     return OrtRuntime(artifact / ENTRY)
 
 

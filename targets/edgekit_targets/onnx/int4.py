@@ -1,7 +1,7 @@
 """ONNX, 4-bit weights: linear layers in blocks of 32 inputs, with a scale and a zero point for each.
 
-Where INT8's limits do not hold so, the most sensitive groups of layers get 8 bits. Other weights are stored in INT8 or
-fp16. What such a layer reads may be rounded to INT8 in blocks as it runs (`accuracy_level` 4).
+If the limits of INT8 fail, the most sensitive groups of layers get 8 bits. Other weights are stored in INT8 or
+fp16. The inputs of such a layer may be rounded to INT8 in blocks at run time (`accuracy_level` 4).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 ENTRY = "model.onnx"
 SAMPLES = 64
-"""Inputs that say which groups need 8 bits."""
+"""Number of inputs that decide which groups need 8 bits."""
 BLOCK = Option(name="block", default="32", choices=("16", "32", "64", "128"), help="inputs that share a scale")
 ALTERNATIVES = "use onnx-int8-dynamic, onnx-fp16 or onnx"
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """ONNX artifact -> model.onnx with 4-bit weights.
+    """Export the ONNX artifact to model.onnx with 4-bit weights.
 
     Raises:
-        ExportError: If there is no linear layer to store in 4 bits.
+        ExportError: If no linear layer can be stored in 4 bits.
     """
     import onnx
 
@@ -45,8 +45,8 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     parts = _parts(graph)
     if not parts:
         raise ExportError(
-            f"'{spec.name}' has no linear layer of {weight_only.LEAST} weights or more, which are what is stored in "
-            f"4 bits: {ALTERNATIVES}"
+            f"'{spec.name}' has no linear layer of {weight_only.LEAST} weights or more, which 4 bits need. "
+            f"Instead, {ALTERNATIVES}"
         )
 
     every, block = nodes_of(parts, ()), int(job.get(BLOCK))
@@ -86,16 +86,16 @@ def _parts(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in ONNX Runtime."""
+    """Open it in ONNX Runtime."""
     return OrtRuntime(artifact / ENTRY)
 
 
 TARGET = Target(
     summary="ONNX, 4-bit weights in linear layers",
     about=TargetDescription(
-        use_case="language models and other large linear layers in browsers and on phones, where size counts",
+        use_case="language models and other large linear layers in browsers and on phones, where size matters",
         proved_by="ONNX Runtime on the CPU",
-        not_covered="WebGPU and other providers, which have kernels of their own for such layers",
+        not_covered="WebGPU and other providers, which have their own kernels for such layers",
     ),
     source="onnx",
     export=export,

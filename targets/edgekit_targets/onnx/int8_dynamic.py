@@ -1,8 +1,8 @@
-"""ONNX, dynamic INT8: weights in INT8, activations rounded at each run.
+"""ONNX, dynamic INT8: weights in INT8, activations rounded in each run.
 
-Needs no calibration; where the model has a calibration set, its graph is conditioned with it first.
+Needs no calibration; if the model has a calibration set, its graph is conditioned with it first.
 
-A batch shares one range, so an image's answer depends a little on its batch mates: send one image at a time where that
+A batch shares one range, so an image's output depends a little on its batch: send one image at a time if that
 matters.
 """
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 ENTRY = "model.onnx"
 HELD_BACK = 32
-"""Calibration samples that choose between graphs."""
+"""Number of calibration samples that choose between graphs."""
 BETWEEN_ROWS = 2
-"""Of these at each size between the grid's."""
+"""Number of these at each size between the grid's."""
 COARSE = "weights of its convolutions lose too much in INT8"
 FLOAT = Option[tuple[str, ...]](
     name="float", default=(), help="groups of layers that stay in float, separated by commas"
@@ -46,14 +46,14 @@ FLOAT = Option[tuple[str, ...]](
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """ONNX artifact -> model.onnx in INT8."""
+    """Export the ONNX artifact to model.onnx in INT8."""
     import onnx
 
     spec, graph = load_model(job.model), fold_constants(onnx.load(job.entry))
     parts = groups(graph, dynamic=True)
     floats = job.get(FLOAT)
     if unknown := [name for name in floats if name not in parts]:
-        raise ExportError(f"there is no group '{unknown[0]}' to leave in float: possible are {', '.join(parts)}")
+        raise ExportError(f"no group '{unknown[0]}' to leave in float. Possible: {', '.join(parts)}")
     job.progress(0.1, "rounding the weights")
     result = _quantize(spec, graph, floats, job)
     stored = weight_only.count_stored(result.graph)
@@ -64,7 +64,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     only = () if parts else (f"{stored} weights are stored in INT8; all arithmetic is in float",)
     float_notes = (f"in float arithmetic: {', '.join(result.floats)}",) if result.floats else ()
     half = (f"{COARSE} and are stored in fp16: {result.lost}",) if result.lost else ()
-    # What the file answers on processors without VNNI, on the first evaluation images, where there are any.
+    # Compared on the first evaluation images, if there are any.
     elsewhere: tuple[str, ...] = ()
     evaluation = evaluation_of(spec)
     if evaluation is not None:
@@ -79,7 +79,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 class _QuantizedGraph:
     """An INT8 graph and its groups in float.
 
-    `lost` says what the weights of convolutions lost in INT8, where these are in fp16.
+    `lost` is the loss of the convolutions' weights in INT8, if these are in fp16.
     """
 
     graph: onnx.ModelProto
@@ -88,20 +88,20 @@ class _QuantizedGraph:
 
 
 def _without_int8(spec: ModelSpec, graph: onnx.ModelProto, result: _QuantizedGraph) -> str:
-    """Why nothing of a graph would be in INT8."""
+    """Return why nothing of a graph would be in INT8."""
     inside = any(every_node(body) for node in graph.graph.node for body in bodies(node))
-    where = " outside of its branches and loops, which stay as they are" if inside else ""
+    where = " outside of its branches and loops, which stay unchanged" if inside else ""
     text = f"'{spec.name}' has no linear or recurrent layer whose weights dynamic INT8 could hold{where}"
     others = "use onnx" if inside else "use onnx-int8-static, onnx or onnx-fp16"
     if result.lost:
-        return f"{text}, and {COARSE} ({result.lost}): {others}"
-    return f"{text}, and no convolution of {weight_only.LEAST} or more that it could store: {others}"
+        return f"{text}, and {COARSE} ({result.lost}). Instead, {others}"
+    return f"{text}, and no convolution of {weight_only.LEAST} or more that it could store. Instead, {others}"
 
 
 def _quantize(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _QuantizedGraph:
     """Return the INT8 graph: the first of `_candidates` that passes, or the one nearest to fp32.
 
-    What decides are samples that the conditioning has not seen, also at other shapes, and random, extreme and changed
+    The decision uses samples unseen by the conditioning, also at other shapes, and random, extreme and changed
     inputs. Without a calibration set nothing is conditioned.
     """
     if spec.calibration is None:
@@ -127,9 +127,9 @@ def _quantize(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], 
 
 
 def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _QuantizedGraph:
-    """Without calibration: the weights of convolutions are stored in fp16 where the gate's limits fail in INT8.
+    """Return the graph without calibration; convolutions' weights are in fp16 if the gate's limits fail in INT8.
 
-    Photographs that ship with edgekit are asked, or random inputs, and what the judge asks of its own.
+    It is judged on photographs that ship with edgekit, or random inputs, and on the judge's own inputs.
     """
     reduce_range = job.get(REDUCE_RANGE)
     result = dynamic.quantize_dynamic(graph, floats, reduce_range)
@@ -152,7 +152,7 @@ def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[st
 def _candidates(
     graph: onnx.ModelProto, samples: Samples, floats: tuple[str, ...], reduce_range: bool
 ) -> Iterator[_QuantizedGraph]:
-    """INT8 graphs with their groups in float, the quickest first, and last the graph without conditioning."""
+    """Yield INT8 graphs with their groups in float, the fastest first, and last the graph without conditioning."""
     light = conditioning.condition(graph, samples, floats, reduce_range, channel_scales=False)
     yield _QuantizedGraph(dynamic.quantize_dynamic(light.graph, light.floats, reduce_range), light.floats)
     ready = conditioning.condition(graph, samples, floats, reduce_range)
@@ -164,7 +164,7 @@ def _candidates(
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in ONNX Runtime."""
+    """Open it in ONNX Runtime."""
     return OrtRuntime(artifact / ENTRY)
 
 

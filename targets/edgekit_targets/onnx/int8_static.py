@@ -1,6 +1,6 @@
-"""ONNX, static INT8 in QDQ form: ranges from calibration samples, by the recipe that a search found to be good.
+"""ONNX, static INT8 in QDQ form: ranges from calibration samples, by the best recipe of a search.
 
-What the search tried stays in the target's cache, where reports find the table and an interrupted search goes on.
+The trials stay in the target's cache, where reports find their table and an interrupted search resumes.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ ENTRY = "model.onnx"
 SEARCH = Option(
     name="search", default="quick", help="how many configurations are tried", choices=("quick", "full", "none")
 )
-METHOD = Option(name="method", default="auto", help="how activation ranges are made", choices=("auto", *METHODS))
+METHOD = Option(name="method", default="auto", help="method for activation ranges", choices=("auto", *METHODS))
 RANK = Option(
     name="rank",
     default=0,
     minimum=0,
-    help="passes over so many of the recipes that passed; for `edgekit quantize --place`",
+    help="number of passing recipes to skip; for `edgekit quantize --place`",
 )
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """ONNX artifact -> model.onnx in INT8."""
+    """Export the ONNX artifact to model.onnx in INT8."""
     import onnx
 
     spec, graph = load_model(job.model), fold_constants(onnx.load(job.entry))
     if not qdq.activations(graph):
         raise ExportError(
-            f"'{spec.name}' has no linear layer and no chain of convolutions with constant weights, which are what "
-            "static INT8 makes faster: use onnx or onnx-fp16"
+            f"'{spec.name}' has no linear layer and no chain of convolutions with constant weights, which static "
+            "INT8 needs. Use onnx or onnx-fp16"
         )
     job.progress(0.0, "making the calibration samples")
     samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED.get(job.get(SEARCH), calibration.COUNT))
@@ -76,7 +76,8 @@ def _quantize_once(
 ) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
     graph, recipe = ready.graph, QuantConfig(method=method, reduce_range=job.get(REDUCE_RANGE), floats=ready.floats)
 
-    (job.cache / TABLE).unlink(missing_ok=True)  # of an earlier search: it did not make this artifact
+    # The table of an earlier search, which did not make this artifact.
+    (job.cache / TABLE).unlink(missing_ok=True)
 
     def tell(share: float) -> None:
         job.progress(0.1 + 0.7 * share, "looking at activations")
@@ -92,7 +93,7 @@ def _search(
     methods: tuple[Method, ...],
     job: Job,
 ) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
-    """Search without scales of channels, and with them where nothing passes then without more groups in float."""
+    """Search without channel scales, and with them if nothing passes without more groups in float."""
 
     def tell(share: float, text: str) -> None:
         job.progress(0.1 + 0.85 * share, text)
@@ -132,7 +133,7 @@ def _search(
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in ONNX Runtime."""
+    """Open it in ONNX Runtime."""
     return OrtRuntime(artifact / ENTRY)
 
 

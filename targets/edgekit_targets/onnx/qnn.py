@@ -1,7 +1,7 @@
-"""Qualcomm's QNN provider, where `onnxruntime-qnn` is installed: its compiler for the NPU (HTP), and the emulator.
+"""Qualcomm's QNN provider, if `onnxruntime-qnn` is installed: its compiler for the NPU (HTP), and the emulator.
 
-On x86-64 the package holds both. The compiler checks each node by the real rules of a chip, and the emulator computes
-what it took, in fp16. This needs numpy and ONNX Runtime, and travels in packs. It trusts the file.
+On x86-64 the package has both. The compiler checks each node by the real rules of a chip, and the emulator computes
+the accepted ones, in fp16. This module needs numpy and ONNX Runtime, and is part of packs. It trusts the file.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 PACKAGE, PROVIDER = "onnxruntime_qnn", "QNNExecutionProvider"
 INSTALL = "pip install onnxruntime-qnn (Qualcomm's licence, 90 MB)"
 CHIP, NAME = "57", "Snapdragon 8 Gen 3"
-"""The chip that is compiled for, by its number in Qualcomm's list of SoC models (SM8650)."""
+"""The target chip, by its number in Qualcomm's list of SoC models (SM8650)."""
 EMULATED = ("x86_64", "AMD64")
-"""Processors whose package has the emulator; that of others has the NPU's own driver in its place."""
+"""Processors whose package has the emulator; other packages have the NPU's own driver instead."""
 
 
 class QnnRuntime:
-    """An ONNX model in the emulator of the NPU; it is compiled for a shape when that is first asked.
+    """An ONNX model in the emulator of the NPU; each shape is compiled on its first use.
 
     Args:
         model: Path of the `.onnx` file.
-        settings: None are known.
+        settings: Not used.
 
     Raises:
-        NotVerifiedHere: If the package is not installed, or has no emulator for this processor.
+        NotVerifiedHere: If the package is not installed, or does not support this processor.
         ArtifactError: If ONNX Runtime refuses the model.
     """
 
@@ -71,17 +71,17 @@ class QnnRuntime:
 
     @property
     def hardware(self) -> str:
-        """The processor that emulates."""
+        """The processor that runs the emulator."""
         return processor()
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch."""
+        """Run one batch."""
         feed = {name: np.asarray(array, order="C") for name, array in inputs.items()}
         session = self._session({name: array.shape for name, array in feed.items()})
         return dict(zip(self._names, session.run(None, feed), strict=True))
 
     def facts(self) -> dict[str, str]:
-        """Return how many nodes run in the emulator, in how many partitions, and which the CPU computes."""
+        """Return the number of nodes and partitions in the emulator, and the operators that the CPU computes."""
         if self._compiled is None:
             return {}
         parts = self._compiled[1].get_provider_graph_assignment_info()
@@ -99,7 +99,7 @@ class QnnRuntime:
         self._compiled = None
 
     def _session(self, shapes: dict[str, tuple[int, ...]]) -> Any:
-        """Return the session of these shapes; one is kept, since each holds the compiled weights."""
+        """Return the session of these shapes; only one is kept, since each holds the compiled weights."""
         if self._compiled is None or self._compiled[0] != shapes:
             self._compiled = None
             options = _options()
@@ -109,13 +109,13 @@ class QnnRuntime:
                         options.add_free_dimension_override_by_name(dimension, size)
             session = _open_session(self._model, options)
             if not any(part.ep_name == PROVIDER for part in session.get_provider_graph_assignment_info()):
-                raise NotVerifiedHere(f"QNN's compiler takes no node of '{self._model.name}'")
+                raise NotVerifiedHere(f"QNN's compiler accepts no node of '{self._model.name}'")
             self._compiled = shapes, session
         return self._compiled[1]
 
 
 def is_installed() -> bool:
-    """Return whether the package is there."""
+    """Return whether the package is installed."""
     return util.find_spec(PACKAGE) is not None
 
 
@@ -138,7 +138,7 @@ def _options() -> Any:
         settings = {"enable_htp_fp16_precision": "1", "soc_model": CHIP}
         options.add_provider_for_devices(devices, {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), **settings})
     except Exception as error:
-        raise NotVerifiedHere(f"QNN cannot be asked here: {reason(error)}") from error
+        raise NotVerifiedHere(f"QNN cannot run here: {reason(error)}") from error
     return options
 
 
@@ -150,5 +150,5 @@ def _open_session(path: Path, options: Any) -> Any:
     except Exception as error:
         raise ArtifactError(f"QNN's compiler refuses the graph at fixed sizes: {reason(error)}") from error
     if PROVIDER not in session.get_providers():
-        raise NotVerifiedHere("QNN cannot be asked here: its provider did not start")
+        raise NotVerifiedHere("QNN cannot run here: its provider did not start")
     return session

@@ -214,5 +214,5 @@ def test_what_cannot_be_taken_is_a_sentence(broken: object, kind: type[EdgekitEr
 
 def test_without_transformers_the_sentence_says_what_to_install(vit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(DependencyError, match="needs transformers. Run: pip install transformers"):
+    with pytest.raises(DependencyError, match=r"needs transformers\. Run: pip install transformers"):
         resolve_model(f"transformers:{vit}")

@@ -152,7 +152,7 @@ class TestOnnxBuckets(TargetContract):
         ("options", "dynamic", "said"),
         [
             ({"sizes": ("96x96", "320x256")}, True, "cannot hold '320x256': possible are 96x96, 160x160"),
-            ({"rule": "pad"}, True, "'indices' (ranking) speaks of places in the padded picture"),
+            ({"rule": "pad"}, True, "'indices' (ranking) names places in the padded picture"),
             ({}, False, "is made of 'onnx' with open sizes"),
         ],
     )
@@ -231,5 +231,5 @@ def test_a_model_of_one_size_is_told_so_before_it_is_told_of_an_option(tmp_path:
     spec = ModelSpec("flat", nn.Linear(4, 2).eval(), (Input("x", (4,)),), (Output("y"),))
     save_model(spec, tmp_path / "model", Capture(spec))
     job = Job(model=tmp_path / "model", entry=tmp_path / "model.onnx")
-    with pytest.raises(UsageError, match="'flat' takes one size: use onnx with -O "):
+    with pytest.raises(UsageError, match="'flat' takes one size. Use onnx with -O "):
         TARGET.export(tmp_path, tmp_path / "out", job)

@@ -83,4 +83,4 @@ def test_wide_layers_are_verified_at_a_quarter_of_the_size(tmp_path: Path) -> No
 def test_a_net_without_large_linear_layers_is_refused(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 4))
     build = edgekit.export(net.eval(), example=(torch.randn(2, 3, 8, 8),), targets=[NAME], output=tmp_path)
-    assert "has no linear layer of 4096 weights or more, which are what is stored in 4 bits" in build[NAME].sentences[0]
+    assert "has no linear layer of 4096 weights or more, which 4 bits need" in build[NAME].sentences[0]

@@ -49,7 +49,7 @@ def test_a_group_that_is_not_there_is_named(build: Path) -> None:
     options = {NAME: {"float": "nowhere"}}
     failed = run.export(resolve_model(SMALL), (NAME,), build, options, QuietListener())[NAME]
     assert failed.status == "failed"
-    assert "no group 'nowhere' to leave in float: possible are" in failed.sentences[0]
+    assert "no group 'nowhere' to leave in float" in failed.sentences[0]
 
 
 def uneven(head: bool) -> onnx.ModelProto:
@@ -105,4 +105,4 @@ def test_layers_in_a_branch_alone_are_named(tmp_path: Path) -> None:
     path = tmp_path / "branches.onnx"
     onnx.save(model(nodes, {"x": ["batch", 4]}, {"y": ["batch", 4]}, held), path)
     failed = run.export(resolve_model(str(path)), (NAME,), tmp_path / "build", {}, QuietListener())[NAME]
-    assert "dynamic INT8 could hold outside of its branches and loops, which stay as they are" in failed.sentences[0]
+    assert "dynamic INT8 could hold outside of its branches and loops, which stay unchanged" in failed.sentences[0]

@@ -1,1 +1,1 @@
-"""Rewrites of an ONNX graph: one pass, one file."""
+"""Rewrites of an ONNX graph, one pass per file."""

@@ -1,4 +1,4 @@
-"""Linear layers whose weights are rounded once and whose activations need no calibration: dynamic INT8, and 4 bits."""
+"""Linear layers with weights rounded once and activations without calibration: dynamic INT8, and 4 bits."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import onnx
 
 SMALLEST = 1e-30
-"""Of a scale: a token of zeros stays one."""
+"""Smallest scale, for a token of zeros."""
 AXES_AS_INPUT = 18
-"""Opset from which ReduceMax reads its axes as an input."""
+"""First opset in which the axes of ReduceMax are an input."""
 DOMAIN = "com.microsoft"
 FEW, MANY = 4, 8
 """Bits of a weight."""
 ACCURACY = 4
-"""MatMulNBits' `accuracy_level`: what it reads is rounded to INT8 in blocks, too, where the processor gains by that."""
+"""MatMulNBits' `accuracy_level`: its inputs are rounded to INT8 in blocks, too, if the processor gains by that."""
 
 
 @graph_pass("dynamic.quantize_dynamic")
@@ -39,24 +39,24 @@ def quantize_dynamic(
     token_scales: bool = False,
     convolutions: bool = True,
 ) -> onnx.ModelProto:
-    """Make the dynamically quantized graph of one in fp32, which stays as it is.
+    """Return the dynamically quantized graph of an fp32 graph, which is not changed.
 
         x [..., K] -> MatMul or Gemm, weight fp32 [K, N] -> y [..., N]
         x [..., K] -> DynamicQuantizeLinear uint8 -> MatMulInteger, weight int8 [K, N] -> Cast, Mul by scales [N] -> y
         LSTM, W fp32 [1, 4H, K], R fp32 [1, 4H, H] -> DynamicQuantizeLSTM, W int8 [1, K, 4H], R int8 [1, H, 4H]
 
-    Weights are rounded once, activations at each run by their own range (ONNX Runtime's quantizer). Layers that read
-    more channels than they write may get a scale for each token first (`scale_tokens`). A bias is added afterwards, in
-    fp32. Weights of what stays in float arithmetic are stored in INT8 (weight_only.py); convolutions are: ONNX
-    Runtime's ConvInteger is slower than its Conv.
+    Weights are rounded once, activations in each run by their own range (ONNX Runtime's quantizer). Layers that read
+    more channels than they write may get a scale per token first (`scale_tokens`). A bias is added afterwards, in
+    fp32. Weights of layers in float arithmetic are stored in INT8 (weight_only.py), including those of convolutions:
+    ONNX Runtime's ConvInteger is slower than its Conv.
 
     Args:
         graph: In fp32.
         floats: Groups that stay in float.
-        reduce_range: Whether weights have 7 bits.
-        token_scales: Whether layers that read more channels than they write get a scale for each token
+        reduce_range: True for 7-bit weights.
+        token_scales: True for a scale per token in layers that read more channels than they write
             (`scale_tokens`): nearer to fp32, and an eighth slower in arr-coc-tiny.
-        convolutions: Whether the weights of convolutions are stored in INT8; in fp16 otherwise.
+        convolutions: True to store the weights of convolutions in INT8, else in fp16.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -86,7 +86,8 @@ def quantize_dynamic(
 
 
 def _order_nodes(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph with each node behind what its branches read: the quantizer orders nodes by their own inputs alone."""
+    """Return the graph with each node after the tensors that its branches read."""
+    # The quantizer orders nodes only by their own inputs.
     if not any(any(bodies(node)) for node in graph.graph.node):
         return graph
     import onnx_ir as ir
@@ -99,7 +100,7 @@ def _order_nodes(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Yield no warnings: the quantizer recommends a pre-processing that fails on such graphs."""
+    """Silence the quantizer, which recommends a pre-processing that fails on such graphs."""
     root = logging.getLogger()
     before = root.level
     root.setLevel(logging.ERROR)
@@ -112,7 +113,7 @@ def _quiet() -> Iterator[None]:
 def gemm_as_matmul(
     node: onnx.NodeProto, selected: set[str], weights: dict[str, onnx.TensorProto]
 ) -> Iterator[onnx.NodeProto]:
-    """Yield a Gemm as MatMul and Add: the dynamic quantizer takes no Gemm, and ONNX Runtime fuses the two again."""
+    """Yield a Gemm as MatMul and Add: the dynamic quantizer skips Gemm, and ONNX Runtime fuses the two again."""
     from onnx import helper, numpy_helper
 
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
@@ -133,20 +134,20 @@ def gemm_as_matmul(
 
 @graph_pass("dynamic.scale_tokens")
 def scale_tokens(graph: onnx.ModelProto, selected: Collection[str]) -> onnx.ModelProto:
-    """Divide what tall linear layers read by a scale for each token, taken as the graph runs.
+    """Divide the inputs of tall linear layers by a scale per token, computed at run time.
 
         x [..., K] -> MatMul, weight [K, N] -> y [..., N]
         x [..., K] -> Div by s = max|x| [..., 1] -> MatMul, weight [K, N] -> Mul by s -> y [..., N]
 
     Dynamic INT8 has one range for a whole tensor: a single large token makes the grid of all others coarse, and so do
-    the other images of a batch. Layers that read more channels than they write are given these scales: in a transformer
-    the second layer of each MLP, which reads what no normalisation has brought to one size. In dynamic INT8 of
+    the other images of a batch. Layers that read more channels than they write get these scales: in a transformer
+    the second layer of each MLP, whose input no normalisation has scaled. In dynamic INT8 of
     arr-coc-tiny these six layers raised the signal-to-noise ratio of the relevance from 37.3 to 39.0 dB; scales for all
-    layers reached 38.7 dB, and cost half of what INT8 gains in speed.
+    layers reached 38.7 dB, and cost half of INT8's gain in speed.
 
     Args:
         graph: In fp32.
-        selected: Names of MatMul nodes with a constant weight. Those whose weight is not taller than wide are skipped.
+        selected: Names of MatMul nodes with a constant weight. Nodes whose weight is not taller than wide are skipped.
     """
     from onnx import helper, numpy_helper
 
@@ -199,13 +200,13 @@ def quantize_blocks(
         x [..., K] -> MatMul, weight fp32 [K, N] -> y [..., N]
         x [..., K] -> MatMulNBits, weight uint8 [N, K / 32, 16] -> y [..., N]          4 bits, blocks of 32
 
-    ONNX Runtime's own operator: it unpacks the weights as it multiplies, in the browser and on GPUs too
+    ONNX Runtime's own operator unpacks the weights as it multiplies, in the browser and on GPUs too
     (https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits).
 
     Args:
         graph: In fp32.
         layers: Names of MatMul and Gemm nodes with a constant weight [K, N].
-        eight: Those of them that get 8 bits. A weight that one of them reads has 8 bits for all that read it.
+        eight: Layers with 8 bits. If one of them reads a weight, it has 8 bits for all its readers.
         block: Inputs that share a scale: 16, 32, 64, 128 or 256.
     """
     from onnx import helper
@@ -231,7 +232,7 @@ def quantize_blocks(
 
 @dataclass(frozen=True)
 class _PackedWeights:
-    """A weight [K, N] in blocks: its values, scales and zero points, and the attributes of the nodes that read it."""
+    """A weight [K, N] in blocks: its values, scales and zero points, and the attributes of its readers."""
 
     tensors: tuple[onnx.TensorProto, ...]
     attributes: dict[str, int]

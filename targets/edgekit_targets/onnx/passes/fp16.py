@@ -1,14 +1,14 @@
-"""fp32 -> fp16 weights and arithmetic; inputs and outputs stay fp32.
+"""Conversion of weights and arithmetic from fp32 to fp16; inputs and outputs stay fp32.
 
     images fp32 [B, 3, H, W] -> Conv fp32 -> Sigmoid fp32 -> scores fp32 [B, N]
     images fp32 [B, 3, H, W] -> Cast -> Conv fp16 -> Cast -> Sigmoid fp32 -> scores fp32 [B, N]
 
-onnxconverter-common converts (`_run_converter`); this file decides which nodes stay in fp32. What holds weights goes
+onnxconverter-common converts (`_run_converter`); this file decides which nodes stay in fp32. Operators with weights go
 to fp16. Reductions, roots, logarithms, sigmoids and top-K stay in fp32: they decide which patches win, and cost
-nothing. Everything else follows its inputs, so that values cross between the precisions seldom. A LayerNormalization
-stays one operator (taken apart in fp16 it overflows to a finite, wrong answer).
+nothing. Everything else follows its inputs, so that values rarely cross between the precisions. A LayerNormalization
+stays one operator (decomposed in fp16 it overflows to a finite, wrong result).
 
-What the converter gives alone (`keep_io_types=True`), and with this file; tools/bench/fp16.py, onnxconverter-common
+The converter alone (`keep_io_types=True`) compared with this file; tools/bench/fp16.py, onnxconverter-common
 1.16.0, ONNX Runtime 1.31.1 on a CPU, which has few fp16 kernels and casts:
 
     model         converter  bytes      of fp32  max abs  SNR dB  casts  speed of fp32 (95 %)
@@ -42,7 +42,7 @@ LARGEST = float(np.finfo(np.float16).max)
 SMALLEST = float(np.finfo(np.float16).smallest_subnormal)
 """2 ** -24: a smaller weight that is not zero becomes this, so that an epsilon does not become a division by zero."""
 OWN_CAST = "OwnCast"
-"""Operator of the graph's own casts while it is converted."""
+"""Operator name of the graph's own casts during the conversion."""
 IN_FP32 = frozenset(
     (
         *("TopK", "Floor", "Resize", "Range", "CumSum", "Cast", "ConstantOfShape", "RandomNormal", "RandomUniform"),
@@ -54,21 +54,21 @@ IN_FP32 = frozenset(
 IN_FP16 = frozenset(("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "LayerNormalization", "BatchNormalization"))
 """Operators that go to fp16 whatever their inputs are."""
 SCATTERING = frozenset({"ScatterElements", "ScatterND"})
-"""Operators whose reductions (sums, products, extremes) ONNX Runtime's CPU does not know in fp16."""
+"""Operators whose reductions (sums, products, extremes) ONNX Runtime's CPU does not support in fp16."""
 MOVING = frozenset(
     ("Gather", "Reshape", "Transpose", "Slice", "Split", "Squeeze", "Unsqueeze", "Concat", "Expand", "Tile")
 )
-"""Operators that only move values: large weights (an embedding) are moved in fp16, whoever reads them."""
+"""Operators that only move values: large weights (an embedding) are moved in fp16, whatever reads them."""
 LARGE = 4096
 """Elements of a weight that is worth a cast."""
 
 
 @graph_pass("fp16.convert")
 def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
-    """Convert a graph; the given one is not changed.
+    """Convert a graph; the original is not changed.
 
     Returns:
-        The graph in fp16, and how many elements of weights were clamped to fp16's range.
+        The graph in fp16, and the number of weight elements clamped to fp16's range.
 
     Raises:
         ExportError: If the graph has control flow, or is not a valid graph.
@@ -86,7 +86,7 @@ def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(graph)
     passes.NameFixPass()(graph)
     fp32_nodes = nodes_in_fp32(graph.graph)
-    # How many elements of the weights that become fp16 are finite and beyond its range.
+    # Number of elements of the fp16 weights that are finite and beyond its range.
     count = 0
     for value in graph.graph.initializers.values():
         if (
@@ -123,11 +123,12 @@ def _moves_weights(node: ir.Node) -> bool:
 
 
 def _takes_fp16(node: ir.Node, opset: int | None) -> bool:
-    """Whether an operator takes fp16 for each input and output of a node that may be fp32, and has a kernel for it."""
+    """Return whether an operator supports fp16 for each input and output that may be fp32, and has a kernel for it."""
     import onnx
 
     if opset is None or not onnx.defs.has(node.op_type, opset, node.domain):
-        return True  # an operator of a runtime: nothing is known
+        # Nothing is known of a runtime's own operator.
+        return True
     if node.op_type in SCATTERING and "reduction" in node.attributes:
         return False
     schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
@@ -145,27 +146,27 @@ def _refuse_control_flow(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
         if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
             raise ExportError(
-                f"the graph has control flow ('{node.op_type}'), which fp16 conversion does not take: export it "
+                f"the graph has control flow ('{node.op_type}'), which fp16 conversion does not support. Export it "
                 "without branches and loops, or use onnx or onnx-int8-dynamic"
             )
 
 
 def _run_converter(graph: ir.Model, nodes: frozenset[ir.Node]) -> onnx.ModelProto:
-    """Convert a graph to fp16, inputs and outputs excepted, around the defects of onnxconverter-common 1.16.0.
+    """Convert a graph to fp16, except inputs and outputs, around the defects of onnxconverter-common 1.16.0.
 
     1. An output of the graph is not cast for the nodes in fp32 that read it: a TopK of it gets fp16, and ONNX Runtime
        refuses its output's type. With `keep_io_types`, nodes in fp16 that read an output get fp32; without it, the
-       cast that makes an output may be taken out. So: `keep_io_types=False`, inputs and outputs pass through an
-       Identity, and each Identity is made a Cast afterwards.
-    2. A weight that nodes in fp32 and in fp16 read stays fp32 for both. So: each side gets its own.
-    3. "Cast" in `op_block_list` never ends: the casts that it adds are cast again. So: nodes are listed by name only.
+       cast that makes an output may be removed. So: `keep_io_types=False`, inputs and outputs pass through an
+       Identity, and each Identity becomes a Cast afterwards.
+    2. A weight with readers in fp32 and in fp16 stays fp32 for both. So: each side gets its own copy.
+    3. "Cast" in `op_block_list` never ends: the added casts are cast again. So: nodes are listed only by name.
     4. The output of a node in fp32 is cast to fp16, and back for the next node in fp32 unless that is the only reader;
-       each reader gets a cast of its own. So: such pairs are taken out, and equal casts merged.
+       each reader gets its own cast. So: such pairs are removed, and equal casts merged.
     5. Values without `value_info` are not cast. So: types are inferred strictly before, and dropped after.
-    6. A weight with `value_info` is cast, though it is fp32 already. So: only other values have one.
-    7. A cast to fp16 that is the graph's own is taken out with the cast back that follows it, though it rounds on
-       purpose. So: the graph's own casts have another operator's name meanwhile.
-    8. Each weight that is clamped gives a warning. So: they are silenced, and counted here.
+    6. A weight with `value_info` is cast, although it is already fp32. So: only other values have one.
+    7. The graph's own cast to fp16 is removed with the cast back that follows it, although it rounds on
+       purpose. So: the graph's own casts have another operator name during the conversion.
+    8. Each clamped weight gives a warning. So: they are silenced, and counted here.
 
     Args:
         graph: In fp32, with the types of all values; changed.
@@ -206,7 +207,7 @@ def _run_converter(graph: ir.Model, nodes: frozenset[ir.Node]) -> onnx.ModelProt
 
 
 def _split_weights(graph: ir.Graph, nodes: frozenset[ir.Node]) -> None:
-    """Give the nodes in fp32 their own copy of each weight that nodes in fp16 read too."""
+    """Give the nodes in fp32 their own copy of each weight that nodes in fp16 also read."""
     import onnx_ir as ir
 
     for name, value in tuple(graph.initializers.items()):
@@ -220,7 +221,7 @@ def _split_weights(graph: ir.Graph, nodes: frozenset[ir.Node]) -> None:
 
 
 def _add_borders(graph: ir.Graph) -> dict[str, int]:
-    """Put an Identity after each input and before each output of fp32; returns what each is to be cast to, by name."""
+    """Add an Identity after each fp32 input and before each fp32 output; return their cast types by name."""
     import onnx_ir as ir
 
     borders: dict[str, int] = {}
@@ -247,7 +248,7 @@ def _add_borders(graph: ir.Graph) -> dict[str, int]:
 
 
 def _make_casts(graph: ir.Graph, borders: Mapping[str, int]) -> None:
-    """Identity nodes at inputs and outputs -> Cast, and the inputs and outputs themselves -> fp32."""
+    """Turn the Identity nodes at inputs and outputs into Casts, and the inputs and outputs into fp32."""
     import onnx_ir as ir
 
     for node in graph:
@@ -260,7 +261,7 @@ def _make_casts(graph: ir.Graph, borders: Mapping[str, int]) -> None:
 
 
 def _merge_casts(model: ir.Model) -> None:
-    """Cast(Cast(x: fp32, fp16), fp32) -> x, and one Cast of each value to each type."""
+    """Replace Cast(Cast(x: fp32, fp16), fp32) by x, and keep one Cast of each value to each type."""
     import onnx_ir as ir
     import onnx_ir.passes.common as passes
 
@@ -281,7 +282,7 @@ def _merge_casts(model: ir.Model) -> None:
 
 
 def _restore_names(model: ir.Model, names: Mapping[str, tuple[str | None, ...]]) -> None:
-    """A value has its name in the precision that it is computed in; its cast is called `name_fp16` or `name_fp32`."""
+    """Name a value in the precision of its computation; its cast is called `name_fp16` or `name_fp32`."""
     import onnx_ir as ir
     import onnx_ir.passes.common as passes
 

@@ -1,10 +1,10 @@
-"""How graph passes are called and written, and the passes that every ONNX export takes: names, shared weights, folding.
+"""Conventions of graph passes, and the passes of every ONNX export: names, shared weights, folding.
 
-A pass is a function of a graph (`onnx.ModelProto`) and its settings. It returns the new graph and changes nothing of
-the given one; what else it found comes second. A pass that follows values to their producers and readers is written on
-onnx_ir, and declared with `on_ir`: it also takes the model that PyTorch's exporter made. Declared with `graph_pass` or
-`on_ir`, a pass is named in `passes.json` beside the graph, with the operators that it made and took away. Its name
-there stays, whatever its function is called.
+A pass is a function of a graph (`onnx.ModelProto`) and its settings. It returns the new graph, and further results
+second, without changing the original. A pass that follows values to their producers and readers is written on
+onnx_ir, and declared with `on_ir`: it also takes the model made by PyTorch's exporter. A pass declared with
+`graph_pass` or `on_ir` is named in `passes.json` next to the graph, with the operators that it added and removed. Its
+name there is constant, whatever its function is called.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 PASSES = "passes.json"
-"""Beside a graph that was saved: by pass in their order `name`, `made` and `removed`, operators by their number."""
+"""File next to a saved graph: for each pass in order `name`, `made` and `removed`, operators with their number."""
 _HISTORY = "edgekit.passes"
 P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G", bound="onnx.ModelProto | ir.Model")
 Graph = TypeVar("Graph", "onnx.ModelProto", "ir.Model")
 SCOPES = "pkg.torch.onnx.name_scopes"
-"""The exporter's note of the modules that a node stands in, the outermost first, then the node itself."""
+"""The exporter's note of the modules that contain a node, the outermost first, then the node itself."""
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
 """The optimizer's note of the values that a constant was computed from."""
 RECURRENT = "LSTM"
@@ -47,30 +47,30 @@ _FX_NAMES = re.compile(r"[^\w.]+")
 LEAST = 1024
 """Bytes: smaller tensors stay in the graph, since ONNX Runtime needs shapes and axes while it reads it."""
 ALIGNED = 64
-"""Bytes: a runtime may read the tensors where they lie, and vector instructions want this."""
+"""Bytes: a runtime may read the tensors in place, and vector instructions need this alignment."""
 TOLERANCES = ("_rel_tol", "_abs_tol")
 LARGEST_WEIGHT = 1 << 28
-"""Elements of a constant that is folded: any weight of a model for the edge."""
+"""Largest number of elements of a constant that is folded: any weight of a model for the edge."""
 LARGEST_SHAPE = 1 << 20
-"""Elements of a constant that is folded: position embeddings of a large picture, and no whole layer's weights."""
+"""Largest number of elements of a folded constant: position embeddings of a large image, but no layer's weights."""
 
 
 class Step(Protocol):
-    """What a formula of `unfolded` adds its nodes with."""
+    """A function with which a formula of `unfold` adds its nodes."""
 
     def __call__(self, operator: str, *inputs: str, output: str = "") -> str:
-        """Add a node; its output has this name, or one of its own, which is the answer."""
+        """Add a node and return its output's name, which is `output` or a new one."""
 
 
 class IrPass(Protocol[P]):
     """A pass that takes either form of a graph."""
 
     def __call__(self, graph: Graph, /, *args: P.args, **kwargs: P.kwargs) -> Graph:
-        """Rewrite a graph; one of onnx_ir is changed itself, since a copy would name its values anew."""
+        """Rewrite a graph; an onnx_ir model is changed in place, since a copy would rename its values."""
 
 
 def on_ir(name: str) -> Callable[[Callable[Concatenate[ir.Model, P], None]], IrPass[P]]:
-    """Return a decorator that makes a named pass out of a function that changes a model of onnx_ir."""
+    """Return a decorator that makes a named pass out of a function that changes an onnx_ir model."""
 
     def decorate(rewrite: Callable[Concatenate[ir.Model, P], None]) -> IrPass[P]:
         def apply(graph: Graph, /, *args: P.args, **kwargs: P.kwargs) -> Graph:
@@ -90,9 +90,9 @@ def on_ir(name: str) -> Callable[[Callable[Concatenate[ir.Model, P], None]], IrP
 
 
 def graph_pass(name: str) -> Callable[[Callable[Concatenate[G, P], R]], Callable[Concatenate[G, P], R]]:
-    """Return a decorator of a pass that notes in the graph, under a name, which operators it made and took away.
+    """Return a decorator that records in the graph which operators a named pass added and removed.
 
-    What passes that it called did is theirs.
+    The changes of inner passes are recorded under their own names.
     """
 
     def decorate(rewrite: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
@@ -107,7 +107,7 @@ def graph_pass(name: str) -> Callable[[Callable[Concatenate[G, P], R]], Callable
             for entry in inner:
                 change.subtract(entry["made"])
                 change.update(entry["removed"])
-            # A graph of onnx_ir is changed itself.
+            # An onnx_ir model is changed in place.
             if not any(change.values()) and (rewritten is graph or rewritten.graph == graph.graph):
                 _set_history(rewritten, [*history, *inner])
                 return result
@@ -140,7 +140,7 @@ def _history(graph: onnx.ModelProto | ir.Model) -> list[dict[str, Any]]:
 
 
 def _set_history(graph: onnx.ModelProto | ir.Model, passes: list[dict[str, Any]]) -> None:
-    """Let the history be this one; where it is empty, the graph has none."""
+    """Set the graph's history; an empty one removes it."""
     import onnx
 
     if not isinstance(graph, onnx.ModelProto):
@@ -161,15 +161,15 @@ def unfold(
     part: str,
     constants: Mapping[str, float],
 ) -> onnx.ModelProto:
-    """Return a graph whose wanted nodes of one input are written as several; those in branches and loops stay.
+    """Return a graph with the matching nodes of one input written as several; those in branches and loops stay.
 
     Args:
         graph: In fp32.
-        matches: Which nodes.
-        formula: Called with `step(operator, *inputs, output="")`, which adds a node and gives its output's name, with
-            the wanted node's input, and with its output, which the last step writes.
-        part: In the names of the values between them: `<output>/<part>_<number>`.
-        constants: What the formula reads, by name; added to a graph that has such a node.
+        matches: Selects the nodes.
+        formula: Called with `step(operator, *inputs, output="")`, which adds a node and returns its output's name, with
+            the matching node's input, and with its output, which the last step writes.
+        part: Part of the names of the values between them: `<output>/<part>_<number>`.
+        constants: Constants of the formula, by name; added to a graph that has a matching node.
     """
     import numpy as np
     from onnx import numpy_helper
@@ -202,7 +202,7 @@ def _steps(node: onnx.NodeProto, formula: Callable[[Step, str, str], object], pa
 
 
 def copy_graph(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the copy of a graph that a pass changes."""
+    """Return a copy of a graph, for a pass to change."""
     import onnx
 
     copy = onnx.ModelProto()
@@ -211,7 +211,7 @@ def copy_graph(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def readers(graph: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
-    """Return the nodes that read each tensor, as often as they read it."""
+    """Return the nodes that read each tensor, once for each time they read it."""
     nodes: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.graph.node:
         for name in node.input:
@@ -220,7 +220,7 @@ def readers(graph: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
 
 
 def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
-    """Give a graph other nodes."""
+    """Replace a graph's nodes."""
     listed = list(nodes)
     del graph.node[:]
     graph.node.extend(listed)
@@ -235,7 +235,7 @@ def set_weights(graph: onnx.GraphProto, weights: Iterable[onnx.TensorProto]) -> 
 
 
 def take_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
-    """Where a value is an output of the graph, let another be that output, by its name."""
+    """Make `new` an output in place of `old`, under its name, if `old` is one."""
     for position, output in enumerate(graph.outputs):
         if output is old:
             new.name, old.name = old.name, None
@@ -243,24 +243,24 @@ def take_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
 
 
 def strip_properties(graph: onnx.ModelProto) -> None:
-    """Take out what others wrote into a graph's properties."""
+    """Remove others' entries from a graph's properties."""
     passes = _history(graph)
     del graph.metadata_props[:]
     _set_history(graph, passes)
 
 
 def save_graph(graph: onnx.ModelProto, path: Path) -> None:
-    """Check a graph and write it, and beside it which pass made what.
+    """Check a graph and write it, with its passes in a file next to it.
 
     Raises:
-        ExportError: If it breaks ONNX's rules.
+        ExportError: If it violates ONNX's rules.
     """
     import onnx
 
     try:
         onnx.checker.check_model(graph, full_check=True)
     except Exception as error:
-        raise ExportError(f"the graph breaks ONNX's rules: {reason(error)}") from error
+        raise ExportError(f"the graph violates ONNX's rules: {reason(error)}") from error
     passes = _history(graph)
     _set_history(graph, [])
     graph.producer_name, graph.producer_version = "edgekit", ""
@@ -269,7 +269,7 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
 
 
 def module_path(notes: Mapping[str, str]) -> str:
-    """Return the module that a node stands in, by the exporter's notes on it; empty in the outermost `forward`."""
+    """Return the module that contains a node, by the exporter's notes on it; empty in the outermost `forward`."""
     scopes = ast.literal_eval(notes.get(SCOPES, "[]"))
     path = next((scope for scope in reversed(scopes[:-1]) if scope and not scope.startswith("_")), "")
     return _FX_NAMES.sub("_", path)
@@ -277,14 +277,14 @@ def module_path(notes: Mapping[str, str]) -> str:
 
 @on_ir("constant_names.name_constants")
 def name_constants(model: ir.Model) -> None:
-    """Put the module's path before the name of each constant of which alone a module consists.
+    """Add the module's path to the name of each constant that is all of a module.
 
-    For constants where the exporter computed all that the module does::
+    This applies if the exporter computed everything that the module does::
 
         positions = Embedding(arange(12)) -> Add        becomes a constant `embedding_1`, and Add is the outer module's
-        positions.embedding_1 -> Add                    as it is named here
+        positions.embedding_1 -> Add                    with its name from this pass
 
-    Modules with a node of their own, and weights of layers, are named by their nodes.
+    Modules with their own node, and weights of layers, are named by their nodes.
     """
     module_paths = {module_path(node.metadata_props) for node in model.graph}
     for name, value in tuple(model.graph.initializers.items()):
@@ -298,15 +298,15 @@ def name_constants(model: ir.Model) -> None:
 
 
 class SharedWeights:
-    """The bytes of all tensors that were moved so far.
+    """The bytes of all tensors moved so far.
 
         graph at 224x224 (13 MB), graph at 512x512 (13 MB) -> two graphs of 200 KB, weights.bin (13 MB)
 
-    ONNX's external data: a tensor names the file, where in it its bytes begin, and how many they are
+    ONNX's external data: a tensor names the file, the offset of its bytes in it, and their number
     (https://github.com/onnx/onnx/blob/main/docs/ExternalData.md).
 
     Args:
-        name: Of the file that will hold them.
+        name: Name of the file that will hold them.
     """
 
     def __init__(self, name: str) -> None:
@@ -315,7 +315,7 @@ class SharedWeights:
         self._places: dict[bytes, int] = {}
 
     def move(self, graph: onnx.ModelProto) -> None:
-        """Move the constants of a graph, all but the smallest."""
+        """Move the constants of a graph, except the smallest."""
         from onnx import TensorProto, numpy_helper
 
         for tensor in graph.graph.initializer:
@@ -340,7 +340,7 @@ class SharedWeights:
 
 @contextmanager
 def exact() -> Iterator[None]:
-    """While it lasts, onnxscript's rules take a constant for 0 or 1 only where it is that.
+    """Make onnxscript's rules take a constant for 0 or 1 only if it is exactly that.
 
         x + 0 -> x        x * 1 -> x        x + 1e-8, as an epsilon before a root or a division: stays
 
@@ -366,10 +366,10 @@ def exact() -> Iterator[None]:
 
 @graph_pass("optimizer.folded")
 def fold_constants(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the graph with its recurrent layers' weights as constants; the graph itself where it has none of these.
+    """Return the graph with its recurrent layers' weights as constants; unchanged if it has no such layers.
 
-    INT8 looks for weights, and finds only what is one. PyTorch's exporter folds small constants only; a recurrent
-    layer's gates, which ONNX orders otherwise, are larger:
+    INT8 quantizers only find weights that are constants. PyTorch's exporter folds only small constants; a recurrent
+    layer's gates, which ONNX orders differently, are larger:
 
         weight_ih [4H, K] -> Slice, Concat, Unsqueeze -> LSTM, W [1, 4H, K]
         W [1, 4H, K] constant -> LSTM
@@ -384,13 +384,14 @@ def fold_constants(graph: onnx.ModelProto) -> onnx.ModelProto:
     optimizer.fold_constants(model, input_size_limit=LARGEST_WEIGHT, output_size_limit=LARGEST_WEIGHT)
     passes.RemoveUnusedNodesPass()(model)
     proto = ir.to_proto(model)
-    del proto.graph.value_info[:]  # the quantizers take stale shapes for the truth
+    # The quantizers would trust stale shapes.
+    del proto.graph.value_info[:]
     return proto
 
 
 @graph_pass("optimizer.fixed")
 def fix_shapes(graph: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
-    """Return a graph with inputs of these shapes; what it computes of shapes becomes constants.
+    """Return a graph with inputs of these shapes; its computations on shapes become constants.
 
     images [batch, 3, height, width] -> Shape, Gather, Mul, Reshape -> ...
     images [1, 3, 224, 320] -> Reshape by a constant -> ...
@@ -403,7 +404,8 @@ def fix_shapes(graph: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) ->
     for value in copy.graph.input:
         for dimension, size in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=True):
             dimension.dim_value = size
-    for value in copy.graph.output:  # inferred again from the inputs'
+    # They are inferred again from the inputs' shapes.
+    for value in copy.graph.output:
         for dimension in value.type.tensor_type.shape.dim:
             if dimension.dim_param:
                 dimension.Clear()

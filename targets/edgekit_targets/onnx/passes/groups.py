@@ -1,6 +1,7 @@
-"""What static and dynamic INT8 quantize together: the layers of a user's module, and chains of convolutions.
+"""Groups of layers that INT8 quantizes together: the layers of a user's module, and chains of convolutions.
 
-A configuration (`QuantConfig`) says what is quantized and how; an `ObservedRange` is what was observed of a tensor.
+A configuration (`QuantConfig`) describes the quantization; an `ObservedRange` describes the observed values of a
+tensor.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 LINEAR = ("Gemm", "MatMul")
 """Operators with a constant weight that INT8 makes faster; the rest stays in float."""
 DEPTH = 3
-"""Names of a module path that make a group: `texture.blocks.0` and its kin are told apart, their linears are not."""
+"""Names of a module path that make a group: different `texture.blocks.0` are separate groups, their linears are not."""
 EXTREMES = ("ReduceMax", "ReduceMin")
 _MOVING = (
     *("Concat", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape", "Resize", "Slice", "Split"),
@@ -33,21 +34,21 @@ _ELEMENTWISE = (
     *("Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "Relu", "Sigmoid", "Softplus", "Sqrt", "Sub", "Tanh"),
 )
 FUSED = frozenset(_MOVING + _ELEMENTWISE)
-"""Operators that may be fused into the reduction, or that rounding moves through."""
+"""Operators that may be fused into the reduction, or through which rounding can move."""
 Method = Literal["minmax", "entropy", "percentile"]
 METHODS: tuple[Method, ...] = ("minmax", "entropy", "percentile")
 Activation = Literal["uint8", "int8"]
 CONV = "Conv"
 CHAIN_ENDS = ("Relu", "Clip")
-"""ONNX Runtime's kernels round and clip in one step."""
+"""Operators after a convolution that ONNX Runtime's kernels compute together with the rounding."""
 PASSING = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "DepthToSpace")
-"""Operators that move bytes: what they give has the scale of what they take."""
+"""Operators that move bytes: their output has the scale of their input."""
 CARRIED = ("Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "Sigmoid", "LeakyRelu")
-"""Operators with INT8 kernels of their own in ONNX Runtime
+"""Operators with INT8 kernels in ONNX Runtime
 (https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/optimizer/qdq_transformer/selectors_actions)."""
 DATA_ONLY_FIRST = ("Reshape", "Unsqueeze", "Squeeze")
 LARGE = 4096
-"""Elements of a weight that pays for rounding what a lone convolution takes and gives."""
+"""Elements of a weight for which rounding the input and output of a lone convolution pays off."""
 
 
 def groups(graph: onnx.ModelProto, dynamic: bool = False) -> dict[str, tuple[str, ...]]:
@@ -70,7 +71,7 @@ def groups(graph: onnx.ModelProto, dynamic: bool = False) -> dict[str, tuple[str
 
 
 def linear_groups(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
-    """The linear layers of `groups` alone: constant fp32 weight [K, N], rows [..., K], channels on the last axis."""
+    """Return the linear layers of `groups`: constant fp32 weight [K, N], rows [..., K], channels on the last axis."""
     from onnx import TensorProto
 
     weights = {i.name for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT}
@@ -86,7 +87,7 @@ def linear_groups(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
 
 
 def group_of(node: str) -> str:
-    """The group of a node named `module.path/Operator`: its module, or the part of a numbered block that it is in."""
+    """Return the group of a node `module.path/Operator`: its module, or its part of a numbered block."""
     path = node.partition("/")[0].split(".")
     numbered = next((i for i, word in enumerate(path) if word.isdigit() and i < len(path) - 1), None)
     if numbered is None or numbered == 0:
@@ -95,19 +96,19 @@ def group_of(node: str) -> str:
 
 
 def nodes_of(parts: Mapping[str, tuple[str, ...]], without: tuple[str, ...]) -> list[str]:
-    """Return all nodes but those of some groups."""
+    """Return all nodes except those of some groups."""
     return [node for name, nodes in parts.items() if name not in without for node in nodes]
 
 
 def multiplications(
     graph: onnx.ModelProto, layers: Collection[str], observed: Mapping[str, ObservedRange]
 ) -> dict[str, int]:
-    """Multiplications of linear layers and convolutions, by node.
+    """Return the multiplications of linear layers and convolutions, by node.
 
     Args:
         graph: In fp32.
         layers: Names of the nodes.
-        observed: What a linear layer [rows, K] x [K, N] reads, and what a convolution gives: each of its values is a
+        observed: Inputs of linear layers [rows, K] x [K, N], and outputs of convolutions, each of whose values is a
             sum over [C, kh, kw].
     """
     sizes = {i.name: i.dims for i in graph.graph.initializer}
@@ -127,11 +128,12 @@ def groups_after_extremes(graph: onnx.ModelProto) -> tuple[str, ...]:
 
         x -> ReduceMax -> QuantizeLinear -> DequantizeLinear -> Gemm
 
-    OpenVINO 2026.4.1 fuses what stands between the reduction and the layer into the reduction, and the largest value
-    comes out wrong (CPU plugin, its default mode; other reductions are right, GlobalMaxPool too, and all of it with
+    OpenVINO 2026.4.1 fuses the operators between the reduction and the layer into the reduction, and the largest value
+    is wrong (CPU plugin, its default mode; other reductions are right, GlobalMaxPool too, and all of it with
     LP_TRANSFORMS_MODE=NO). Such layers stay in float arithmetic.
     """
-    extreme: set[str] = set()  # tensors; nodes stand in topological order
+    # Names of tensors; nodes are in topological order.
+    extreme: set[str] = set()
     for node in graph.graph.node:
         if node.op_type in EXTREMES or (node.op_type in FUSED and not extreme.isdisjoint(node.input)):
             extreme.update(node.output)
@@ -141,13 +143,13 @@ def groups_after_extremes(graph: onnx.ModelProto) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class QuantConfig:
-    """How activations get their ranges, what is rounded, and what is not.
+    """Settings of a quantization: how activations get their ranges, and which parts are rounded.
 
     Attributes:
-        method: How a range is made of what was seen.
+        method: Method for ranges.
         activation: Type of quantized activations; `uint8` is asymmetric, `int8` symmetric.
-        per_channel: Whether each output channel of a weight has a scale of its own.
-        reduce_range: Whether weights have 7 bits, so that pairs of products fit 16 bits where there is no VNNI.
+        per_channel: True for a scale per output channel of a weight.
+        reduce_range: True for 7-bit weights, so that pairs of products fit 16 bits without VNNI.
         floats: Groups that stay in float arithmetic, sorted.
     """
 
@@ -164,7 +166,7 @@ class QuantConfig:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         words: list[str] = [self.method, self.activation]
         words += [] if self.per_channel else ["per-tensor"]
         words += ["reduced range"] if self.reduce_range else []
@@ -179,10 +181,10 @@ class QuantConfig:
 
 @dataclass(frozen=True)
 class ObservedRange:
-    """One tensor on all samples: smallest and largest value to represent, by method, always with zero between them.
+    """One tensor on all samples: smallest and largest value to represent, by method, always including zero.
 
-    `low` and `high` are the smallest and largest value of each entry of the last axis, [channels]; `rows` are the
-    vectors of the last axis, for one sample.
+    `low` and `high` are the smallest and largest value of each entry of the last axis, [channels]; `rows` is the number
+    of vectors along the last axis, per sample.
     """
 
     ranges: Mapping[Method, tuple[float, float]]
@@ -192,7 +194,7 @@ class ObservedRange:
 
     @property
     def elements(self) -> int:
-        """Values in the tensor, for one sample."""
+        """Number of values in the tensor, per sample."""
         return self.rows * len(self.low)
 
     @property
@@ -203,10 +205,10 @@ class ObservedRange:
 
 @dataclass(frozen=True)
 class Chain:
-    """What is computed in INT8 around the chosen convolutions, and the nodes carried between them, by name.
+    """The INT8 computations around the chosen convolutions, and the nodes carried between them, by name.
 
-    `taken` are the tensors that these read, in the graph's order, `given` those that they give, each after its fused
-    Relu; `scaled_as` is the tensor whose scale a passed tensor has.
+    `taken` are the input tensors of these, in the graph's order, `given` their output tensors, each after its fused
+    Relu; `scaled_as` is the tensor whose scale a passed tensor shares.
     """
 
     convolutions: frozenset[str]
@@ -217,12 +219,12 @@ class Chain:
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """All that are rounded."""
+        """All rounded tensors."""
         return tuple(dict.fromkeys((*self.taken, *sorted(self.given))))
 
 
 def convolutions(graph: onnx.ModelProto) -> tuple[str, ...]:
-    """Return names of the convolutions that INT8 can make faster, in the graph's order."""
+    """Return the names of the convolutions that INT8 can make faster, in the graph's order."""
     wiring = _Wiring(graph)
     able = [node for node in graph.graph.node if wiring.able(node)]
     convolution_names = frozenset(node.name for node in able)
@@ -231,16 +233,16 @@ def convolutions(graph: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def chain(graph: onnx.ModelProto, selected: Collection[str]) -> Chain:
-    """What is carried between the chosen convolutions.
+    """Return the nodes that are carried between the chosen convolutions.
 
         x -> Conv, weight [D, C, kh, kw] -> Relu -> MaxPool -> Conv -> Add -> ...
         x -> Q -> DQ -> Conv -> Relu -> Q -> DQ -> MaxPool -> Q -> DQ -> Conv -> Q -> DQ -> Add -> ...
             weight int8 -> DQ, scale [D]; bias int32 -> DQ, x's scale times W's
 
-    ONNX Runtime has no convolution that takes INT8 and gives float: it fuses DQ, Conv and Q into one kernel, a Relu
-    between them too. So what a convolution gives is rounded, and all that read it read the rounded values. Pooling,
-    additions and concatenations between convolutions are carried along; a convolution that gives the model's own output
-    stays in float. A convolution that stands alone between float operators is taken only where its weight is large.
+    ONNX Runtime has no convolution from INT8 to float: it fuses DQ, Conv and Q into one kernel, with a Relu
+    between them too. So a convolution's output is rounded, and all its readers read the rounded values. Pooling,
+    additions and concatenations between convolutions are carried along; a convolution with an output of the model
+    stays in float. A lone convolution between float operators is included only if its weight is large.
     """
     wiring = _Wiring(graph)
     convs = [node for node in graph.graph.node if node.name in selected and wiring.able(node)]
@@ -269,14 +271,15 @@ def chain(graph: onnx.ModelProto, selected: Collection[str]) -> Chain:
 
 
 def ends(graph: onnx.ModelProto) -> dict[str, str]:
-    """What each convolution gives, after its fused Relu, by the node's name."""
+    """Return the output of each convolution, after its fused Relu, by the node's name."""
     wiring = _Wiring(graph)
     return {node.name: wiring.end(node) for node in wiring.nodes if node.op_type == CONV}
 
 
 def _chained_convolutions(links: Chain, wiring: _Wiring, able: list[onnx.NodeProto]) -> set[str]:
-    """Return the convolutions that read what another gives, and those others, through what is carried."""
-    starts: dict[str, set[str]] = {}  # tensor -> the convolutions that it comes from
+    """Return the convolutions that read another's output, through carried nodes, and those others."""
+    # Tensor -> the convolutions that it comes from.
+    starts: dict[str, set[str]] = {}
     chained: set[str] = set()
     names = {node.name for node in able}
     for node in wiring.nodes:
@@ -291,7 +294,7 @@ def _chained_convolutions(links: Chain, wiring: _Wiring, able: list[onnx.NodePro
 
 
 class _Wiring:
-    """Who reads and who makes each tensor of a graph."""
+    """Readers and producers of each tensor of a graph."""
 
     def __init__(self, graph: onnx.ModelProto) -> None:
         self.nodes = list(graph.graph.node)
@@ -300,19 +303,19 @@ class _Wiring:
         self.readers = readers(graph)
 
     def able(self, node: onnx.NodeProto) -> bool:
-        """Return whether a node is a convolution with constant weights whose answer is not the model's own."""
+        """Return whether a node is a convolution with constant weights whose output is not the model's own."""
         constant = node.op_type == CONV and all(name in self.weights for name in node.input[1:] if name)
         return constant and node.input[0] not in self.weights and self.end(node) not in self.outputs
 
     def end(self, node: onnx.NodeProto) -> str:
-        """What a node gives, after the Relu that alone reads it."""
+        """Return a node's output, after a Relu that is its only reader."""
         name = str(node.output[0])
         after = self.readers.get(name, [])
         fused = node.op_type not in PASSING and len(after) == 1 and after[0].op_type in CHAIN_ENDS
         return str(after[0].output[0]) if fused and name not in self.outputs else name
 
     def data(self, node: onnx.NodeProto) -> list[str]:
-        """What a node reads; a constant among it, as an Add of a bias has, is no tensor of the chain."""
+        """Return a node's inputs; a constant, as in an Add of a bias, does not belong to the chain."""
         if node.op_type == CONV or node.op_type in DATA_ONLY_FIRST:
             return [node.input[0]]
         return [name for name in node.input if name]

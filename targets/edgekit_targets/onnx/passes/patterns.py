@@ -1,4 +1,4 @@
-"""Small patterns of an ONNX graph, written otherwise for a runtime, or as edgekit's own export writes them."""
+"""Small patterns of an ONNX graph, rewritten for a runtime, or in the form of edgekit's own export."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 COEFFICIENTS = (1.59565627, 7.2937582e-2, -2.49723353e-4, -6.11619966e-5, 2.23816345e-6)
-"""Of P, the constant first: least squares, weighted again until the largest error on [0, 7] was least."""
+"""Coefficients of P, the constant first: least squares, reweighted until the largest error on [0, 7] was minimal."""
 LARGEST_ERROR = 3.5e-6
-"""Of the result, for every x, in fp32."""
+"""Largest error of the result, for every x, in fp32."""
 ZERO, ONE = "sigmoid/zero", "sigmoid/one"
 OUTPUTS = 3
-"""Of an LSTM: its answers, and the last states of both kinds."""
+"""Number of an LSTM's outputs: its sequence, and the last states of both kinds."""
 OLDEST = 13
-"""Opset: the first whose DequantizeLinear has a scale for each channel."""
+"""First opset whose DequantizeLinear has a scale per channel."""
 
 
 @graph_pass("gelu.by_sigmoid")
 def gelu_by_sigmoid(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a graph whose exact GELUs are sigmoids; those that a model itself approximates by tanh stay.
+    """Return a graph with sigmoids in place of exact GELUs; those that a model itself approximates by tanh stay.
 
         x -> Gelu                 x * Phi(x), with the normal distribution's Phi
         x -> Mul(x, Sigmoid(x * P(x * x)))
 
-    For runtimes that compute the exact one slowly, or put tanh's approximation in its place, which is off by up to
-    4.7e-4. P is a polynomial: that of the logit of Phi, divided by x.
+    For runtimes that compute the exact one slowly, or replace it by tanh's approximation, which is off by up to
+    4.7e-4. P is a polynomial that approximates the logit of Phi, divided by x.
     """
     coefficients = {_constant(power): value for power, value in enumerate(COEFFICIENTS)}
 
@@ -46,7 +46,8 @@ def gelu_by_sigmoid(graph: onnx.ModelProto) -> onnx.ModelProto:
     def formula(step: Step, x: str, result: str) -> None:
         square = step("Mul", x, x)
         total = step("Mul", square, _constant(len(COEFFICIENTS) - 1))
-        for power in reversed(range(len(COEFFICIENTS) - 1)):  # by Horner's rule
+        # Horner's rule.
+        for power in reversed(range(len(COEFFICIENTS) - 1)):
             total = step("Mul", step("Add", total, _constant(power)), square if power else x)
         step("Mul", x, step("Sigmoid", total), output=result)
 
@@ -59,16 +60,16 @@ def _constant(power: int) -> str:
 
 @graph_pass("sigmoid.by_exponentials")
 def sigmoid_by_exponentials(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a graph whose fp32 sigmoids are quotients of exponentials; those in branches and loops stay.
+    """Return a graph with quotients of exponentials in place of fp32 sigmoids; those in branches and loops stay.
 
         x -> Sigmoid
         x -> Exp(Min(x, 0)) / (1 + Exp(-Abs(x)))
 
-    For Qualcomm's NPU, whose own is off by up to 6e-4 however small the answer is. Both are 1 / (1 + exp(-x)). No
-    exponent is positive, so that none overflows in fp16 either. In the emulator of QNN 2.7 answers down to 6e-5 are off
-    by at most 0.4 % of themselves, and those of Sigmoid by up to 270 %.
+    For Qualcomm's NPU, whose own sigmoid is off by up to 6e-4 even for small outputs. Both are 1 / (1 + exp(-x)). No
+    exponent is positive, so none overflows in fp16 either. In the emulator of QNN 2.7 outputs down to 6e-5 are off
+    by at most 0.4 %, and those of Sigmoid by up to 270 %.
     """
-    # The fp32 tensors that nodes give.
+    # The fp32 outputs of nodes.
     from onnx import TensorProto, shape_inference
 
     inferred = shape_inference.infer_shapes(graph).graph
@@ -88,12 +89,12 @@ def sigmoid_by_exponentials(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 @graph_pass("softmax_guard.dropped")
 def drop_softmax_guards(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a graph without the guards behind softmaxes; an IsNaN elsewhere stays.
+    """Return a graph without the guards after softmaxes; an IsNaN elsewhere stays.
 
         x -> Softmax -> Where(IsNaN(softmax), 0, softmax)        as PyTorch's exporter writes masked attention
         x -> Softmax
 
-    For runtimes whose softmax gives zeros for a row of -inf, and which lack IsNaN. A row that is masked from end to end
+    For runtimes whose softmax returns zeros for a row of -inf, and which lack IsNaN. A fully masked row
     is NaN after ONNX's softmax, and zeros in PyTorch.
     """
     from onnx import numpy_helper
@@ -133,12 +134,12 @@ def drop_softmax_guards(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 @graph_pass("recurrent.with_states")
 def add_lstm_states(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a graph whose LSTMs name all outputs; nothing reads those that are new.
+    """Return a graph whose LSTMs name all outputs; nothing reads the new ones.
 
         LSTM -> Y
         LSTM -> Y, Y_h, Y_c
 
-    MNN 3.6 writes over its own memory, and mostly dies, where a layer leaves out its last states, as most modules do.
+    MNN 3.6 overwrites its own memory, and usually crashes, if a layer leaves out its last states, as most modules do.
     """
     copy = copy_graph(graph)
     for node in copy.graph.node:
@@ -161,10 +162,10 @@ def attention_translations() -> dict[Any, Callable[..., Any]]:
             -> MatMul with values [B, heads, N, d]
         with a mask of booleans: Where before the softmax and after it, in place of Where, Add, IsNaN and Where
 
-    A row that is masked from end to end (an empty text of a batch) is zeros in PyTorch. The exporter's own graph gives
-    it the mean of all values: it looks for the NaN of a row of -inf, and masks by the least finite number. ONNX Runtime
-    folds the scale and the transposition of the keys into its MatMul when a session starts, so that nothing that is
-    only one runtime's has to be in the file.
+    A fully masked row (an empty text of a batch) is zeros in PyTorch. The exporter's own graph gives
+    it the mean of all values: it looks for the NaN of a row of -inf, but masks by the least finite number. ONNX Runtime
+    folds the scale and the transposition of the keys into its MatMul when a session starts, so the file needs nothing
+    that is specific to one runtime.
     """
     import torch
 
@@ -181,9 +182,9 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """softmax(Q K^T / sqrt(d)) V (Vaswani et al., 2017), each [B, heads, N, d]; any other kind is the exporter's.
+    """Return softmax(Q K^T / sqrt(d)) V (Vaswani et al., 2017), each [B, heads, N, d]; other kinds use the exporter's.
 
-    A mask of booleans is [..., N, N], true where a key is read.
+    A boolean mask is [..., N, N], true where a key is read.
     """
     import onnx_ir as ir
     from onnxscript import opset20
@@ -212,11 +213,11 @@ def patches_as_gemm(model: ir.Model, multiples: Mapping[str, tuple[int, ...]]) -
         image [B, C, H, W] -> Reshape [B, C, h, p, w, p] -> Transpose [B, h, w, C, p, p]
             -> Reshape [B * h * w, C * p * p] -> Gemm [B * h * w, D] -> Reshape [B, h * w, D]
 
-    Where the patches are laid out as [B, N, D], as vision transformers do, no transposition is left after the product;
-    in INT8 the layer takes the image's own bytes. A scale and shift of the image before it (pixels to [-1, 1]) go into
-    the weights, which is exact where nothing is padded.
+    If the patches are laid out as [B, N, D], as in vision transformers, no transposition is left after the product;
+    in INT8 the layer takes the image's own bytes. A scale and shift of the image before it (pixels to [-1, 1]) are
+    folded into the weights, which is exact without padding.
 
-    `multiples` say what each input's sizes are multiples of: a convolution drops what is left over, a Gemm cannot.
+    `multiples` are the divisors of each input's sizes: a convolution drops the remainder, a Gemm cannot.
     """
     import onnx_ir.passes.common as passes
 
@@ -227,7 +228,7 @@ def patches_as_gemm(model: ir.Model, multiples: Mapping[str, tuple[int, ...]]) -
 
 
 def _over_patches(node: ir.Node, multiples: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether a convolution's patches tile an input without overlap, and its weights are constants of its own."""
+    """Return whether a convolution's patches tile an input without overlap, and only it reads its constant weights."""
     if len(node.inputs) != 3 or any(v is None or v.const_value is None for v in node.inputs[1:]):
         return False
     weight, kernel = node.inputs[1], _weights(node)[0].shape[2:]
@@ -244,7 +245,7 @@ def _over_patches(node: ir.Node, multiples: Mapping[str, tuple[int, ...]]) -> bo
 
 
 def _laid_out(node: ir.Node) -> ir.Node | None:
-    """The Transpose that gives [B, N, D], where it alone reads a convolution, through one Reshape of [B, D, h, w]."""
+    """Return the Transpose to [B, N, D] that alone reads a convolution, through one Reshape of [B, D, h, w]."""
     features = _weights(node)[0].shape[0]
     for kind in ("Reshape", "Transpose"):
         uses = list(node.outputs[0].uses())
@@ -298,7 +299,7 @@ def _weights(node: ir.Node) -> tuple[Array, Array]:
 
 
 def _without_scale(value: ir.Value | None) -> tuple[ir.Value | None, float, float]:
-    """Return a value before it was multiplied by one constant and another was added: value = before * scale + shift."""
+    """Return a value before a multiplication by and an addition of constants: value = before * scale + shift."""
     scale, shift = 1.0, 0.0
     while value is not None and (node := value.producer()) is not None and len(list(value.uses())) == 1:
         constant = node.inputs[1].const_value if len(node.inputs) == 2 and node.inputs[1] is not None else None
@@ -322,7 +323,7 @@ def normalize_foreign(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Se
         initializer; Conv with the batch norm's scale and shift in its weights
 
     Raises:
-        ExportError: If its opset is too old to be brought to OLDEST.
+        ExportError: If its opset is too old for a conversion to OLDEST.
     """
     import onnx_ir as ir
     import onnx_ir.passes.common as passes
@@ -342,7 +343,8 @@ def normalize_foreign(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Se
         value.name = name
     proto = ir.to_proto(model)
     if not all(value.type.tensor_type.HasField("shape") for value in proto.graph.output):
-        proto = shape_inference.infer_shapes(proto)  # the file may leave the shapes of outputs to its runtime
+        # The file may leave the shapes of outputs to its runtime.
+        proto = shape_inference.infer_shapes(proto)
     _name_nodes(proto, made_by)
     return proto
 
@@ -356,14 +358,14 @@ def _recent(graph: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return version_converter.convert_version(graph, OLDEST)
     except Exception as error:
-        reason = f"opset {opset} cannot be brought to {OLDEST}: export the model again, with opset 17"
+        reason = f"cannot convert opset {opset} to {OLDEST}. Export the model again, with opset 17"
         raise ExportError(reason) from error
 
 
 def _name_nodes(graph: onnx.ModelProto, made_by: Mapping[str, str]) -> None:
-    """module.path/OpType, numbered: "/layer1/conv1/Conv" of PyTorch's older exporter says the path in another way.
+    """Name nodes module.path/OpType, numbered; PyTorch's older exporter writes the path as "/layer1/conv1/Conv".
 
-    A node that a rewrite put in has the path of the node that gave its output before.
+    A node from a rewrite has the path of the node that made its output before.
     """
     seen: Counter[str] = Counter()
     for node in graph.graph.node:

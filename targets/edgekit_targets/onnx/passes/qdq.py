@@ -1,13 +1,13 @@
-"""Static INT8: a graph, a configuration and ranges -> a graph in QDQ form.
+"""Static INT8: from a graph, a configuration and ranges to a graph in QDQ form.
 
     x fp32 [M, K] -> Gemm, weight fp32 [K, N], bias fp32 [N] -> y fp32 [M, N]
     x fp32 [M, K] -> QuantizeLinear uint8 -> DequantizeLinear -> Gemm -> y fp32 [M, N]
         weight int8 [K, N] -> DequantizeLinear, scale [N]; bias int32 [N] -> DequantizeLinear, x's scale times W's
 
-QuantizeLinear and DequantizeLinear stand around what each linear layer reads and nothing else, so that it takes INT8
-and gives float: the sum is scaled back once, and no second rounding hits what normalisation, attention or a scorer
-reads next. (`quantize_static` puts them around outputs too, and takes seconds where this takes milliseconds.)
-Convolutions have no such kernel: they give INT8 to each other (`groups.chain`). Weights of what stays in float
+QuantizeLinear and DequantizeLinear surround only the inputs of each linear layer, so that it takes INT8
+and outputs float: the sum is scaled back once, and the next normalisation, attention or scorer reads no second
+rounding. (`quantize_static` surrounds outputs too, and takes seconds where this takes milliseconds.)
+Convolutions have no such kernel: they pass INT8 to each other (`groups.chain`). Weights of layers in float
 arithmetic are stored in INT8 all the same.
 """
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 WEIGHT_LEVELS = {False: 127, True: 63}
 """Largest quantized weight, by `reduce_range`: pairs of products with 7-bit weights fit 16 bits."""
 SMALLEST = float(np.finfo(np.float32).tiny)
-"""Of a scale."""
+"""Smallest scale."""
 
 
 def activations(graph: onnx.ModelProto) -> tuple[str, ...]:
-    """The tensors whose ranges static quantization needs: what linear layers read, and chains of convolutions hold."""
+    """Return the tensors whose ranges static INT8 needs: inputs of linear layers, and chains of convolutions."""
     convs = convolutions(graph)
     linear = set(nodes_of(groups(graph), ())) - set(convs)
     read = [node.input[0] for node in graph.graph.node if node.name in linear]
@@ -46,7 +46,7 @@ def activations(graph: onnx.ModelProto) -> tuple[str, ...]:
 def quantize_static(
     graph: onnx.ModelProto, config: QuantConfig, observed: Mapping[str, ObservedRange]
 ) -> onnx.ModelProto:
-    """Make the INT8 graph of a configuration; the given graph is not changed."""
+    """Return the INT8 graph of a configuration; the original graph is not changed."""
     copy = copy_graph(graph)
     selected, convs = set(nodes_of(groups(copy), config.floats)), set(convolutions(copy))
     chained, layouts = chain(copy, selected & convs), _layout_nodes(copy, selected - convs)
@@ -57,17 +57,17 @@ def quantize_static(
 
 @dataclass
 class _GraphQuantizer:
-    """One graph while it is quantized: each tensor and each weight is quantized once.
+    """A graph during its quantization: each tensor and each weight is quantized once.
 
     Attributes:
         graph: Changed in place.
         config: Types and bits.
         ranges: Smallest and largest value to represent, by tensor.
         layouts: The Reshape and Transpose nodes before a tensor, in order: moving bytes is faster than moving floats.
-        chain: Of the convolutions.
-        scales: Of the tensors that were quantized.
+        chain: The chain of convolutions.
+        scales: Scales of the quantized tensors.
         nodes: The new list of nodes.
-        weights: Scales of the weights that were quantized.
+        weights: Scales of the quantized weights.
     """
 
     graph: onnx.GraphProto
@@ -86,7 +86,8 @@ class _GraphQuantizer:
             if node.name in linear or node.name in self.chain.convolutions:
                 self._layer(node, weights)
             for place, name in enumerate(node.input):
-                if name in self.chain.given:  # what rounds it in one kernel leaves nothing else to read
+                # A convolution and its rounding run in one kernel, so only the rounded tensor exists.
+                if name in self.chain.given:
                     node.input[place] = f"{name}_dequantized"
             self.nodes.append(node)
             for name in node.output:
@@ -99,7 +100,7 @@ class _GraphQuantizer:
         set_nodes(self.graph, self.nodes)
 
     def _layer(self, node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) -> None:
-        """Round what a layer reads; its inputs become the rounded ones."""
+        """Quantize a layer's inputs and let the layer read them."""
         rows, weight = node.input[0], node.input[1]
         if rows not in self.scales:
             self._tensor(rows)
@@ -110,7 +111,7 @@ class _GraphQuantizer:
         node.input[0], node.input[1] = f"{rows}_dequantized", f"{weight}_dequantized"
 
     def _like(self, name: str) -> str:
-        """Return the tensor whose scale a tensor has."""
+        """Return the tensor whose scale a tensor shares."""
         while name in self.chain.scaled_as:
             name = self.chain.scaled_as[name]
         return name
@@ -143,7 +144,7 @@ class _GraphQuantizer:
         self._store(f"{name}_zero", zero)
 
     def _weight(self, weight: onnx.TensorProto, node: onnx.NodeProto) -> Array:
-        """Store one weight; returns its scales, [outputs] or a scalar."""
+        """Store one weight; return its scales, [outputs] or a scalar."""
         from onnx import numpy_helper
 
         values, axis = numpy_helper.to_array(weight), weight_only.channel_axis(node)
@@ -167,8 +168,8 @@ class _GraphQuantizer:
     def _bias_scale(self, rows: str, weight: str, node: onnx.NodeProto) -> Array:
         """Return the unit of the sum, x's scale times W's: [outputs] or a scalar.
 
-        The graph multiplies it out, which ONNX Runtime does once, when it opens the file: stored, it would be bytes
-        that do not compress. Only a product too small for that is stored, as SMALLEST.
+        The graph computes the product, which ONNX Runtime does once, when it opens the file: stored, it would be bytes
+        that do not compress. Only a product that is too small for that is stored, as SMALLEST.
         """
         scale = np.asarray(np.float32(self.scales[rows]) * self.weights[weight], np.float32)
         name = f"{node.name}/bias_scale"
@@ -207,7 +208,7 @@ class _GraphQuantizer:
 
 
 def _layout_nodes(graph: onnx.ModelProto, selected: set[str]) -> dict[str, tuple[onnx.NodeProto, ...]]:
-    """Return the Reshape and Transpose nodes right before the chosen layers, by the tensor that these alone read."""
+    """Return the Reshape and Transpose nodes right before the chosen layers, by the tensor that only these read."""
     producers = {name: node for node in graph.graph.node for name in node.output}
     users, ends = readers(graph), {value.name for value in graph.graph.output}
     layouts: dict[str, tuple[onnx.NodeProto, ...]] = {}

@@ -1,4 +1,4 @@
-"""Weights prepared for INT8: SmoothQuant moves activations' peaks into them, GPTQ rounds them by their inputs."""
+"""Preparation of weights for INT8: SmoothQuant moves activations' peaks into them, GPTQ rounds them by their inputs."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     import onnx
 
 FLOOR = 1e-5
-"""Smallest magnitude that counts, of activations and weights; SmoothQuant's own code has it too."""
+"""Smallest magnitude that counts, of activations and weights, as in SmoothQuant's own code."""
 LAYOUT = frozenset(("Reshape", "Transpose", "Cast", "Identity"))
-"""Operators that leave the values of an input as they are."""
+"""Operators that do not change the values of an input."""
 LEVELS = 127
 """Steps on either side of zero: 8 bits without the lowest value."""
 DAMPING = 0.01
 """Share of the mean of the moments' diagonal that is added to it, as in GPTQ's own code: directions that the samples
-hardly have must not be filled with error."""
+hardly contain must not be filled with error."""
 BLOCK = 64
-"""Inputs whose errors are passed on together; of no effect on the result but for the order of sums."""
+"""Inputs whose errors are passed on together; it changes only the order of sums."""
 OFF = 1e-3
-"""Steps by which a weight in fp32 may miss its grid: 127 steps are kept to 1e-5 of one."""
+"""Steps by which an fp32 weight may miss its grid: 127 steps are exact to 1e-5 of one."""
 SMALLEST = float(np.finfo(np.float32).tiny)
-"""Of a scale."""
+"""Smallest scale."""
 
 
 @graph_pass("smoothquant.smooth")
 def smooth(
     graph: onnx.ModelProto, alpha: float, observed: Mapping[str, ObservedRange]
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """Smooth a graph; comes with what each smoothed tensor's channels were divided by.
+    """Smooth a graph; also return the divisor of each smoothed tensor's channels.
 
         LayerNormalization, scale and shift [K] -> X [..., K] -> MatMul, weight W [K, N]
         LayerNormalization, scale / s and shift / s -> X / s [..., K] -> MatMul, weight s W [K, N]; s [K]
 
-    SmoothQuant (Xiao et al., 2023, equation 4): what makes activations hard to quantize moves into the weights. Each
-    input channel of a linear layer that follows a LayerNormalization is divided by `max|X_j|^alpha / max|W_j|^(1 -
+    SmoothQuant (Xiao et al., 2023, equation 4) moves the part of activations that is hard to quantize into the weights.
+    Each input channel of a linear layer that follows a LayerNormalization is divided by `max|X_j|^alpha / max|W_j|^(1 -
     alpha)`; the division is folded into the normalisation's scale and shift, the multiplication into the weights, so
     that the graph computes the same and runs as fast.
     """
@@ -78,7 +78,7 @@ def _read_by_linears(
     users: Mapping[str, list[onnx.NodeProto]],
     weights: Mapping[str, onnx.TensorProto],
 ) -> tuple[str, ...]:
-    """Names of the weights of the linear layers that alone read a normalisation; none where others read it too."""
+    """Return the weights of the linear layers that are the only readers of a normalisation; none with other readers."""
     if any(len(users[name]) > 1 for name in node.input[1:]):
         return ()
     nodes = [user for name in tensors for user in users.get(name, ()) if user.op_type not in ("Reshape", "Shape")]
@@ -89,13 +89,13 @@ def _read_by_linears(
 
 
 def _with_reshapes(name: str, users: Mapping[str, list[onnx.NodeProto]]) -> list[str]:
-    """Return a tensor and what it is reshaped to."""
+    """Return a tensor and its reshaped versions."""
     reshaped = [user.output[0] for user in users.get(name, ()) if user.op_type == "Reshape"]
     return [name, *(same for node in reshaped for same in _with_reshapes(node, users))]
 
 
 def _factors(peaks: Array, columns: Sequence[Array], alpha: float) -> Array:
-    """What each channel is divided by, float32 [K], of the peaks that it has and those of the weights that read it."""
+    """Return the divisor of each channel, float32 [K], from its peak and the peaks of the weights that read it."""
     factors = peaks**alpha / np.maximum(np.max(columns, axis=0), FLOOR) ** (1.0 - alpha)
     return np.asarray(np.maximum(factors, FLOOR).astype(np.float32))
 
@@ -114,23 +114,23 @@ def scale_channels(
     floats: tuple[str, ...] = (),
     without: frozenset[str] = frozenset(),
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """Insert the multiplications; comes with what each new tensor's channels were divided by, and of what.
+    """Insert multiplications; also return the divisor of each new tensor's channels, by the original tensor.
 
-    Inputs of the graph, as they are or in another layout, stay: pixels and embeddings have one scale already.
+    Inputs of the graph, also in another layout, stay unchanged: pixels and embeddings already have one scale.
 
         x [..., K] -> MatMul or Gemm, weight W [K, N]
         x [..., K] -> Mul, 1 / s [K] -> MatMul or Gemm, weight s W [K, N]
 
-    Where no normalisation can take the division (after GELU and after attention the channels' peaks differ several
-    times, and most channels use a few of the 256 steps), a multiplication stands in front of the quantization, a pass
+    If no normalisation can absorb the division (after GELU and after attention the channels' peaks differ several
+    times, and most channels use a few of the 256 steps), a multiplication before the quantization does it: a pass
     over the tensor that is a small part of the layer's time.
 
     Args:
         graph: In fp32.
-        alpha: How much of the difference moves into the weights, in [0, 1].
+        alpha: Share of the difference that moves into the weights, in [0, 1].
         peaks: Largest magnitude of each channel, [K], by tensor.
         floats: Groups that stay in float arithmetic and need no scales.
-        without: Tensors that have been smoothed already.
+        without: Tensors that are already smoothed.
     """
     from onnx import helper, numpy_helper
 
@@ -142,7 +142,7 @@ def scale_channels(
         if node.name in selected and node.input[0] in peaks and node.input[0] not in without:
             layers.setdefault(node.input[0], []).append(node)
     users = readers(graph)
-    # The graph's inputs, and what has their values in another layout.
+    # The graph's inputs, and tensors with their values in another layout.
     inputs = {value.name for value in graph.graph.input}
     for node in graph.graph.node:
         if node.op_type in LAYOUT and node.input[0] in inputs:
@@ -179,23 +179,23 @@ def _inputs_first(weight: onnx.TensorProto, node: onnx.NodeProto) -> Array:
 def round_weights(
     graph: onnx.ModelProto, moments: Mapping[str, Array], levels: int = LEVELS, floats: tuple[str, ...] = ()
 ) -> onnx.ModelProto:
-    """Round the weights of the linear layers; one that anything else reads too stays as it is.
+    """Round the weights of the linear layers; a weight with any other reader stays unchanged.
 
-    So do those of groups that stay in float arithmetic, which are only stored in INT8, and rounded to the nearest then:
-    such a layer often reads something with few values (a query out of a vocabulary), and what samples do not have in
-    them would be filled with error.
+    So do weights of groups in float arithmetic, which are only stored in INT8, and then rounded to the nearest: such a
+    layer often reads a tensor with few distinct values (a query from a vocabulary), and directions that the samples do
+    not contain would be filled with error.
 
         x [..., K] -> MatMul or Gemm, weight fp32 [K, N]
         x [..., K] -> MatMul or Gemm, weight fp32 [K, N] whose columns are whole multiples of max|column| / 127
 
-    GPTQ (Frantar et al., 2023, algorithm 1). Inputs of a layer are correlated, so that the error of one rounded weight
-    can be undone by the weights that follow: of the sum of squares of `x (W - W')` 5 to 20 dB less remain in
-    arr-coc-tiny's layers than with rounding to the nearest. The largest weight of each output keeps its value, and so
-    every quantizer with one symmetric scale an output finds the same grid again and adds nothing.
+    GPTQ (Frantar et al., 2023, algorithm 1). Inputs of a layer are correlated, so that the following weights can
+    compensate the error of one rounded weight: the sum of squares of `x (W - W')` is 5 to 20 dB smaller in
+    arr-coc-tiny's layers than with rounding to the nearest. The largest weight of each output keeps its value, so
+    every quantizer with one symmetric scale per output finds the same grid again and adds no error.
 
     Args:
         graph: In fp32.
-        moments: Mean of `x x^T` over samples and rows, [K, K], by the name of the tensor that a layer reads.
+        moments: Mean of `x x^T` over samples and rows, [K, K], by the name of a layer's input.
         levels: Steps on either side of zero.
         floats: Groups that stay in float arithmetic.
     """
@@ -220,7 +220,7 @@ def round_weights(
 def inputs_on_grid(graph: onnx.ModelProto, levels: int = LEVELS) -> frozenset[str]:
     """Return tensors read only by linear layers whose weights are already on their grid, as after some trainings.
 
-    Rounding such weights changes nothing; to scale their inputs would move them off the grid.
+    Rounding such weights changes nothing; scaling their inputs would move them off the grid.
     """
     from onnx import numpy_helper
 
@@ -236,19 +236,20 @@ def inputs_on_grid(graph: onnx.ModelProto, levels: int = LEVELS) -> frozenset[st
 
 
 def on_grid(weight: Array, levels: int = LEVELS) -> bool:
-    """Whether each row of a weight [N, K] is made of whole multiples of its largest magnitude over the levels."""
+    """Return whether each row of a weight [N, K] has only whole multiples of its largest magnitude over the levels."""
     values = weight.astype(np.float64)
     steps = values / np.maximum(np.abs(values).max(1, keepdims=True) / levels, SMALLEST)
     return bool(np.abs(steps - np.round(steps)).max(initial=0.0) < OFF)
 
 
 def rounded_rows(weight: Array, moment: Array, levels: int = LEVELS) -> Array:
-    """Weight [N, K], a row an output, on its grid of so many steps on either side of zero; moment [K, K]."""
+    """Round a weight [N, K], one row per output, to its grid of `levels` steps around zero; moment [K, K]."""
     values = weight.astype(np.float64)
     scale = np.maximum(np.abs(values).max(1) / levels, SMALLEST)
     largest = np.abs(values).argmax(1)
     damped = moment + np.eye(len(moment)) * max(DAMPING * float(np.diag(moment).mean()), SMALLEST)
-    order = np.argsort(-np.diag(damped), kind="stable")  # what is large is rounded first, while most can still make up
+    # Large inputs are rounded first, while most others can still compensate.
+    order = np.argsort(-np.diag(damped), kind="stable")
     factor = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T
     values, steps = values[:, order], np.zeros_like(values)
     largest_only = np.sign(weight[np.arange(len(weight)), largest]) * levels

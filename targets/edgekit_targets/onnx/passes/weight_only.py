@@ -1,6 +1,6 @@
-"""Weights that are stored in INT8 or fp16 and used in float, and the emulation of INT8 on processors without VNNI.
+"""Weights stored in INT8 or fp16 and used in float, and the emulation of INT8 on processors without VNNI.
 
-Stored weights make smaller files where INT8 arithmetic does not pay::
+Stored weights make smaller files if INT8 arithmetic does not pay off::
 
     x -> MatMul, weight fp32 [K, N]
     x -> MatMul, weight int8 [K, N] -> DequantizeLinear, scale [N], zero point [N] -> fp32 [K, N]
@@ -12,13 +12,13 @@ Stored weights make smaller files where INT8 arithmetic does not pay::
     positions fp32 [...] -> Resize
     positions fp16 [...] -> Cast fp32 -> Resize
 
-    x -> Conv, weight fp16 -> Cast fp32, where INT8 would lose too much
+    x -> Conv, weight fp16 -> Cast fp32, if INT8 would lose too much
 
-The first two are for Gemm and Conv alike, with a scale for each output or each input, whichever loses less: a layer
-that reads numbers of different kinds has inputs whose weights are a hundred times those of others. The axis of one in a
-matrix of the second is for OpenVINO 2026.4.1, which takes the scales of inputs for those of outputs without it. Zero
-points are zero, and written: without them ONNX Runtime refuses a DequantizeLinear with several scales under
-`session.x64quantprecision`. The third is for large tables that are looked up, such as the embeddings of words, with a
+The first two are for Gemm and Conv alike, with a scale per output or per input, whichever loses less: a layer
+that reads numbers of different kinds has inputs whose weights are a hundred times those of others. The axis of size one
+in a matrix of the second is for OpenVINO 2026.4.1, which otherwise mistakes the scales of inputs for those of outputs.
+Zero points are zero, and written: without them ONNX Runtime refuses a DequantizeLinear with several scales under
+`session.x64quantprecision`. The third is for large lookup tables, such as the embeddings of words, with a
 scale for each row: only the rows that are read become floats. The fourth is for all other tables of floats. ONNX
 Runtime does the others once, when it opens the file.
 """
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from edgekit.model.spec import Array
 
 STORED = "/DequantizeLinear"
-"""How the nodes end that make a stored weight a float one."""
+"""Suffix of the names of nodes that turn a stored weight into a float one."""
 LEAST = 4096
 """Elements: a smaller weight is not worth a node."""
 LARGE_TABLE = 65536
-"""Elements: of a smaller table that is looked up fp16 costs little more than INT8, and is exacter."""
+"""Elements: for a smaller lookup table fp16 costs little more than INT8, and is more exact."""
 LARGEST_ERROR = 1e-3
-"""Of a value that is stored in fp16: what follows may be a sine or an exponential, of which an error is absolute."""
+"""Error of a value stored in fp16: a sine or an exponential may follow, for which an error is absolute."""
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 EXACT = {"session.x64quantprecision": "1"}
 """ONNX Runtime's setting that keeps sums exact on x86 without VNNI, by slower kernels."""
 LIMITS = -32768.0, 32767.0
-"""Of a signed 16-bit sum."""
+"""Range of a signed 16-bit sum."""
 
 
 @graph_pass("weight_only.quantize_weights")
@@ -60,8 +60,8 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
     """Store the float weights of convolutions and linear layers in INT8, and other tables in fp16.
 
     Args:
-        graph: Some of whose weights are floats.
-        convolutions: Whether the weights of convolutions are stored in INT8; in fp16 otherwise.
+        graph: A graph with float weights.
+        convolutions: True to store the weights of convolutions in INT8, else in fp16.
     """
     from onnx import TensorProto, helper, numpy_helper
 
@@ -71,13 +71,14 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
     lookups: dict[str, list[onnx.NodeProto]] = {}
     for name, weight in weights.items():
         values = numpy_helper.to_array(weight)
-        if values.size < LEAST or name not in users:  # or read in a branch or a loop only
+        # Small weights, and those that only a branch or a loop reads.
+        if values.size < LEAST or name not in users:
             continue
         weighs = all((node.op_type in CHANNEL and [*node.input].index(name) == 1) for node in users[name])
         if weighs and (convolutions or users[name][0].op_type not in CONVOLUTIONS):
             arrays, unpacking = _in_int8(name, values, channel_axis(users[name][0]))
         elif values.ndim == 2 and values.size >= LARGE_TABLE and _is_lookup_table(graph, name):
-            # A table in INT8 and a scale for each row.
+            # A table in INT8 with a scale for each row.
             rounded, scale = _in_steps(values, 0)
             by_row = {f"{name}_int8": rounded, f"{name}_scale": scale}
             arrays, unpacking = by_row, []
@@ -96,7 +97,7 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
 
 
 def _is_lookup_table(graph: onnx.ModelProto, name: str) -> bool:
-    """Return whether nothing reads a table but nodes that take rows of it, outside of branches and loops."""
+    """Return whether only nodes that select rows of a table read it, outside of branches and loops."""
     nodes = [node for node in graph.graph.node if name in names_read(node)]
     return all(
         node.op_type == "Gather" and name not in node.input[1:] and not any(axis.i for axis in node.attribute)
@@ -105,7 +106,7 @@ def _is_lookup_table(graph: onnx.ModelProto, name: str) -> bool:
 
 
 def _lookup(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """What takes rows of such a table, in the place of a Gather."""
+    """Return the nodes that select rows of such a table, in place of a Gather."""
     from onnx import TensorProto, helper
 
     (table, ids), rows = node.input, node.output[0]
@@ -118,7 +119,7 @@ def _lookup(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _in_int8(name: str, values: Array, outputs: int) -> tuple[dict[str, Array], list[onnx.NodeProto]]:
-    """What a weight is stored as, by name, and the nodes that make it a float one; `outputs` is their axis in it."""
+    """Return a weight's stored arrays by name, and the nodes that make it float; `outputs` is the axis of outputs."""
     from onnx import helper
 
     rounded, scale, axis = _round_weight(values)
@@ -133,7 +134,7 @@ def _in_int8(name: str, values: Array, outputs: int) -> tuple[dict[str, Array], 
 
 
 def _round_weight(values: Array) -> tuple[Array, Array, int]:
-    """Return a weight in INT8, its scales, and the axis that these are of: inputs or outputs, whichever loses less."""
+    """Return a weight in INT8, its scales, and their axis: inputs or outputs, whichever loses less."""
     candidates = []
     for axis in range(min(values.ndim, 2)):
         rounded, scale = _in_steps(values, axis)
@@ -144,7 +145,7 @@ def _round_weight(values: Array) -> tuple[Array, Array, int]:
 
 
 def _in_steps(values: Array, axis: int) -> tuple[Array, Array]:
-    """Values in INT8, and the scales of one axis, which keep the other axes with size 1."""
+    """Return values in INT8, and the scales of one axis, which keep the other axes with size 1."""
     others = tuple(a for a in range(values.ndim) if a != axis)
     peaks = np.abs(values).max(axis=others, keepdims=True)
     scale = np.where(peaks > 0, peaks / 127.0, 1.0).astype(np.float32)
@@ -152,15 +153,16 @@ def _in_steps(values: Array, axis: int) -> tuple[Array, Array]:
 
 
 def _fits_fp16(values: Array, weighs: bool) -> bool:
-    """Return whether fp16 holds a table; of the weights of a layer the relative error counts."""
-    with np.errstate(over="ignore", invalid="ignore"):  # infinities: the error is not a number then
+    """Return whether fp16 can hold a table; for the weights of a layer the relative error counts."""
+    # An infinity's error is not a number.
+    with np.errstate(over="ignore", invalid="ignore"):
         error = np.abs(values - values.astype(np.float16).astype(np.float32)).max()
     relative = np.abs(values).max() / 1024
     return bool(error <= (relative if weighs else min(LARGEST_ERROR, relative)))
 
 
 def count_stored(graph: onnx.ModelProto) -> int:
-    """Return how many weights `quantize_weights` stored in INT8 in a graph."""
+    """Return the number of a graph's weights that `quantize_weights` stored in INT8."""
     return sum(node.name.endswith(STORED) for node in graph.graph.node)
 
 
@@ -175,14 +177,14 @@ def is_transposed(node: onnx.NodeProto) -> bool:
 
 
 def emulate_without_vnni(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a quantized graph as a processor without VNNI computes it; the given one is not changed.
+    """Return a quantized graph as a processor without VNNI computes it; the original is not changed.
 
     Only layers whose weights can saturate are changed: two weights w and v with 255 (|w| + |v|) <= 32,767 cannot.
 
     x86 without VNNI multiplies with `vpmaddubsw`, which adds two neighbouring products of unsigned and signed bytes
     with saturation at 32,767 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, PMADDUBSW); ONNX
     Runtime's AVX2 and AVX-512 kernels use it for unsigned activations and signed weights. The emulation is a graph of
-    float operators around each INT8 layer: exact sums, less what saturation takes away. It is slow, and right wherever
+    float operators around each INT8 layer: exact sums, minus the loss by saturation. It is slow, and right wherever
     the sums themselves are exact: with VNNI, and without it under EXACT.
 
         x uint8 [..., K] -> INT8 layer, weight int8 [K, N] -> y [..., N]
@@ -203,7 +205,8 @@ def emulate_without_vnni(graph: onnx.ModelProto) -> onnx.ModelProto:
             continue
         pairs = layer.weight[: len(layer.weight) // 2 * 2].reshape(-1, 2, layer.weight.shape[1])
         if (255.0 * np.abs(pairs).sum(1)).max(initial=0.0) <= LIMITS[1]:
-            continue  # no pair of products can saturate
+            # No pair of products can saturate.
+            continue
         exact = f"{node.output[0]}_exact"
         excess = _excess(layer, exact, f"{node.name}/saturated", copy.graph, nodes)
         nodes.append(helper.make_node("Sub", [exact, excess], [node.output[0]], name=f"{node.name}/saturated"))
@@ -213,10 +216,10 @@ def emulate_without_vnni(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def unshare_constants(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a quantized graph with INT8 constants of each layer's own; the given one is not changed.
+    """Return a quantized graph in which layers do not share INT8 constants; the original is not changed.
 
     Under EXACT ONNX Runtime 1.31.1 opens no graph of which two layers share one: its Avx2WeightS8ToU8Transformer makes
-    the same constant anew for each.
+    the same constant again for each.
     """
     import onnx
 
@@ -262,7 +265,7 @@ def _again(node: onnx.NodeProto, inputs: list[str], number: int) -> onnx.NodePro
 
 
 def convolutions(graph: onnx.ModelProto) -> int:
-    """Return how many convolutions take INT8: `emulated` leaves them as they are."""
+    """Return the number of INT8 convolutions, which `emulate_without_vnni` leaves unchanged."""
     rounded = {name for node in graph.graph.node if node.op_type == "DequantizeLinear" for name in node.output}
     return sum(node.op_type == "Conv" and set(node.input[:2]) <= rounded for node in graph.graph.node)
 
@@ -271,7 +274,7 @@ def convolutions(graph: onnx.ModelProto) -> int:
 class _Layer:
     """An INT8 linear layer: the name of the uint8 rows [..., K], and its int8 weight as float [K, N].
 
-    `scale` is that of its sums, scalar or [N]; None where it answers with the sums themselves, in INT32.
+    `scale` is that of its sums, scalar or [N]; None if it outputs the sums themselves, in INT32.
     """
 
     rows: str
@@ -297,7 +300,7 @@ def _layer(node: onnx.NodeProto, producers: dict[str, onnx.NodeProto], constants
 
 
 def _excess(layer: _Layer, exact: str, name: str, graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> str:
-    """What saturation takes from a layer's output: sum over pairs of (pair - clipped pair), in the output's units.
+    """Add the loss by saturation in a layer's output: sum over pairs of (pair - clipped pair), in the output's units.
 
     Pairs that cannot saturate are left out: [..., K] -> [pairs, M, 2] x [pairs, 2, N] -> [M, N] -> [..., N].
     """

@@ -2,7 +2,7 @@
 
     samples -> conditioned graph -> ranges -> quality of each recipe against fp32 -> the least float work that passes
 
-Where things are: `calibration.py` what is shown to the model, and the ranges of its activations; `conditioning.py` what
-makes a graph lose less, whichever way it is quantized; `evaluator.py` judges a graph on samples; `search.py` finds the
-recipe and keeps what was tried. The graphs themselves are made in `targets/edgekit_targets/onnx/passes/`.
+Modules: `calibration.py` has the samples, and the ranges of activations; `conditioning.py` reduces a graph's loss,
+however it is quantized; `evaluator.py` judges a graph on samples; `search.py` finds the recipe and records the trials.
+The passes that make the graphs are in `targets/edgekit_targets/onnx/passes/`.
 """

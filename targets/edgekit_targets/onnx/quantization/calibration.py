@@ -1,9 +1,8 @@
-"""Calibration: the samples that a model is shown, and the ranges of its activations on them.
+"""Calibration: the samples of a model, and the ranges of its activations on them.
 
 Samples come from the model's own calibration set, or from a folder (`edgekit.reference.dataset`); an input without a
-file there is taken from the model's own set. A model that takes nothing but pictures and has no set is shown parts of
-photographs that ship with edgekit (`photographs/`); none of them is asked when the artifact is judged. Ranges follow
-by ONNX Runtime's methods.
+file there comes from the model's own set. A model with only picture inputs and no set gets parts of photographs that
+ship with edgekit (`photographs/`); none of them is used to judge the artifact. Ranges follow by ONNX Runtime's methods.
 """
 
 from __future__ import annotations
@@ -54,39 +53,39 @@ if TYPE_CHECKING:
 
 SHIPPED = Path(__file__).parent / "photographs"
 OF_SHIPPED = (
-    "calibrated on parts of photographs that ship with edgekit, since the model has no calibration set: give pictures "
-    "of its own kind"
+    "calibrated on parts of photographs that ship with edgekit, since the model has no calibration set. Give pictures "
+    "like its own"
 )
-"""What is told of an artifact whose ranges are from them."""
+"""Note on an artifact whose ranges come from them."""
 SMALLEST = 0.4
-"""Of a photograph's edge: of the parts of photographs that are shown."""
+"""Smallest edge of a part of a photograph, as a share of the photograph's edge."""
 MIRRORED, COLOURS = 0.5, 3
 CONTRASTS, BRIGHTNESS_SHIFTS = (0.5, 1.3), (-0.2, 0.2)
-"""Of what parts of photographs keep of their contrast, and by how much they are darkened or brightened."""
+"""Ranges of the contrast that parts of photographs keep, and of the change of their brightness."""
 IN_OTHER_LIGHT = " in other light"
 RELIT = 4
-"""Each such picture of a user's own is shown in other light too."""
+"""Step between the pictures of a user that are shown in other light too."""
 FOLDER = Option[Path | None](
     name="calibration",
     default=None,
     help="folder of images to calibrate with; default: the model's own calibration set",
 )
-"""Of every target that takes its samples from here."""
+"""Option of every target that takes its samples from here."""
 AT_A_SHAPE = 4
-"""Real inputs at each shape: a graph that holds at default sizes may lose the order of a small map."""
+"""Real inputs at each shape: a graph that passes at default sizes may lose the order of a small map."""
 IMAGES_PER_RUN = 4
-"""Samples a run: more only take memory."""
+"""Samples per run: more only take memory."""
 BINS, LEVELS, PERCENTILE = 2048, 128, 99.999
-"""Bins of a histogram, quantization levels of the entropy method and the percentile: ONNX Runtime's defaults, but for
-the bins, of which entropy takes as many as it has levels."""
+"""Bins of a histogram, quantization levels of the entropy method and the percentile: ONNX Runtime's defaults, except
+that entropy takes as many bins as it has levels."""
 GROWN = 16.0
-"""A histogram's bins are as wide as its first batch makes them. Where the range grows more than this, it is made again
-with bins for all of it: the time of the entropy method grows with the square of their number."""
+"""A histogram's bins are as wide as its first batch needs. If the range grows by more than this factor, it is made
+again with bins for all of it: the time of the entropy method grows with the square of their number."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """What the model is shown: arrays [n, ...] by input name, and the names of the samples.
+    """Inputs of the model: arrays [n, ...] by input name, and the names of the samples.
 
     `shapes` are the declared ones of the inputs whose batch is not their first axis.
     """
@@ -96,40 +95,40 @@ class Samples:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
 
     def part(self, first: int, last: int | None) -> Samples:
-        """Samples `first` to `last`, the latter excluded; counted from the end where negative."""
+        """Return samples `first` to `last`, without the latter; negative numbers count from the end."""
         start, stop, _ = slice(first, last).indices(len(self.names))
         return replace(self, inputs=self._rows(start, stop), names=self.names[start:stop])
 
     def batches(self, size: int) -> list[dict[str, Array]]:
-        """Inputs in batches of at most `size`, which is 1 where a batch is not the first axis of an input."""
+        """Return inputs in batches of at most `size`, or of 1 if an input's first axis is not the batch."""
         batches = [self._rows(start, start + size) for start in range(0, len(self.names), size)]
         numbers = {name for name, shape in self.shapes.items() if not shape}
         return [{n: a[0] if n in numbers else a for n, a in batch.items()} for batch in batches] if numbers else batches
 
     def _rows(self, start: int, stop: int) -> dict[str, Array]:
-        """Inputs of some samples; an input whose first size is fixed (a state) has that many rows a sample."""
+        """Return inputs of some samples; an input with a fixed first size (a state) has that many rows per sample."""
         runs = len(self.names)
         return {n: runs_of(array, range(start, min(stop, runs)), runs) for n, array in self.inputs.items()}
 
 
 def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, least: int = LEAST) -> Samples:
-    """Calibration samples of a model, checked.
+    """Return the checked calibration samples of a model.
 
     Raises:
-        CalibrationError: If there are none, fewer than `least`, or one is not what the model takes.
-        DataError: If the folder cannot be read, or holds what the artifact is judged on.
+        CalibrationError: If there are fewer than `least`, or one does not fit the model.
+        DataError: If the folder cannot be read, or holds inputs on which the artifact is judged.
     """
     result = _own(spec, count) if folder is None else _read(spec, folder)
     if folder is not None or "calibration" in spec.brought:
         result = _with_other_light(spec, result)
     if len(result.names) < least:
         where = f"the folder '{folder}' has" if folder is not None else f"'{spec.name}' declares"
-        raise CalibrationError(f"{where} {len(result.names)} calibration samples: at least {least} are needed")
+        raise CalibrationError(f"{where} {len(result.names)} calibration samples. At least {least} are needed")
     for name, array in result.inputs.items():
         finite = np.isfinite(array).reshape(len(array), -1).all(1)
         if not finite.all():
             sample = result.names[int(np.flatnonzero(~finite)[0])]
-            raise CalibrationError(f"calibration sample '{sample}' has a NaN or Inf in '{name}': remove or correct it")
+            raise CalibrationError(f"calibration sample '{sample}' has a NaN or Inf in '{name}'. Remove or correct it")
     return result
 
 
@@ -137,7 +136,7 @@ def _with_other_light(spec: ModelSpec, result: Samples) -> Samples:
     """Return a user's pictures, and every fourth of them again in other light and contrast.
 
     Pictures of one camera have nearly one brightness. Ranges from them alone clip what a darker or brighter picture
-    makes of the activations, and such pictures are among those that the artifact is judged on.
+    makes of the activations, and the artifact is judged on such pictures too.
     """
     pictures = [i for i in spec.inputs if i.kind == "image" and i.shape[:1] == (BATCH,)]
     if not pictures or any(i.shape[:1] != (BATCH,) for i in spec.inputs):
@@ -158,10 +157,10 @@ def _with_other_light(spec: ModelSpec, result: Samples) -> Samples:
 
 
 def available(spec: ModelSpec, count: int) -> Samples:
-    """At most `count` calibration samples of a model; random inputs where there is no set and it takes no pictures.
+    """Return at most `count` calibration samples of a model; random inputs without a set or picture inputs.
 
     Raises:
-        CalibrationError: As `samples`.
+        CalibrationError: As for `samples`.
     """
     if spec.calibration is not None or unknown(spec):
         return samples(spec, count=count, least=1).part(0, count)
@@ -182,7 +181,7 @@ def note_of(spec: ModelSpec, folder: Path | None, samples: Samples) -> str:
 
 
 def unknown(spec: ModelSpec, folder: Path | None = None) -> bool:
-    """Whether nothing is known of a model's inputs but that they are pictures: `samples` are parts of photographs."""
+    """Return whether only pictures are known of a model's inputs: `samples` are then parts of photographs."""
     pictures = all(i.kind == "image" and len(i.shape) == 4 and i.shape[1] == COLOURS for i in spec.inputs)
     return folder is None and spec.calibration is None and pictures
 
@@ -190,7 +189,7 @@ def unknown(spec: ModelSpec, folder: Path | None = None) -> bool:
 def _own(spec: ModelSpec, count: int) -> Samples:
     if spec.calibration is None and not unknown(spec):
         raise CalibrationError(
-            f"'{spec.name}' declares no calibration set: give `calibration` in its ModelSpec, or a folder of images"
+            f"'{spec.name}' declares no calibration set. Set `calibration` in its ModelSpec, or give a folder of images"
         )
     evaluation = calibration_of(spec, count) or _parts(spec, count)
     for declared in spec.inputs:
@@ -208,7 +207,7 @@ def _own(spec: ModelSpec, count: int) -> Samples:
 
 
 def _parts(spec: ModelSpec, count: int) -> EvaluationSet:
-    """Seeded parts of the photographs in turn: of any size and place, some mirrored, their tones changed."""
+    """Return seeded parts of the photographs in turn: of any size and place, some mirrored, with changed tones."""
     every = list(photographs(SHIPPED).items())
     inputs: dict[str, list[Array]] = {i.name: [] for i in spec.inputs}
     for number in range(count):
@@ -231,12 +230,12 @@ def _parts(spec: ModelSpec, count: int) -> EvaluationSet:
 
 
 def _rows_of(spec: ModelSpec, declared: Input) -> int:
-    """Rows of one sample: the first size, where that is not the batch."""
+    """Return the rows of one sample: the first size, if that is not the batch."""
     return next(iter(spec.shape(declared.name, {BATCH: 1})), 1)
 
 
 def _read(spec: ModelSpec, folder: Path) -> Samples:
-    """All that a folder holds; refused where it is in the evaluation set, whatever the model's own set adds to it."""
+    """Return a folder's samples, with the model's own set for other inputs; refuse those of the evaluation set."""
     of_folder = list(spec.inputs)
 
     def own(declared: Input, count: int) -> Array:
@@ -254,9 +253,9 @@ def _read(spec: ModelSpec, folder: Path) -> Samples:
 def extra_inputs(
     spec: ModelSpec, samples: Samples, dynamic: Collection[str], more: Sequence[Mapping[str, int]] = ()
 ) -> tuple[Batch, ...]:
-    """Random, extreme and changed inputs, and real ones at the shapes of the grid and at `more`.
+    """Return random, extreme and changed inputs, and real ones at the shapes of the grid and at `more`.
 
-    The first samples are changed (dark, bright, grey, flat ...), the last are resized, along the axes of `dynamic`.
+    The first samples are changed (dark, bright, grey, flat ...), the last are resized along the axes in `dynamic`.
     """
     odd = stress_batch(spec)
     first = samples.part(0, CONDITIONED)
@@ -275,9 +274,9 @@ def at_shapes(
     shapes: Sequence[Mapping[str, int]],
     rows_a_shape: int = AT_A_SHAPE,
 ) -> tuple[Batch, ...]:
-    """Real inputs at shapes, each with its own; a batch of one, since batches do not change what a row is answered.
+    """Return real inputs at each shape; in batches of one, since batches do not change a row's outputs.
 
-    The last samples are resized first, along the axes of `dynamic`; shapes with default sizes are left out.
+    The last samples are resized first, along the axes in `dynamic`; shapes with default sizes are left out.
     """
     rows = samples.batches(1)
     batches: list[Batch] = []
@@ -295,7 +294,7 @@ def at_shapes(
 def _open_sizes(
     spec: ModelSpec, dynamic: Collection[str], shapes: Sequence[Mapping[str, int]]
 ) -> list[Mapping[str, int]]:
-    """Return the shapes with other than default sizes, without their batches."""
+    """Return the shapes that differ from the default sizes, without their batches."""
     default = {name: axis.default for name, axis in spec.axes.items()} | {BATCH: 1}
     unique: list[Mapping[str, int]] = []
     for shape in shapes:
@@ -312,14 +311,14 @@ def observe(
     methods: Sequence[Method],
     tell: Callable[[float], None],
 ) -> dict[str, ObservedRange]:
-    """Run all samples once and look at the named tensors.
+    """Run all samples once and return the ranges of the named tensors.
 
     Args:
         graph: In fp32; not changed.
-        tensors: Names of float tensors, inputs of the graph included.
-        samples: What to run.
-        methods: Which ranges are wanted.
-        tell: Told the share that is done.
+        tensors: Names of float tensors, including inputs of the graph.
+        samples: Samples to run.
+        methods: Methods for the ranges.
+        tell: Called with the completed share.
 
     Raises:
         ExportError: If a tensor holds a NaN or Inf although the samples do not.
@@ -382,7 +381,7 @@ def _peak(low: Array, high: Array) -> float:
 def run_samples(
     session: ort.OrtRuntime, samples: Samples, size: int, names: Sequence[str]
 ) -> Iterator[tuple[dict[str, Array], int]]:
-    """Yield the named tensors of each run of so many samples, and how many it had.
+    """Yield the named tensors of each run of up to `size` samples, and its number of samples.
 
     Raises:
         ExportError: If a tensor holds a NaN or Inf although the samples do not.
@@ -396,12 +395,12 @@ def run_samples(
 
 
 def _answers(session: ort.OrtRuntime, batch: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-    """Return the named tensors of one run; an input of the graph is what was given."""
+    """Return the named tensors of one run, including inputs of the graph."""
     outputs = session.run(batch)
     return {name: np.asarray(outputs[name] if name in outputs else batch[name]) for name in names}
 
 
 def samples_a_run(graph: onnx.ModelProto) -> int:
-    """Samples that a graph takes at once: one where the first axis of an input is not a free batch."""
+    """Return the samples of a run: one if the first axis of an input is not a free batch."""
     first = [tuple(dim.dim_param for dim in i.type.tensor_type.shape.dim[:1]) for i in graph.graph.input]
     return IMAGES_PER_RUN if all(dims == FIRST for dims in first) else 1

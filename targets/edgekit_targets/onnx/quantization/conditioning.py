@@ -1,10 +1,10 @@
-"""What makes a graph lose less in INT8 while it computes the same in fp32, whichever way it is quantized then.
+"""Conditioning: a graph that computes the same in fp32 and loses less in INT8, however it is quantized then.
 
     graph fp32, samples -> SmoothQuant and channel scales -> weights on their INT8 grid (GPTQ) -> graph fp32
 
-Linear layers only: convolutions and recurrent layers stay as they are, and so does a graph without linear layers.
-Of arr-coc-tiny's relevance, over 200 calibration samples, static INT8 had a signal-to-noise ratio of 33.3 dB before and
-38.4 dB after it, dynamic INT8 35.8 and 39.3 dB.
+Only linear layers are changed, not convolutions and recurrent layers.
+For arr-coc-tiny's relevance, over 200 calibration samples, static INT8 had a signal-to-noise ratio of 33.3 dB before
+and 38.4 dB after it, dynamic INT8 35.8 and 39.3 dB.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     import onnx
 
 REDUCE_RANGE = Option(name="reduce_range", default=False, help="7-bit weights, for x86 processors without VNNI")
-"""Of every target that conditions its graph."""
+"""Option of every target that conditions its graph."""
 ALPHA = 0.8
-"""SmoothQuant's alpha. Its authors use 0.5 where weights are rounded to the nearest; with GPTQ the weights take more:
+"""SmoothQuant's alpha. Its authors use 0.5 for weights rounded to the nearest; with GPTQ the weights take more:
 static INT8 of arr-coc-tiny had 36.7 dB at 0.5 and 38.4 dB at 0.8."""
 SAMPLES = 64
-"""Of images with 196 patches that is 12,544 rows, sixteen for each input of the widest layer."""
+"""Number of samples. For images with 196 patches that is 12,544 rows, sixteen for each input of the widest layer."""
 ROWS = 16
-"""Rows of all samples for each input of a layer. Below it weights are rounded to the nearest: GPTQ would fit the
+"""Rows of all samples for each input of a layer. With fewer, weights are rounded to the nearest: GPTQ would fit the
 samples, and be further off on other inputs."""
 WIDEST = 4096
-"""Inputs of a layer whose weights GPTQ rounds: its memory grows with their square and its time with their cube."""
+"""Most inputs of a layer that GPTQ rounds: its memory grows with their square, its time with their cube."""
 LARGE = 1e15
-"""Magnitude of activations. The squares of larger ones, summed, may leave fp32's range."""
+"""Magnitude of activations. The squares of larger ones, summed, may exceed fp32's range."""
 FREE = 0.01
 """Share of the multiplications of the linear layers. The smallest groups stay in float arithmetic up to this: INT8
 saves nothing there, and in arr-coc-tiny the three that read the query carry a third of the activations' noise."""
@@ -56,7 +56,7 @@ class ConditionedGraph:
 
 @dataclass
 class _ObservedStatistics:
-    """One tensor on all samples: ends of each channel [K], sum of `x x^T` [K, K], rows in all and for one sample.
+    """One tensor on all samples: ends of each channel [K], sum of `x x^T` [K, K], rows in total and per sample.
 
     A tensor of more than WIDEST channels has no sum.
     """
@@ -75,16 +75,16 @@ def condition(
     reduce_range: bool = False,
     channel_scales: bool = True,
 ) -> ConditionedGraph:
-    """Condition the linear layers of a graph for INT8; the given one is not changed.
+    """Condition the linear layers of a graph for INT8; the original is not changed.
 
-    Layers whose weights are on their INT8 grid already stay as they are: a training has made them so.
+    Layers whose weights are already on their INT8 grid, by a training, stay unchanged.
 
     Args:
         graph: In fp32.
-        samples: What it is shown; the first SAMPLES are used.
-        floats: Groups that stay in float arithmetic, beside the smallest ones.
-        reduce_range: Whether weights will have 7 bits.
-        channel_scales: Whether layers whose input no normalisation can scale get a multiplication in front of them:
+        samples: The samples, of which the first SAMPLES are used.
+        floats: Groups that stay in float arithmetic, in addition to the smallest ones.
+        reduce_range: True for 7-bit weights.
+        channel_scales: True to insert a multiplication before layers whose input no normalisation can scale:
             without it arr-coc-tiny is 1.02 (static) and 1.04 (dynamic) times as fast and 1 to 2 dB noisier.
 
     Raises:
@@ -112,11 +112,11 @@ def condition(
 
 
 def _smallest(graph: onnx.ModelProto, seen: dict[str, _ObservedStatistics]) -> list[str]:
-    """The groups of nothing but linear layers with the least work, together at most FREE of all; never all of them."""
+    """Return the linear-only groups with the least work, together at most FREE of all; never all of them."""
     sizes = {i.name: i.dims for i in graph.graph.initializer}
     nodes = {node.name: node for node in graph.graph.node}
     work: dict[str, int] = {}
-    # Groups with a quantizable layer that is no linear layer.
+    # Groups with a quantizable layer that is not linear.
     linear = set(nodes_of(linear_groups(graph), ()))
     every = (*groups(graph).items(), *groups(graph, dynamic=True).items())
     mixed = {group for group, names in every if not set(names) <= linear}
@@ -133,7 +133,7 @@ def _smallest(graph: onnx.ModelProto, seen: dict[str, _ObservedStatistics]) -> l
 
 
 def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _ObservedStatistics]:
-    """Run the samples and look at what the linear layers read."""
+    """Run the samples and return statistics of the linear layers' inputs."""
     linear = set(nodes_of(linear_groups(graph), ()))
     names = tuple(dict.fromkeys(node.input[0] for node in graph.graph.node if node.name in linear))
     seen: dict[str, _ObservedStatistics] = {}
@@ -155,7 +155,8 @@ def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _ObservedStatis
 
 
 def _moment(rows: Array) -> Array:
-    """Sum of `x x^T` over rows [n, K]: float64 [K, K], of products in fp32 where these stay in its range."""
+    """Return the sum of `x x^T` over rows [n, K]: float64 [K, K]."""
+    # The products are in fp32 if they stay in its range.
     if np.abs(rows).max(initial=0.0) > LARGE:
         rows = rows.astype(np.float64)
     return (rows.T @ rows).astype(np.float64)

@@ -1,6 +1,6 @@
-"""How good a quantized graph is on samples that its ranges were not made from, against the fp32 graph.
+"""Quality of a quantized graph against the fp32 graph, on samples that its ranges were not made from.
 
-One INT8 file answers differently where sums are exact and where pairs of products saturate: `compare_processors`.
+An INT8 file's outputs differ between exact sums and saturating pairs of products: `compare_processors`.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from edgekit.runtime.protocol import Runtime
 
 STRICTER = 0.7
-"""Share of what the gate allows: other images than these decide in the end."""
+"""Share of the gate's limits that is used here: the final decision is made on other images."""
 COMPARED_IMAGES = 4
-"""Images on which processors are compared: in the emulation each takes half a second."""
+"""Number of images for the comparison of processors: each takes half a second in the emulation."""
 NOISELESS = 200.0
-"""dB that stand for no difference at all."""
+"""dB that represent no difference at all."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """What a graph lost.
+    """The loss of a graph.
 
     Attributes:
-        passed: Whether every limit of the INT8 gate held, and surely: made stricter by STRICTER on every sample, and as
-            it is on what the gate asks beside photographs.
-        snr_db: Signal-to-noise ratio of the first output of floats over all samples.
-        worst: Worst sample's value by metric: "spearman", "cosine", "lost mass" and what else the outputs have.
-        reasons: Sentences, where a limit did not hold.
-        broken: The same of the gate's limits as they are, on the samples held back.
+        passed: True if every limit of the INT8 gate holds with a margin: made stricter by STRICTER on every sample, and
+            unchanged on the gate's inputs other than photographs.
+        snr_db: Signal-to-noise ratio of the first float output over all samples.
+        worst: Worst sample's value by metric: "spearman", "cosine", "lost mass" and others of the outputs.
+        reasons: Sentences on the broken limits.
+        broken: Sentences on the broken limits of the gate itself, on the samples held back.
     """
 
     passed: bool
@@ -62,13 +62,13 @@ class Evaluator:
     """Judges graphs on the same samples.
 
     Args:
-        spec: Whose outputs.
+        spec: The model.
         graph: The fp32 graph, which is the truth here.
         samples: Held back from calibration.
-        folder: Where candidates may be written to be opened.
-        extra: What else the gate asks: extreme inputs, which ranges made from photographs may not hold, and shapes.
-        settings: Entries of ONNX Runtime's session configuration to judge with.
-        tolerance: What passes; default: `stricter(INT8)`.
+        folder: Folder for candidates.
+        extra: Further inputs of the gate: extreme ones, which may exceed ranges made from photographs, and shapes.
+        settings: Entries of ONNX Runtime's session configuration.
+        tolerance: Limits; default: `stricter(INT8)`.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Evaluator:
         self._scales = spreads(spec.outputs, self._truth[:1], {})
 
     def open_graph(self, graph: onnx.ModelProto, name: str) -> Runtime:
-        """Return a graph in ONNX Runtime."""
+        """Open a graph in ONNX Runtime."""
         path = self._folder / f"{name}.onnx"
         path.write_bytes(graph.SerializeToString())
         return ort.OrtRuntime(path, self._settings)
@@ -98,7 +98,7 @@ class Evaluator:
         return self.judge_runtime(self.open_graph(graph, "candidate"))
 
     def judge_runtime(self, runtime: Runtime) -> Quality:
-        """Run all samples through a candidate of any format, in its own runtime, and compare; the runtime is closed."""
+        """Run all samples through a candidate of any format, in its own runtime, and compare; close the runtime."""
         answers = self._answers(runtime, self._asked)
         tolerance = score_tolerance(INT8, 0.0)
         comparison, *more = (
@@ -132,7 +132,7 @@ class Evaluator:
         )
 
     def snr(self, runtime: Runtime) -> float:
-        """Least signal-to-noise ratio in dB of any output of floats on the samples alone; the runtime is closed."""
+        """Return the least signal-to-noise ratio in dB of any float output on the samples; close the runtime."""
         answers = self._answers(runtime, self._asked[:1])[0]
         floats = [o.name for o in self._spec.outputs if np.dtype(o.dtype).kind == "f"]
         return min((_snr(self._truth[0], answers, name) for name in floats), default=NOISELESS)
@@ -143,7 +143,7 @@ class Evaluator:
         return self._samples.batches(1)[0]
 
     def _answers(self, runtime: Runtime, batches: tuple[Batch, ...]) -> list[Mapping[str, Array]]:
-        """Return the answers, one sample a run, as the reference is asked."""
+        """Return the answers, one sample per run, as for the reference."""
         answers, _ = run_batches(runtime, self._spec.outputs, batches)
         runtime.close()
         return [batch.outputs for batch in answers]
@@ -165,9 +165,9 @@ def stricter(tolerance: Tolerance) -> Tolerance:
 
 
 def strictest(tolerance: Tolerance) -> Tolerance:
-    """`stricter`, of errors in all outputs too.
+    """Return `stricter` limits that also cover errors in all outputs.
 
-    For what is chosen out of few candidates: an artifact whose error was a fifth below the gate's limit here broke it
+    For a choice among few candidates: an artifact whose error was a fifth below the gate's limit here broke it
     on other inputs, and so did one whose worst channel was just within its limit.
     """
     tolerance = stricter(tolerance)
@@ -197,9 +197,9 @@ class ProcessorComparison:
     """The quality of one graph, twice.
 
     Attributes:
-        exact: Where sums are exact, as with VNNI.
-        saturating: Where pairs of products saturate, as on x86 without VNNI.
-        convolutions: How many INT8 convolutions the graph has, which are not emulated.
+        exact: With exact sums, as with VNNI.
+        saturating: With saturating pairs of products, as on x86 without VNNI.
+        convolutions: Number of INT8 convolutions of the graph, which are not emulated.
     """
 
     exact: Quality
@@ -207,9 +207,9 @@ class ProcessorComparison:
     convolutions: int = 0
 
     def sentence(self, advice: str) -> str:
-        """What to tell, and the advice where it matters."""
+        """Return a sentence on the difference, with the advice if it matters."""
         lost = max(self.exact.snr_db - self.saturating.snr_db, 0.0)
-        how = f"emulated, but for its {self.convolutions} INT8 convolutions" if self.convolutions else "emulated"
+        how = f"emulated, except its {self.convolutions} INT8 convolutions" if self.convolutions else "emulated"
         text = f"on x86 without VNNI the noise is {lost:.1f} dB higher than with it ({how})"
         if self.exact.passed and not self.saturating.passed:
             return f"{text}, beyond the gate: {advice}"

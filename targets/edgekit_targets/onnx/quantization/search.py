@@ -1,9 +1,9 @@
-"""The search for a recipe: ranges that cut nothing, the least float work that passes the gate, then the least noise.
+"""The search for a recipe: uncut ranges, the least float work that passes the gate, then the least noise.
 
-First every group of layers is quantized alone: its signal-to-noise ratio says how sensitive it is. Then ways of
-making ranges are tried on all groups at once. From MinMax on, the most sensitive groups go back to float, one by
-one. Work in float, not a clock, orders the candidates, so that the same search gives the same recipe; the clock
-only fills a column of the table, and the judge says where INT8 is slower.
+First every group of layers is quantized alone: its signal-to-noise ratio is its sensitivity. Then methods for
+ranges are tried on all groups at once. From MinMax on, the most sensitive groups return to float, one by one. Work in
+float, not a clock, orders the candidates, so that the same search gives the same recipe; the clock only fills a column
+of the table, and the judge decides whether INT8 is slower.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
 Depth = Literal["quick", "full"]
 Progress = Callable[[float, str], None]
 HELD_BACK = {"quick": 32, "full": 100}
-"""Samples that judge, the last of the set."""
+"""Number of samples that judge, the last of the set."""
 SHOWN = {"quick": 96, "full": 200}
-"""Samples that make the ranges, the first of the set."""
+"""Number of samples that make the ranges, the first of the set."""
 NEEDED = {depth: HELD_BACK[depth] + SHOWN[depth] for depth in ("quick", "full")}
-"""Samples in all: a quick search does not wait for a whole calibration set to be drawn."""
+"""Total number of samples: a quick search does not wait for a whole calibration set."""
 TIMED_SECONDS, TIMED_RUNS = 0.4, 40
-"""Of each candidate that is timed, at least: the table shows a median, no verdict hangs on it."""
+"""Minimum timing of each timed candidate: the table shows a median, and no verdict depends on it."""
 BETWEEN_ROWS = 4
-"""Real inputs at each size between the grid's: more than the judge asks there, since it asks others."""
+"""Real inputs at each size between the grid's: more than the judge's, since its inputs are others."""
 FURTHER = 4
-"""Groups that go back to float at most, one by one, where no recipe holds between the sizes of the grid."""
+"""Largest number of groups that return to float, one by one, if no recipe passes between the grid's sizes."""
 TIMED = 4
-"""Candidates that are timed, the chosen one among them."""
+"""Number of timed candidates, including the chosen one."""
 T = TypeVar("T")
 LOG = "tried.jsonl"
 TABLE = "trials.json"
@@ -71,15 +71,15 @@ TABLE = "trials.json"
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What a search tries.
+    """Options of a search.
 
     Attributes:
-        depth: How much.
-        methods: The ways of making ranges.
-        reduce_range: Whether only 7-bit weights are tried.
+        depth: Extent of the search.
+        methods: The methods for ranges.
+        reduce_range: True to try only 7-bit weights.
         floats: Groups that stay in float arithmetic in every recipe.
-        dynamic: The axes whose sizes the graph leaves open.
-        rank: How many of the recipes that passed are passed over, the best first.
+        dynamic: The axes with open sizes.
+        rank: Number of passing recipes to skip, the best first.
     """
 
     depth: Depth = "quick"
@@ -91,7 +91,7 @@ class SearchOptions:
 
     @property
     def recipes(self) -> list[QuantConfig]:
-        """Those with every group in INT8 but for `floats`; the graph itself was smoothed before (conditioning.py)."""
+        """Recipes with every group in INT8 except `floats`; the graph itself was smoothed before (conditioning.py)."""
         recipes = [QuantConfig(method=method) for method in self.methods]
         if self.depth == "full":
             kinds: tuple[tuple[Activation, bool], ...] = (("uint8", True), ("int8", True), ("uint8", False))
@@ -106,7 +106,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The graph of the chosen recipe, its trial (the best there was, if none passed), and the trial of rank 0."""
+    """The graph of the chosen recipe, its trial (the best one, if none passed), and the trial of rank 0."""
 
     graph: onnx.ModelProto
     chosen: Trial
@@ -114,7 +114,7 @@ class SearchResult:
 
 
 def split(samples: Samples, depth: Depth) -> tuple[Samples, Samples]:
-    """Return the samples that make the ranges, and those that are held back to judge: a third of few."""
+    """Return the samples that make the ranges, and those that are held back to judge (a third of a small set)."""
     count = len(samples.names)
     judging = min(HELD_BACK[depth], count // 3)
     return samples.part(0, min(SHOWN[depth], count - judging)), samples.part(count - judging, count)
@@ -135,13 +135,13 @@ def search(
         spec: The model.
         graph: In fp32.
         samples: For calibration; the last are held back to judge.
-        folder: Where trials are kept, so that an interrupted search goes on.
-        progress: Called with the share done and what is tried.
-        options: What is tried.
-        truth: What recipes are compared with; default: the graph.
+        folder: Folder for the trials, so that an interrupted search can resume.
+        progress: Called with the completed share and the current trial.
+        options: Options of the search.
+        truth: Graph to compare recipes with; default: `graph`.
 
     Raises:
-        ExportError: If fewer recipes passed than the rank asks for.
+        ExportError: If the rank exceeds the number of passing recipes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     options = options or SearchOptions()
@@ -167,7 +167,7 @@ def search(
 
 
 def _context(spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, options: SearchOptions) -> str:
-    """What trials depend on: graph, samples, how much is tried, the code that judges, the library and processor."""
+    """Return a digest of what trials depend on: graph, samples, options, code, the library and the processor."""
     import onnxruntime
 
     arrays = [hashlib.sha256(array.tobytes()).hexdigest() for array in samples.inputs.values()]
@@ -179,7 +179,7 @@ def _context(spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, options:
 
 @dataclass
 class _Trials:
-    """Recipes -> graphs and their quality; what was judged once is not judged again.
+    """Graphs of recipes and their quality; nothing is judged twice.
 
     Attributes:
         graph: In fp32.
@@ -188,8 +188,8 @@ class _Trials:
         log: Every trial so far.
         parts: The groups of layers.
         work: Multiplications of each layer.
-        progress: Called with the share done and what is tried.
-        expected: How many trials there will be, about.
+        progress: Called with the completed share and the current trial.
+        expected: Approximate number of trials.
     """
 
     graph: onnx.ModelProto
@@ -210,14 +210,14 @@ class _Trials:
         share = min(0.2 + 0.7 * len(self.log.rows) / self.expected, 0.9)
         self.progress(share, f"recipe {len(self.log.rows) + 1}: {display_name(recipe, self.parts)}")
         graph = self.quantize(recipe)
-        # Share of the multiplications of linear layers and convolutions that stays in float.
+        # Share of the multiplications of linear layers and convolutions in float.
         quantized = set(nodes_of(self.parts, recipe.floats))
         floats = sum(cost for name, cost in self.work.items() if name not in quantized)
         float_work = float(floats / max(sum(self.work.values()), 1))
         return self.log.add(Trial(recipe, self.evaluator.judge(graph), graph.ByteSize(), float_work))
 
     def latencies(self, chosen: Trial, trials: Sequence[Trial]) -> dict[str, float]:
-        """Median latency of the best trials, measured together, by key."""
+        """Return the median latency of the best trials, measured together, by key."""
         self.progress(0.92, "timing the best")
         best = {trial.recipe.key: trial.recipe for trial in (chosen, *sorted(trials, key=_merit, reverse=True))}
         recipes = list(best.items())[:TIMED]
@@ -230,12 +230,12 @@ class _Trials:
 
 @dataclass
 class _Search:
-    """The order in which recipes are tried.
+    """The order of the trials.
 
     Attributes:
-        options: What is tried.
+        options: Options of the search.
         trials: Judges recipes.
-        further: Makes an evaluator of real inputs between the grid's sizes; None where there are none.
+        further: Makes an evaluator of real inputs between the grid's sizes, or None.
     """
 
     options: SearchOptions
@@ -243,7 +243,7 @@ class _Search:
     further: Callable[[], Evaluator] | None
 
     def run(self) -> SearchResult:
-        """Try, choose, time, and write the table."""
+        """Try, choose and time recipes, and write the table."""
         options, judge, parts = self.options, self.trials.judge, self.trials.parts
         recipes, open_parts = options.recipes, [part for part in parts if part not in options.floats]
         self.trials.expected = len(open_parts) + len(recipes) + 2
@@ -251,7 +251,7 @@ class _Search:
         alone = {g: judge(plain.keeping(*(o for o in parts if o != g))).quality for g in open_parts}
         order = sorted(alone, key=lambda group: (alone[group].passed, alone[group].snr_db))
         trials = [judge(recipe) for recipe in recipes]
-        # The most sensitive groups go back into float, one more each time, until the gate holds; never all.
+        # The most sensitive groups return to float, one more each time, until the gate passes; never all.
         best_recipe = max(trials, key=lambda trial: (_uncut(trial), _merit(trial))).recipe
         for count in range(1, len(order)):
             trials.append(judge(best_recipe.keeping(*options.floats, *order[:count])))
@@ -264,7 +264,7 @@ class _Search:
         passing_keys = [trial.recipe.key for trial in ranked if trial.quality.passed]
         if options.rank and options.rank >= len(passing_keys):
             raise ExportError(
-                f"rank {options.rank} is none of the {len(passing_keys)} recipes that passed: ranks begin with 0"
+                f"rank {options.rank} does not exist: {len(passing_keys)} recipes passed, and ranks begin with 0"
             )
         winner = self._between_sizes(ranked[options.rank :], order)
         log = self.trials.log
@@ -272,11 +272,9 @@ class _Search:
         return SearchResult(self.trials.quantize(winner.recipe), winner, ranked[0])
 
     def _between_sizes(self, ranked: Sequence[Trial], order: Sequence[str]) -> Trial:
-        """Return the first that passed and holds between the grid's sizes too; otherwise the nearest to that.
-
-        Asked of the best alone, since it costs as much as all else that a recipe is asked, and held to the gate's own
-        limits: what the judge would reject is passed over, and nothing else.
-        """
+        """Return the first that passed and also passes between the grid's sizes; otherwise the nearest to that."""
+        # Only the best are tested, since this costs as much as all other tests of a recipe. The limits are the gate's
+        # own: only recipes that the judge would reject are skipped.
         passing = [trial for trial in ranked if trial.quality.passed]
         if not passing or self.further is None:
             return ranked[0]
@@ -291,7 +289,7 @@ class _Search:
         return fewest_broken(self._candidates(passing, order), count_failures)
 
     def _candidates(self, trials: Sequence[Trial], order: Sequence[str]) -> Iterator[Trial]:
-        """Yield those that passed; before the first whose ranges are cut, the best with more groups in float."""
+        """Yield those that passed; before the first with cut ranges, the best one with more groups in float."""
         uncut = [trial for trial in trials if _uncut(trial)]
         yield from uncut
         if uncut:
@@ -303,9 +301,9 @@ class _Search:
 
 
 def _merit(trial: Trial) -> tuple[bool, bool, bool, float, float]:
-    """What passes comes first; then activations that are fast everywhere, uncut ranges, little float work, accuracy.
+    """Return the sort key: passing, activations that are fast everywhere, uncut ranges, little float work, accuracy.
 
-    Methods that cut ranges are better on the mean and worse on pictures unlike the calibration set: with entropy's and
+    Methods that cut ranges are better on average and worse on pictures unlike the calibration set: with entropy's and
     percentile's ranges arr-coc-tiny failed on 3 and 2 of 144 images, with minmax on none, after all had passed here.
     """
     if not trial.quality.passed:
@@ -319,12 +317,12 @@ def _uncut(trial: Trial) -> bool:
 
 @dataclass(frozen=True)
 class Fallback:
-    """Which groups keep more bits than the others, and how good the artifact is then.
+    """The groups that keep more bits than the others, and the artifact's quality.
 
     Attributes:
         groups: These groups, sorted.
-        quality: Of the artifact with these, on samples held back from calibration.
-        tried: Candidates that were judged.
+        quality: Quality of the artifact with these, on samples held back from calibration.
+        tried: Number of judged candidates.
     """
 
     groups: tuple[str, ...]
@@ -333,7 +331,7 @@ class Fallback:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of the choice, in sentences; the groups are named by the caller."""
+        """Notes for the user on the choice; the caller names the groups."""
         if self.quality.passed or self.quality.broken:
             return ()
         best = (
@@ -344,17 +342,17 @@ class Fallback:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """The limit of the gate that even the best choice breaks, in a sentence."""
+        """Sentence on the gate's limit that even the best choice breaks."""
         if not self.quality.broken:
             return ()
         return (f"no choice holds the gate's limits on samples held back from calibration: {self.quality.broken[0]}",)
 
 
 def fewest_broken(candidates: Iterable[T], broken: Callable[[T], int]) -> T:
-    """Return the first candidate that breaks no limit, else the one that breaks fewest; at least one is given.
+    """Return the first candidate that breaks no limit, else the one that breaks fewest; at least one is required.
 
     Args:
-        candidates: In the order of preference.
+        candidates: In order of preference.
         broken: Counts the limits that a candidate breaks.
     """
     counts: list[tuple[int, T]] = []
@@ -371,15 +369,15 @@ def fallback(
     snr: Callable[[tuple[str, ...]], float],
     progress: Callable[[float, str], None] = lambda share, text: None,
 ) -> Fallback:
-    """Find the fewest groups that keep more bits: float beside INT8, 8 beside 4 bits; the most sensitive ones first.
+    """Find the fewest groups that keep more bits (float instead of INT8, 8 instead of 4), most sensitive first.
 
-    Their number is found by halving, as if what holds with some groups held with more of them.
+    Bisection finds their number, assuming that if some groups suffice, more of them suffice too.
 
     Args:
         parts: All groups that can be quantized.
-        judge: Makes a candidate in which these groups keep more bits, and says how good it is.
-        snr: The same, and says its signal-to-noise ratio alone, in dB: it orders the groups.
-        progress: Called with the share done and what is tried.
+        judge: Returns the quality of a candidate in which these groups keep more bits.
+        snr: Returns only its signal-to-noise ratio, in dB, which orders the groups.
+        progress: Called with the completed share and the current trial.
     """
     progress(0.0, "every group with few bits")
     qualities: dict[tuple[str, ...], Quality] = {(): judge(())}
@@ -405,12 +403,12 @@ def fallback(
 
 @dataclass(frozen=True)
 class Trial:
-    """One recipe and what came of it.
+    """One recipe and its result.
 
     Attributes:
-        recipe: How it was quantized.
-        quality: On the samples held back.
-        size: Of the file, in bytes.
+        recipe: The recipe.
+        quality: Quality on the samples held back.
+        size: Bytes of the file.
         work: Share of the multiplications of linear layers and convolutions that stay in float.
     """
 
@@ -422,20 +420,21 @@ class Trial:
 
 @dataclass
 class TrialLog:
-    """The rows of one search, in a folder; rows that depend on another `context`, a digest, are left out."""
+    """The rows of one search, in a folder; rows of another `context`, a digest, are ignored."""
 
     folder: Path
     context: str
     rows: dict[str, Trial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read what an earlier search of the same context found, but for lines that were cut off or changed."""
+        """Read the rows of an earlier search with the same context, except truncated or changed lines."""
         log = self.folder / LOG
         try:
             text = log.read_text(errors="replace")
         except OSError:
             return
-        if text and not text.endswith("\n"):  # cut off by a kill: what is added begins a line of its own
+        # Cut off by a kill: the next row begins a new line.
+        if text and not text.endswith("\n"):
             with log.open("a") as end:
                 end.write("\n")
         for line in text.splitlines():
@@ -448,7 +447,7 @@ class TrialLog:
                 continue
 
     def add(self, row: Trial) -> Trial:
-        """Keep a row."""
+        """Add a row to the log."""
         self.rows[row.recipe.key] = row
         record = {"context": self.context, **asdict(row)}
         with (self.folder / LOG).open("a") as log:
@@ -464,15 +463,15 @@ def write_table(
     parts: Collection[str],
     ranked: Sequence[str],
 ) -> None:
-    """Write the table that reports show.
+    """Write the table for reports.
 
     Args:
-        folder: Where.
+        folder: Destination.
         rows: By the recipe's key.
-        trial: The row that the artifact is made by.
-        milliseconds: Median latency of the recipes that were timed, by key.
+        trial: The row of the artifact.
+        milliseconds: Median latency of the timed recipes, by key.
         parts: All groups.
-        ranked: Keys of the recipes that an artifact may be made by, the best first.
+        ranked: Keys of the recipes that passed, the best first.
     """
     best = _pareto(list(rows.values()))
     table = [
@@ -496,7 +495,7 @@ def write_table(
 
 
 def display_name(recipe: QuantConfig, parts: Collection[str]) -> str:
-    """What people are told of a recipe; a pass that measured the sensitivity of one group is called by that group."""
+    """Return a recipe's name for people; a trial of one group's sensitivity is named after that group."""
     alone = set(parts) - set(recipe.floats)
     return f"{recipe.method}, only {alone.pop()}" if _sensitivity(recipe, parts) else recipe.name
 
@@ -506,7 +505,7 @@ def _sensitivity(recipe: QuantConfig, parts: Collection[str]) -> bool:
 
 
 def _pareto(rows: list[Trial]) -> set[str]:
-    """Keys of the rows that no other beats in float work, size and noise at once."""
+    """Return the keys of the rows that no other beats in float work, size and noise at once."""
     costs = {row.recipe.key: (row.work, row.size, -row.quality.snr_db) for row in rows}
     return {
         key

@@ -36,7 +36,7 @@ def test_who_made_a_graph_does_not_change_its_bytes(tmp_path: Path) -> None:
 
 
 def test_a_graph_that_breaks_the_rules_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=r"^the graph breaks ONNX's rules: [^\n]+$"):
+    with pytest.raises(ExportError, match=r"^the graph violates ONNX's rules: [^\n]+$"):
         save_graph(graph(rows=5), tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
 

@@ -99,7 +99,7 @@ def test_pictures_of_another_size_get_the_models_by_the_rule_of_the_input(
     with pytest.raises(DataError, match=r"queries.npy' has the shape \(64, 16\): 'queries' takes \(63, 16\)"):
         samples(spec, folder)
     (folder / "queries.npy").unlink()
-    with pytest.raises(DataError, match="has 63 calibration samples: at least 64 are needed"):
+    with pytest.raises(DataError, match="has 63 calibration samples. At least 64 are needed"):
         samples(spec, folder)
 
 
@@ -122,11 +122,11 @@ def test_a_model_without_or_with_too_small_a_set_is_refused() -> None:
         samples(replace(small_model(), calibration=None))
     made = {"images": np.zeros((3, 3, SIZE, SIZE), np.float32), "queries": np.zeros((3, 16), np.float32)}
     few = EvaluationSet(inputs=made, names=("a", "b", "c"))
-    with pytest.raises(CalibrationError, match="'small' declares 3 calibration samples: at least 64 are needed"):
+    with pytest.raises(CalibrationError, match="'small' declares 3 calibration samples. At least 64 are needed"):
         samples(replace(small_model(), calibration=lambda count: few))
     assert samples(replace(small_model(), calibration=lambda count: few), least=3).names == ("a", "b", "c")
     none = EvaluationSet(inputs={name: array[:0] for name, array in made.items()}, names=())
-    with pytest.raises(CalibrationError, match="'small' declares 0 calibration samples: at least 1 are needed"):
+    with pytest.raises(CalibrationError, match="'small' declares 0 calibration samples. At least 1 are needed"):
         samples(replace(small_model(), calibration=lambda count: none), least=1)
 
 
@@ -189,7 +189,7 @@ def test_a_folder_that_cannot_calibrate_is_refused_before_anything_is_made(tmp_p
     refused(r"has no images")
     for number in range(LEAST):
         if number == LEAST - 1:
-            refused("has 63 calibration samples: at least 64 are needed")
+            refused("has 63 calibration samples. At least 64 are needed")
         Image.new("RGB", (5, 4)).save(folder / f"{number:03d}.png")
     dataset.check_folder(folder)
     (folder / "007.png").write_bytes((folder / "007.png").read_bytes()[:40])
