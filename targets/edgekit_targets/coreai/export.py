@@ -1,8 +1,8 @@
-"""Core AI (`.aimodel`) for iOS 27, macOS 27 and later: what Apple puts in Core ML's place, fp32 by default.
+"""Core AI (`.aimodel`) for iOS 27, macOS 27 and later: Apple's successor of Core ML, fp32 by default.
 
-It comes from the captured program through coreai-torch and keeps its dynamic axes. On Linux the saved asset is proved
-in the CPU runtime that Apple's own wheel brings. That runtime multiplies fp16 matrices hundreds of times slower than
-fp32 ones: an fp16 program with large matrix products is left to a Mac or a device, and fp32 is the default.
+It comes from the captured program through coreai-torch and keeps its dynamic axes. On Linux the CPU runtime in Apple's
+own wheel proves the saved asset. That runtime multiplies fp16 matrices hundreds of times slower than fp32 ones. So a
+Mac or a device must prove an fp16 program with large matrix products, and fp32 is the default.
 """
 
 from __future__ import annotations
@@ -40,19 +40,22 @@ ENTRY = "model.aimodel"
 NEEDS = (Need("coreai_torch", "coreai"), Need("coreai_opt", "coreai"), Need("psutil", "coreai"))
 METADATA = "metadata.json"
 DATE = "creationDate"
-VERSION_DIGITS = 12  # of the weights' sha256 that serve as the version
+# Of the sha256 of the weights, which give the version.
+VERSION_DIGITS = 12
 SHAPES = Option(
     name="shapes",
     default="dynamic",
     choices=("dynamic", "static", "enumerated"),
-    help="open batch and size; or for the Neural Engine fixed ones: the example's, or a function for each grid size",
+    help="open batch and size, or fixed ones for the Neural Engine: the example's, or a function for each grid size",
 )
-CEIL = 4  # the argument of `aten.avg_pool2d` that says how sizes are rounded
-NAME_DIGITS = 16  # of the sha256 of a constant that are its name
+# The argument of `aten.avg_pool2d` that says how sizes are rounded.
+CEIL = 4
+# Of the sha256 of a constant, which give its name.
+NAME_DIGITS = 16
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Captured program -> model.aimodel."""
+    """Convert the captured program to `model.aimodel`."""
     spec, half = load_model(job.model), job.get(PRECISION) == "fp16"
     sizes = sizes_of(spec, job)
     captured = program_of(source, spec, job)
@@ -81,8 +84,8 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, sizes: Sequ
 
     Args:
         spec: The model.
-        exported: With open sizes, where some are enumerated.
-        sizes: Of the axes beside the batch: a function for each takes the place of the one with open sizes.
+        exported: The captured program. It must have open sizes where `sizes` are given.
+        sizes: Sizes of all axes but the batch. Each gets a function, instead of one function with open sizes.
 
     Raises:
         ExportError: If coreai-torch cannot convert it.
@@ -90,24 +93,25 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, sizes: Sequ
     with quiet(), _same_names():
         from coreai_torch import TorchConverter
 
-        # in its other mode the program holds paths and lines of source files
+        # In its other mode the program holds paths and lines of source files.
         converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
         names = {"input_names": [i.name for i in spec.inputs], "output_names": [o.name for o in spec.outputs]}
         try:
             program = converter.add_exported_program(exported, **names).to_coreai()
             if sizes:
-                # The shapes of inputs by the key of each size; the batch is at its default.
+                # The shapes of inputs by the key of each size. The batch is at its default.
                 declared = {i.name: i.shape for i in spec.inputs}
                 vary = [name for name, shape in declared.items() if any(isinstance(size, str) for size in shape)]
                 shapes = {size_key(declared.values(), s): {name: spec.shape(name, s) for name in vary} for s in sizes}
                 program.set_static_shape_config(FUNCTION, shapes)
-        except Exception as error:  # it raises whatever its lowering met
+        # It raises whatever its lowering met.
+        except Exception as error:
             raise ExportError(f"coreai-torch cannot convert '{spec.name}': {causes.why(error, exported)}") from error
     return program
 
 
 def sizes_of(spec: ModelSpec, job: Job) -> tuple[Mapping[str, int], ...]:
-    """Return the sizes that get a function each: those of the shape grid, where the option enumerates them; else none.
+    """Return the sizes of the grid that get one function each. Empty unless the option enumerates them.
 
     Raises:
         UsageError: If the model takes one size.
@@ -116,17 +120,17 @@ def sizes_of(spec: ModelSpec, job: Job) -> tuple[Mapping[str, int], ...]:
         return ()
     sizes = fixed_sizes(spec.axes)
     if len(sizes) < 2:
-        raise UsageError(f"'{spec.name}' takes one size: use shapes=static in place of shapes=enumerated")
+        raise UsageError(f"'{spec.name}' takes only one size. Use shapes=static instead of shapes=enumerated")
     return sizes
 
 
 def open_axes(captured: Program, sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-    """Axes that take several sizes."""
+    """Return the axes that take several sizes."""
     return tuple(n for n in captured.dynamic if not sizes or len({size.get(n) for size in sizes}) > 1)
 
 
 def size_notes(sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-    """Return the note of enumerated sizes."""
+    """Return the note about enumerated sizes."""
     sizes_text = ", ".join(map(size_text, sizes))
     return (
         (f"a function for each of the sizes {sizes_text} ({', '.join(sizes[0])}); the batch is fixed",) if sizes else ()
@@ -159,7 +163,10 @@ def decompose(spec: ModelSpec, exported: torch.export.ExportedProgram) -> torch.
 
 
 def _more() -> dict[Any, Any]:
-    """Decompositions beside coreai-torch's: PyTorch's own of a pool over rows ends in `as_strided`, which it lacks."""
+    """Return decompositions that coreai-torch lacks.
+
+    PyTorch's own decomposition of a pool over rows ends in `as_strided`, which coreai-torch cannot lower.
+    """
     import torch
 
     def pool(x: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
@@ -171,9 +178,10 @@ def _more() -> dict[Any, Any]:
 
 
 def _write_out_pools(graph: torch.fx.Graph) -> None:
-    """Mean pools that round sizes up: a mean where one window holds the picture, which coreai-torch makes empty.
+    """Write out mean pools that round sizes up.
 
-    Of others it reads whether padding counts, which PyTorch leaves out where it does.
+    Where one window covers the picture, coreai-torch makes it empty, so a mean replaces it. For others coreai-torch
+    needs the argument that says whether padding counts, which PyTorch leaves out where it does.
     """
     import torch
 
@@ -191,7 +199,7 @@ def _write_out_pools(graph: torch.fx.Graph) -> None:
 
 
 def to_fp16(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Weights and arithmetic in fp16, by Apple's own pass; inputs and outputs stay fp32."""
+    """Cast weights and arithmetic to fp16, by Apple's own pass. Inputs and outputs stay fp32."""
     import torch
 
     with quiet():
@@ -221,7 +229,7 @@ def to_fp16(exported: torch.export.ExportedProgram) -> torch.export.ExportedProg
 
 
 def fp16_products(exported: torch.export.ExportedProgram) -> float:
-    """Multiplications in fp16 matrix products, in millions, at the sizes that the program was captured with."""
+    """Return the count of multiplications in fp16 matrix products, in millions, at the captured sizes."""
     import torch
 
     aten = torch.ops.aten
@@ -245,7 +253,7 @@ def _sizes(value: Any) -> list[int]:
 
 
 def metadata_of(spec: ModelSpec, weights: str) -> dict[str, str]:
-    """What an asset's metadata says beside author, licence and description: preprocessing, and the weights' version."""
+    """Return an asset's further metadata: the preprocessing, and the version of the weights."""
     return {
         "edgekit.preprocessing": "; ".join(i.preprocessing for i in spec.inputs),
         "edgekit.version": weights[:VERSION_DIGITS],
@@ -253,7 +261,7 @@ def metadata_of(spec: ModelSpec, weights: str) -> dict[str, str]:
 
 
 def write(program: Any, path: Path, spec: ModelSpec, more: Mapping[str, str]) -> None:
-    """Save an asset with what it says of the model, and without the date.
+    """Save an asset with its description of the model, and without the date.
 
     Args:
         program: A `coreai.authoring.AIProgram`.
@@ -278,7 +286,10 @@ def write(program: Any, path: Path, spec: ModelSpec, more: Mapping[str, str]) ->
 
 
 def _name_weights(program: Any) -> None:
-    """Name large constants after their content: the compiler names them after a hash that differs in each process."""
+    """Name large constants after their content.
+
+    The compiler names them after a hash that differs in each process.
+    """
     from coreai._compiler._mlir_libs._coreaiIR._bindings.compiler import copy_constant_value_to_array
     from coreai._compiler.ir import DenseResourceElementsAttr, WalkResult
 
@@ -296,26 +307,26 @@ def _name_weights(program: Any) -> None:
         copy_constant_value_to_array(constant_op=operation, destination=data)
         name = f"weights_{hashlib.sha256(data.tobytes()).hexdigest()[:NAME_DIGITS]}"
         with operation.location.context:
-            # no more than its elements need: a file read to the heap may be aligned to less, and is refused then
+            # No more than its elements need: a file in the heap may have a smaller alignment, and is then refused.
             aligned = max(1, kind.element_type.width // 8)
             operation.attributes["value"] = DenseResourceElementsAttr.get_from_buffer(data, name, kind, aligned)
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in Core AI's runtime for Linux, or in the system's own on macOS."""
+    """Load the artifact in Core AI's runtime for Linux, or in the system's own on macOS."""
     return CoreaiRuntime(artifact, ENTRY, place.name)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Coreai-torch prints what it converts and warns of local versions of torch; torchao warns of its own parts."""
+    """Silence coreai-torch's progress and its warnings of local versions of torch, and torchao's warnings."""
     with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
         yield
 
 
 @contextlib.contextmanager
 def _same_names() -> Iterator[None]:
-    """Core AI's builder ends the names of inner functions in random letters: here they are drawn from a seed."""
+    """Draw the random letters that end the names of inner functions in Core AI's builder from a seed."""
     from coreai.authoring import graph_builder
 
     choice, graph_builder.choice = graph_builder.choice, random.Random(0).choice  # noqa: S311 - names, no secrets

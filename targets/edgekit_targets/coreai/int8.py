@@ -1,11 +1,11 @@
-"""Core AI with INT8 weights: what `coreai` holds, about a quarter of its size.
+"""Core AI with INT8 weights: the program of `coreai`, about a quarter of its size.
 
-Weights of linear layers and convolutions are stored in 8 bits (symmetric, a scale a channel), and Core AI unpacks them.
-Arithmetic stays fp32, so that no ranges of activations are needed; it is not faster by itself. By option they are
+Weights of linear layers and convolutions are stored in 8 bits (symmetric, one scale per channel), and Core AI unpacks
+them. Arithmetic stays fp32, so no ranges of activations are needed, and the artifact is not faster. By option they are
 indices of 8, 6 or 4 bits into a table of values for each 32 output channels (palettisation).
 
-The operators that unpack are those that Apple's coreai-opt puts in. Its quantizer (0.3.0) is not used: it leaves
-dropout in its training form, which coreai-torch then refuses, and refuses a module that applies one ReLU twice.
+The operators that unpack are those of Apple's coreai-opt. Its quantizer (0.3.0) is not used. It leaves dropout in its
+training form, which coreai-torch then refuses. It also refuses a module that applies one ReLU twice.
 """
 
 from __future__ import annotations
@@ -48,23 +48,25 @@ if TYPE_CHECKING:
 
 LAYERS = ("aten.linear.default", "aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
 """Operators whose second argument is a weight with output channels on its first axis."""
-SMALLEST = 2048  # elements: smaller weights stay as they are; they save nothing
+# In elements. Smaller weights save nothing.
+SMALLEST = 2048
 LEVELS = 127
-GROUP = 32  # output channels that share a table, where they can be divided so; else all of a layer share one
+# Output channels that share a table, where it divides their count. Otherwise all channels of a layer share one.
+GROUP = 32
 PALETTES = {"palette8": 8, "palette6": 6, "palette4": 4}
 WEIGHTS = Option(
     name="weights",
     default="int8",
-    help="INT8 with a scale a channel, or indices of so many bits into tables of values",
+    help="INT8 with one scale per channel, or indices of so many bits into tables of values",
     choices=("int8", *PALETTES),
 )
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Captured program -> model.aimodel with INT8 weights.
+    """Convert the captured program to `model.aimodel` with INT8 weights.
 
     Raises:
-        ExportError: If it cannot be captured with packed weights, or there is none to pack.
+        ExportError: If the program cannot be captured with packed weights, or has no weights to pack.
     """
     spec, weights = load_model(job.model), job.get(WEIGHTS)
     sizes = sizes_of(spec, job)
@@ -78,7 +80,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     job.progress(0.9, "writing the asset")
     write(program, out / ENTRY, spec, metadata_of(spec, weights_digest(spec)))
     how = "INT8 weights" if bits is None else f"weights as indices of {bits} bits"
-    scaled = "a scale a channel" if bits is None else f"a table of {2**bits} values for each {GROUP} channels"
+    scaled = "one scale per channel" if bits is None else f"a table of {2**bits} values for each {GROUP} channels"
     note = f"{how} in {layers} linear and convolution layers, {scaled}; the arithmetic is fp32"
     return ExportResult(
         precision="int8",
@@ -90,12 +92,12 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def _quantize(spec: ModelSpec, captured: Program, bits: int | None) -> tuple[torch.export.ExportedProgram, int]:
-    """Return the program with packed weights, and how many they are."""
+    """Return the program with packed weights, and their count."""
     import torch
 
     module = captured.exported.module()
     if not isinstance(module, torch.fx.GraphModule):
-        raise ExportError(f"the program of '{spec.name}' holds no graph: run `edgekit export` again")
+        raise ExportError(f"the program of '{spec.name}' holds no graph. Run `edgekit export` again")
     _decompositions.drop_detach(module)
     arguments = to_tensors(spec, spec.random(seed=0, sizes=example_sizes(spec.axes) if captured.dynamic else {}))
     any_size = torch.export.Dim.AUTO if captured.dynamic else None
@@ -104,7 +106,7 @@ def _quantize(spec: ModelSpec, captured: Program, bits: int | None) -> tuple[tor
         layers = _pack(module, bits)
         if not layers:
             raise ExportError(
-                f"'{spec.name}' has no linear or convolution layer with {SMALLEST} weights or more: use coreai"
+                f"'{spec.name}' has no linear or convolution layer with {SMALLEST} weights or more. Use coreai"
             )
         try:
             return torch.export.export(module, arguments, dynamic_shapes=shapes), layers
@@ -115,7 +117,7 @@ def _quantize(spec: ModelSpec, captured: Program, bits: int | None) -> tuple[tor
 
 
 def _pack(module: torch.fx.GraphModule, bits: int | None) -> int:
-    """Put integers with scales or tables in the place of weights; returns how many layers read them."""
+    """Replace weights with integers and scales or tables, and return how many layers read them."""
     import coreai_torch._compression.custom_layers  # noqa: F401 - declares the operators that unpack
     import torch
 
@@ -141,7 +143,7 @@ def _pack(module: torch.fx.GraphModule, bits: int | None) -> int:
 
 
 def _scaled_weight(module: torch.fx.GraphModule, name: str, weight: torch.Tensor, _: int) -> torch.fx.Node:
-    """INT8 and a scale for each output channel."""
+    """Store a weight as INT8 with one scale for each output channel."""
     import torch
 
     scale = weight.abs().amax(dim=tuple(range(1, weight.dim())), keepdim=True) / LEVELS
@@ -154,7 +156,10 @@ def _scaled_weight(module: torch.fx.GraphModule, name: str, weight: torch.Tensor
 
 
 def _lookup_weight(module: torch.fx.GraphModule, name: str, weight: torch.Tensor, bits: int) -> torch.fx.Node:
-    """Indices and tables; coreai-torch packs indices of fewer than 8 bits by `indices` and `lut` in names."""
+    """Store a weight as indices and tables.
+
+    coreai-torch packs indices of fewer than 8 bits if their names have `indices` and `lut`.
+    """
     import torch
 
     channels = weight.shape[0]
@@ -170,13 +175,13 @@ def _lookup_weight(module: torch.fx.GraphModule, name: str, weight: torch.Tensor
 
 BINS = 4096
 PASSES = 100
-"""Of Lloyd's algorithm at the most: in one dimension it hardly moves after so many."""
+"""Most passes of Lloyd's algorithm. In one dimension the values hardly move after so many."""
 
 
 def table(weights: np.ndarray, size: int) -> np.ndarray:
-    """Return the values that stand for weights with the least squared error, as Lloyd's algorithm finds them.
+    """Return the values that replace weights with the least squared error, as Lloyd's algorithm finds them.
 
-    It starts where Panter and Dite's approximation puts the values: with a density of the cube root of the weights' own
+    It starts with the values of Panter and Dite's approximation, whose density is the cube root of the weights' own
     (Proceedings of the IRE, 1951).
 
     Args:
@@ -202,11 +207,11 @@ def table(weights: np.ndarray, size: int) -> np.ndarray:
 
 
 def indices(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Of the nearest value for each weight: uint8, in the weights' shape.
+    """Return the index of the nearest value for each weight: uint8, in the weights' shape.
 
     Args:
         weights: float32, any shape.
-        values: A table, in rising order, of 256 values at the most.
+        values: A table, in rising order, of at most 256 values.
     """
     return np.searchsorted(_halfway(values), weights).astype(np.uint8)
 

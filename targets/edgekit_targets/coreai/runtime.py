@@ -1,7 +1,7 @@
-"""Core AI, Apple's successor of Core ML: the runtime that its wheel brings for Linux, and the system's own on macOS.
+"""Core AI, Apple's successor of Core ML: the runtime for Linux in its wheel, and the system's own on macOS.
 
-A saved `.aimodel` is lowered when it is opened. Core AI has no 64-bit integers: inputs are handed over in 32 bits, and
-answers come back in the dtypes that the manifest declares. An asset has one function, or one for each size that the
+A saved `.aimodel` is lowered when it is opened. Core AI has no 64-bit integers, so it gets inputs in 32 bits, and
+returns answers in the dtypes that the manifest declares. An asset has one function, or one for each size that the
 manifest enumerates.
 """
 
@@ -27,29 +27,32 @@ LINUX = "coreai-linux"
 DEVICE = "coreai"
 NARROW = {"int64": "int32"}
 FUNCTION = "main"
-"""The function of an asset; those of enumerated sizes are `main_s224x224` and so on (`size_key`)."""
+"""The function of an asset. Those of enumerated sizes are `main_s224x224` and so on (`size_key`)."""
 SLOW = "edgekit.fp16_products"
-"""The entry of an asset's metadata with its multiplications in fp16 matrix products, in millions an example."""
+"""The entry of an asset's metadata with its multiplications in fp16 matrix products, in millions per example."""
 MOST_PRODUCTS = 2.0
-"""Millions of them that are run on Linux. There an fp16 product of 5.3 million takes about 0.5 s, one in fp32 0.8 ms
-(coreai-core 1.0.0b3), and a verdict needs hundreds of runs."""
+"""Most millions of them that run on Linux.
+
+There an fp16 product of 5.3 million takes about 0.5 s, and one in fp32 0.8 ms (coreai-core 1.0.0b3). A verdict needs
+hundreds of runs.
+"""
 
 
 class CoreaiRuntime:
     """An `.aimodel` in this process: the entry of an artifact, in the place `coreai-linux` or `coreai`.
 
-    A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
+    A damaged file can end the process, so the pipeline checks hashes first and runs this in a worker.
 
     Raises:
-        NotVerifiedHere: If this host cannot run it there.
-        ArtifactError: If Core AI refuses the asset, or it lacks the function of a size.
+        NotVerifiedHere: If this host cannot run the asset in that place.
+        ArtifactError: If Core AI refuses the asset, or the asset lacks the function of a size.
     """
 
     def __init__(self, folder: Path, entry: str, place: str) -> None:
         _require_host(place)
         self._manifest = read_artifact(folder)
         self._loop = asyncio.new_event_loop()
-        # In a thread of its own: the caller's may have a loop that runs already, as in a notebook.
+        # A separate thread, since the caller's may already run a loop, as in a notebook.
         self._thread = ThreadPoolExecutor(1)
         self._opened = AsyncExitStack()
         self.device = f"Core AI {version('coreai-core')}, {'Linux, CPU' if place == LINUX else 'macOS'}"
@@ -57,7 +60,7 @@ class CoreaiRuntime:
         self._model = self._await(self._open(folder / entry, place))
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch, with the function for its size."""
+        """Compute the answers to one batch, with the function for its size."""
         from coreai.runtime import NDArray
 
         feed = {name: NDArray(array) for name, array in arguments(self._manifest, inputs, NARROW).items()}
@@ -83,7 +86,7 @@ class CoreaiRuntime:
         return self._thread.submit(self._loop.run_until_complete, whole()).result()
 
     def _function(self, inputs: Mapping[str, Array]) -> Any:
-        """That of the inputs' size; it is loaded when it is first asked."""
+        """Return the function for the inputs' size, and load it on its first use."""
         declared = [i.shape for i in self._manifest.inputs]
         several = self._manifest.sizes
         name = function_of(declared, enumerated_size(self._manifest, inputs)) if several else FUNCTION
@@ -105,7 +108,7 @@ class CoreaiRuntime:
         if place == LINUX and products > MOST_PRODUCTS:
             raise NotVerifiedHere(
                 f"Core AI's runtime for Linux needs minutes for fp16 matrix products of {products:.0f} million "
-                "multiplications: verify this artifact on a Mac, or export with -O coreai.precision=fp32"
+                "multiplications. Verify this artifact on a Mac, or export with -O coreai.precision=fp32"
             )
         try:
             model = await self._opened.enter_async_context(asset.executable())
@@ -115,7 +118,7 @@ class CoreaiRuntime:
         declared = [i.shape for i in self._manifest.inputs]
         functions = [function_of(declared, size) for size in self._manifest.sizes] or [FUNCTION]
         if lost := [name for name in functions if name not in available]:
-            raise ArtifactError(f"'{path.name}' lacks the function '{lost[0]}': export it again")
+            raise ArtifactError(f"'{path.name}' lacks the function '{lost[0]}'. Export it again")
         return model
 
 
@@ -125,17 +128,17 @@ def function_of(shapes: Iterable[Sequence[int | str]], sizes: Mapping[str, int])
 
 
 def size_key(shapes: Iterable[Sequence[int | str]], sizes: Mapping[str, int]) -> str:
-    """Sizes in the order in which the inputs' shapes name their axes: height 320 and width 256 are "s320x256"."""
+    """Return the sizes in the order of the axes in the inputs' shapes: height 320 and width 256 are "s320x256"."""
     order = dict.fromkeys(size for shape in shapes for size in shape if size in sizes)
     return f"s{'x'.join(str(sizes[str(axis)]) for axis in order)}"
 
 
 def _require_host(place: str) -> None:
     if place == LINUX and sys.platform != "linux":
-        raise NotVerifiedHere("Core AI's runtime for Linux runs on Linux only: on a Mac the place is 'coreai'")
+        raise NotVerifiedHere("Core AI's runtime for Linux runs only on Linux. On a Mac use the place 'coreai'")
     if place != DEVICE:
         return
     from coreai import runtime
 
     if sys.platform != "darwin" or not runtime._use_os_coreai:
-        raise NotVerifiedHere("Core AI itself runs on macOS 27 and later: verify this artifact on a Mac or in the app")
+        raise NotVerifiedHere("Core AI itself runs on macOS 27 and later. Verify this artifact on a Mac or in the app")

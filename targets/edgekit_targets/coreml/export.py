@@ -1,9 +1,9 @@
 """Core ML: an ML Program (`.mlpackage`) for iOS 17 and later, fp16 by default.
 
-It comes from torch.export through coremltools. Shapes are fixed unless asked otherwise, since flexible ones leave the
-Neural Engine; top-K, the one operator that leaves the accelerator, can be cut off. In an fp16 package the scores' own
-arithmetic, after the features, stays in fp32. On Linux the saved package is proved by edgekit's interpreter; on macOS
-by Core ML itself as well.
+It comes from torch.export through coremltools. Shapes are fixed by default, since flexible ones leave the Neural
+Engine. Top-K, the one operator that leaves the accelerator, can be cut off. In an fp16 package the arithmetic of the
+scores, after the features, stays in fp32. On Linux edgekit's interpreter proves the saved package. On macOS Core ML
+proves it as well.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ if TYPE_CHECKING:
 
 SCORES_ONLY = "the package gives scores only: the app computes counts and rankings, as `edgekit.derived` says"
 HEAD_IN_FP32 = "weights and features are fp16; the scores' own arithmetic is fp32, since sure scores are equal in fp16"
-TOPK_LEAVES = "top-K leaves the accelerator: -O coreml.topk=cut gives the scores alone"
-VERSION_DIGITS = 12  # of the weights' sha256 that serve as the version Xcode shows
+TOPK_LEAVES = "top-K leaves the accelerator. Use -O coreml.topk=cut to get only the scores"
+# Of the sha256 of the weights. Xcode shows them as the version.
+VERSION_DIGITS = 12
 PRECISION = Option(name="precision", default="fp16", help="of weights and arithmetic", choices=("fp16", "fp32"))
 IMAGE_INPUT = Option(
     name="image_input", default="tensor", help="take MLMultiArray or CVPixelBuffer", choices=("tensor", "image")
@@ -60,14 +61,17 @@ BATCH_SIZES = Option(
     choices=("fixed", "dynamic", "enumerated"),
 )
 TOPK = Option(name="topk", default="inside", help="counts and top-K in the package or not", choices=("inside", "cut"))
-BATCH = "batch"  # the axis that may stay dynamic
-BYTE = 255.0  # largest value of a pixel buffer
-WIDTH_OF_HEAD = 16  # values a score: an operator with fewer belongs to the scores, one with more to the features
+# The axis that may stay dynamic.
+BATCH = "batch"
+# The largest value in a pixel buffer.
+BYTE = 255.0
+# Values per score. An operator with fewer belongs to the scores, one with more to the features.
+WIDTH_OF_HEAD = 16
 WEIGHTED = frozenset({"conv", "conv_transpose", "linear"})
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Model folder -> `Name.mlpackage`."""
+    """Convert the model folder to `Name.mlpackage`."""
     whole = load_model(job.model)
     spec, derived = _scores_only(whole) if job.get(TOPK) == "cut" else (whole, ())
     job.progress(0.1, "capturing the graph")
@@ -97,19 +101,19 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def swift_name(name: str) -> str:
-    """A model's name as the identifier of the class that Xcode makes for the package: arr-coc-tiny -> ArrCocTiny."""
+    """Return the class name that Xcode derives from a model's name: arr-coc-tiny -> ArrCocTiny."""
     words = re.findall(r"[A-Za-z0-9]+", name)
     joined = "".join(word[0].upper() + word[1:] for word in words)
     return joined if joined[:1].isalpha() else f"Model{joined}"
 
 
 def _scores_only(spec: ModelSpec) -> tuple[ModelSpec, tuple[Derived, ...]]:
-    """Return the model with its scores as the only outputs, and what an app derives from them."""
+    """Return the model with only its scores as outputs, and the outputs that an app derives from them."""
     import torch
 
     indices = [n for n, o in enumerate(spec.outputs) if o.role == "scores"]
     if not indices:
-        raise UsageError(f"'{spec.name}' has no output of the role 'scores': use -O coreml.topk=inside")
+        raise UsageError(f"'{spec.name}' has no output of the role 'scores'. Use -O coreml.topk=inside")
 
     class ScoresOnly(torch.nn.Module):
         def __init__(self, whole: torch.nn.Module) -> None:
@@ -135,9 +139,12 @@ def _scores_only(spec: ModelSpec) -> tuple[ModelSpec, tuple[Derived, ...]]:
 
 
 def _only_batch(spec: ModelSpec) -> ModelSpec:
-    """Return the model with every axis but the batch fixed at its default: a dynamic resize does not convert."""
+    """Return the model with every axis except the batch fixed at its default.
+
+    A dynamic resize does not convert.
+    """
     if BATCH not in spec.axes:
-        raise UsageError(f"'{spec.name}' has no axis '{BATCH}': use -O coreml.batch=fixed")
+        raise UsageError(f"'{spec.name}' has no axis '{BATCH}'. Use -O coreml.batch=fixed")
     inputs = tuple(
         replace(i, shape=tuple(d if d == BATCH else n for d, n in zip(i.shape, spec.shape(i.name), strict=True)))
         for i in spec.inputs
@@ -146,7 +153,7 @@ def _only_batch(spec: ModelSpec) -> ModelSpec:
 
 
 def _describe(description: Any, spec: ModelSpec, derived: tuple[Derived, ...], digest: str) -> None:
-    """Metadata for Xcode and for the runtime; what varies between runs (the date) goes."""
+    """Write metadata for Xcode and for the runtime, and remove the date, which varies between runs."""
     written = description.description.metadata
     written.userDefined.pop("com.github.apple.coremltools.conversion_date", None)
     written.author, written.license = spec.author, spec.licence
@@ -165,7 +172,7 @@ def _notes(spec: ModelSpec, description: Any, job: Job) -> Iterator[str]:
     if fixed:
         yield f"static: {', '.join(f'{name} {size}' for name, size in fixed.items())}"
     if job.get(BATCH_SIZES) == "dynamic":
-        yield "a dynamic batch leaves the Neural Engine: prefer fixed shapes on phones"
+        yield "a dynamic batch leaves the Neural Engine. Prefer fixed shapes on phones"
     if job.get(BATCH_SIZES) == "enumerated":
         yield f"the batch is one of {', '.join(map(str, batches(spec.axes[BATCH])))}; needs iOS 18"
     main = description.mlProgram.functions["main"]
@@ -179,7 +186,7 @@ def _notes(spec: ModelSpec, description: Any, job: Job) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ConversionSettings:
-    """How the package is to be.
+    """Settings of a conversion.
 
     Attributes:
         half: Whether weights and features are fp16.
@@ -196,7 +203,7 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Con
     """Return the model as a `coremltools.models.MLModel` that was not loaded.
 
     Raises:
-        UsageError: If the model cannot be as wished.
+        UsageError: If the model does not allow the settings.
         ExportError: If coremltools cannot convert it.
     """
     with quiet():
@@ -223,33 +230,33 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Con
                 outputs=gives,
                 skip_model_load=True,
             )
-        except Exception as error:  # coremltools raises whatever its frontend met
+        # coremltools raises whatever its frontend met.
+        except Exception as error:
             raise ExportError(f"coremltools cannot convert '{spec.name}': {causes.why(error, exported)}") from error
 
 
 def _refuse_other_names(spec: ModelSpec) -> None:
-    """Refuse names that coremltools would change: those that the program's language reserves, and dots."""
+    """Refuse names that coremltools would change: those with dots, and those reserved in the program's language."""
     from coremltools.converters.mil.mil.passes.defs.preprocess import NameSanitizer
 
     names = [*(i.name for i in spec.inputs), *(o.name for o in spec.outputs)]
     name_sanitizer = NameSanitizer()
     if lost := next((n for n in names if name_sanitizer.sanitize_name(n, allow_prefix_underscore=True) != n), None):
-        raise ExportError(
-            f"Core ML cannot have '{lost}' as the name of an input or output of '{spec.name}': give it another name"
-        )
+        raise ExportError(f"Core ML cannot have '{lost}' as the name of an input or output of '{spec.name}'. Rename it")
 
 
 def batches(axis: Axis) -> list[int]:
-    """Return the batch sizes of a list: those that the grid proves."""
+    """Return the batch sizes of a list, which are those in the test grid."""
     return sorted({min(max(b, axis.minimum), axis.maximum) for b in (*BATCHES, axis.default)})
 
 
 def _features(spec: ModelSpec) -> Callable[[Any], bool]:
-    """Which operators may run in fp16: all but those between the features and the outputs that decide.
+    """Return a test of whether an operator may run in fp16.
 
-    fp16 has 2,048 numbers in [0.5, 1]: sure scores become equal, and top-K then takes the first of them. The head is a
-    few hundred numbers an image, and top-K leaves the accelerator anyway. Walking back from the deciding outputs it
-    ends at weighted operators and at values that are wider than `WIDTH_OF_HEAD` numbers a score.
+    All may, except those between the features and the outputs that decide. fp16 has 2,048 numbers in [0.5, 1], so high
+    scores become equal, and top-K then takes the first of them. The head has a few hundred numbers per image, and top-K
+    leaves the accelerator anyway. The walk back from the deciding outputs ends at weighted operators. It also ends at
+    values wider than `WIDTH_OF_HEAD` numbers per score.
     """
     deciding = [n for n, o in enumerate(spec.outputs) if o.role in ORDERED]
     head: set[Any] = set()
@@ -259,7 +266,8 @@ def _features(spec: ModelSpec) -> Callable[[Any], bool]:
         block = operation.enclosing_block
         while getattr(block, "outer_op", None) is not None:
             block = block.outer_op.enclosing_block
-        if not flags:  # the pass asks before it changes anything
+        # The pass calls this before it changes anything.
+        if not flags:
             flags.append(True)
             ends = [block.outputs[n] for n in deciding]
             if ends:
@@ -282,12 +290,15 @@ def _walk_back(values: list[Any], widest: int, head: set[Any]) -> None:
 
 
 def _elements(value: Any) -> int:
-    """Return how many numbers an image has in a value; sizes that are open count as one."""
+    """Return the count of numbers per image in a value. Open sizes count as one."""
     return prod(int(n) for n in value.shape if str(n).isdigit())
 
 
 def _without_idle_expands(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The graph without `expand`s to the same sizes: coremltools tiles them, and so opens sizes that were fixed."""
+    """Remove `expand`s to the same sizes from the graph.
+
+    coremltools tiles them, and so opens sizes that were fixed.
+    """
     import torch
 
     graph = exported.graph_module.graph
@@ -303,7 +314,7 @@ def _without_idle_expands(exported: torch.export.ExportedProgram) -> torch.expor
 
 
 def _teach_gelu() -> None:
-    """Coremltools drops the keyword of a captured `gelu(x, approximate="tanh")` and converts the exact one."""
+    """Teach coremltools the keyword of a captured `gelu(x, approximate="tanh")`, which it drops."""
     from coremltools.converters.mil import Builder
     from coremltools.converters.mil.frontend.torch import register_torch_op
 
@@ -316,7 +327,10 @@ def _teach_gelu() -> None:
 
 
 def _teach_division() -> None:
-    """Coremltools divides integers in fp32, and what is rounded stays so: an index is none then."""
+    """Teach coremltools the division of integers.
+
+    It divides them in fp32 and leaves the rounded result in fp32, which cannot be an index.
+    """
     from coremltools.converters.mil import Builder
     from coremltools.converters.mil.frontend.torch import ops, register_torch_op
     from coremltools.converters.mil.mil import types
@@ -336,7 +350,7 @@ def _teach_division() -> None:
 
 
 def _takes(spec: ModelSpec, wishes: ConversionSettings) -> list[Any]:
-    """Return the inputs as coremltools' types: tensors, or images with the model's scaling inside the package."""
+    """Return the inputs as coremltools' types: tensors, or images with the model's scaling in the package."""
     import coremltools as ct
     import numpy as np
 
@@ -349,7 +363,9 @@ def _takes(spec: ModelSpec, wishes: ConversionSettings) -> list[Any]:
     for i in spec.inputs:
         shape = spec.shape(i.name)
         if not shape:
-            raise ExportError(f"Core ML takes no input without axes, as '{i.name}' of '{spec.name}' is: make it [1]")
+            raise ExportError(
+                f"the input '{i.name}' of '{spec.name}' has no axes, which Core ML needs. Use the shape [1]"
+            )
         sizes: Any = shape
         if symbol is not None:
             sizes = ct.Shape([symbol if d == BATCH else n for d, n in zip(i.shape, shape, strict=True)])
@@ -360,14 +376,14 @@ def _takes(spec: ModelSpec, wishes: ConversionSettings) -> list[Any]:
             arrays.append(ct.TensorType(i.name, sizes, kind))
             continue
         if len(shape) != 4 or shape[:2] != (1, 3):
-            raise UsageError(f"the input '{i.name}' of the shape {shape} is not an image: it must be [1, 3, H, W]")
+            raise UsageError(f"the input '{i.name}' has the shape {shape}. An image needs [1, 3, H, W]")
         layout, scale = ct.colorlayout.RGB, (i.high - i.low) / BYTE
         arrays.append(ct.ImageType(i.name, shape, scale=scale, bias=[i.low] * 3, color_layout=layout))
     return arrays
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in the interpreter, or in Core ML itself on macOS."""
+    """Load the artifact in the interpreter, or in Core ML itself on macOS."""
     return open_package(artifact, place.name)
 
 

@@ -1,7 +1,7 @@
-"""Core ML with INT8 weights: the `coreml` package with its large weights quantized, a scale a channel.
+"""Core ML with INT8 weights: the `coreml` package with its large weights quantized, one scale per channel.
 
-Weights are stored in 8 bits (linear, symmetric) and decompressed by Core ML; arithmetic stays what it was. So the
-package is about half as large as the fp16 one, and not slower by itself.
+Weights are stored in 8 bits (linear, symmetric), and Core ML decompresses them. The arithmetic does not change. So the
+package is about half as large as the fp16 one, and equally fast.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from edgekit_targets.coreml.export import load
 from edgekit_targets.coreml.runtime import CORE_ML, INTERPRETER, find_package
 from mil_interpreter import write_package
 
-SMALLEST = 2048  # elements: smaller weights stay as they are, as coremltools advises; they save nothing
+# In elements. Smaller weights save nothing, and coremltools advises against quantizing them.
+SMALLEST = 2048
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Return the `coreml` artifact -> the same package with INT8 weights."""
+    """Quantize the weights of a `coreml` artifact to INT8."""
     artifact = read_artifact(source)
     package = find_package(source)
     job.progress(0.2, "quantizing the weights")
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
-        # coremltools writes beside what it reads, so it gets a copy
+        # coremltools writes next to its source, so it gets a copy.
         copied = Path(scratch) / package.name
         shutil.copytree(package, copied)
         quantized = _quantize(copied)
@@ -42,7 +43,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
         dynamic=tuple(name for name, axis in artifact.axes.items() if axis.dynamic),
         notes=(
             *artifact.notes,
-            "the weights are INT8, a scale a channel; the arithmetic is that of the `coreml` package",
+            "the weights are INT8, with one scale per channel. The arithmetic is that of the `coreml` package",
         ),
     )
 
@@ -56,7 +57,8 @@ def _quantize(path: Path) -> Any:
         model = coremltools.models.MLModel(str(path), skip_model_load=True)
         try:
             return optimize.linear_quantize_weights(model, optimize.OptimizationConfig(global_config=each))
-        except Exception as error:  # coremltools raises whatever its passes met
+        # coremltools raises whatever its passes met.
+        except Exception as error:
             raise ExportError(f"coremltools cannot quantize '{path.name}': {reason(error)}") from error
 
 

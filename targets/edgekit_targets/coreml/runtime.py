@@ -1,9 +1,9 @@
-"""Runs a `.mlpackage`: by the interpreter anywhere, by Core ML itself on macOS; both return what the model declares.
+"""Runtimes of a `.mlpackage`: the interpreter anywhere, Core ML itself on macOS. Both return the declared outputs.
 
-A package says in its own metadata what model it was made from: `edgekit.inputs` and `edgekit.outputs` are JSON lists.
-Core ML has no int64 and no booleans, so a package returns int32 where the model's dtype is one of these. Where top-K
-was cut off, `edgekit.derived` lists the counts and rankings that follow from the scores; an app computes them as
-`Contract.complete` does. An image input takes 8-bit pixels, as a pixel buffer does: values between two of them are
+The metadata of a package name the model's inputs and outputs: `edgekit.inputs` and `edgekit.outputs` are JSON lists.
+Core ML has no int64 and no booleans, so a package returns int32 for these dtypes of the model. Where top-K was cut
+off, `edgekit.derived` lists the counts and rankings that follow from the scores. An app computes them as
+`Contract.complete` does. An image input takes 8-bit pixels, as a pixel buffer does, so values between two of them are
 rounded.
 """
 
@@ -31,11 +31,12 @@ CORE_ML = "coreml"
 INPUTS_KEY = "edgekit.inputs"
 OUTPUTS_KEY = "edgekit.outputs"
 DERIVED_KEY = "edgekit.derived"
-LARGEST_BYTE = 255.0  # of a pixel
+# Of a pixel.
+LARGEST_BYTE = 255.0
 
 
 def open_package(artifact: Path, place: str) -> Runtime:
-    """Open the one `.mlpackage` of an artifact in the place "interpreter" (anywhere) or "coreml" (macOS only).
+    """Open the one `.mlpackage` of an artifact in the place "interpreter" (anywhere) or "coreml" (only macOS).
 
     Raises:
         ArtifactError: If the package is missing or damaged.
@@ -46,25 +47,25 @@ def open_package(artifact: Path, place: str) -> Runtime:
         return InterpreterRuntime(path)
     if place == CORE_ML:
         if not _on_macos():
-            raise NotVerifiedHere("Core ML itself runs on macOS only: verify this artifact on a Mac or in the iOS app")
+            raise NotVerifiedHere("Core ML itself runs only on macOS. Verify this artifact on a Mac or in the iOS app")
         return CoreMLRuntime(path)
-    raise UsageError(f"a Core ML package has no place '{place}': choose one of {INTERPRETER}, {CORE_ML}")
+    raise UsageError(f"a Core ML package has no place '{place}'. Choose one of {INTERPRETER}, {CORE_ML}")
 
 
 def find_package(artifact: Path) -> Path:
     """Return the one `.mlpackage` in an artifact's folder.
 
     Raises:
-        ArtifactError: If there is none, or more than one.
+        ArtifactError: If the folder holds no package, or more than one.
     """
     packages = sorted(artifact.glob("*.mlpackage"))
     if len(packages) != 1:
-        raise ArtifactError(f"'{artifact}' must hold one .mlpackage but holds {len(packages)}: export again")
+        raise ArtifactError(f"'{artifact}' must hold one .mlpackage but holds {len(packages)}. Export it again")
     return packages[0]
 
 
 class _PackageRuntime:
-    """A package, read from disk; what answers is a subclass's."""
+    """A package, read from disk. A subclass computes its answers."""
 
     def __init__(self, path: Path) -> None:
         with _errors():
@@ -72,7 +73,7 @@ class _PackageRuntime:
         self._contract = read_contract(self._package)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch, in the model's dtypes."""
+        """Compute the answers to one batch, in the model's dtypes."""
         answers = self._answers(self._contract.with_pixels(self._package, inputs))
         return self._contract.complete({f.name: np.asarray(answers[f.name]) for f in self._package.outputs})
 
@@ -90,7 +91,7 @@ class InterpreterRuntime(_PackageRuntime):
 
     @property
     def device(self) -> str:
-        """What runs it, in words."""
+        """Description of the place where the package runs."""
         return f"Core ML interpreter ({'macOS), not Core ML itself' if _on_macos() else 'Linux), not Apple hardware'}"
 
     def close(self) -> None:
@@ -99,13 +100,13 @@ class InterpreterRuntime(_PackageRuntime):
 
     def _answers(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         if self._interpreter is None:
-            raise UsageError("this runtime was closed: load the artifact again")
+            raise UsageError("this runtime was closed. Load the artifact again")
         with _errors(), _one_blas_thread():
             return self._interpreter.run(inputs)
 
 
 class CoreMLRuntime(_PackageRuntime):
-    """A package run by Core ML itself, through coremltools; macOS only."""
+    """A package run by Core ML itself, through coremltools. It needs macOS."""
 
     def __init__(self, path: Path) -> None:
         import coremltools
@@ -135,17 +136,17 @@ class CoreMLRuntime(_PackageRuntime):
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Yield the interpreter's errors as edgekit's."""
+    """Turn the interpreter's errors into edgekit's."""
     try:
         yield
     except mil_interpreter.PackageError as error:
-        raise ArtifactError(f"{error}: export again") from error
+        raise ArtifactError(f"{error}. Export the package again") from error
     except mil_interpreter.UnsupportedError as error:
         raise NotVerifiedHere(str(error)) from error
     except mil_interpreter.InputError as error:
         raise UsageError(str(error)) from error
     except ModuleNotFoundError as error:
-        raise DependencyError(f"reading a Core ML package needs coremltools: {install_command('coreml')}") from error
+        raise DependencyError(f"reading Core ML needs coremltools. Install it: {install_command('coreml')}") from error
 
 
 def _on_macos() -> bool:
@@ -153,9 +154,10 @@ def _on_macos() -> bool:
 
 
 def _one_blas_thread() -> contextlib.AbstractContextManager[object]:
-    """OpenBLAS's threads spin while they wait: on two shared cores an image took 0.8 s with two, 0.1 s with one.
+    """Return a context in which BLAS uses one thread, where threadpoolctl is installed.
 
-    The matrices of such models are small enough for one. Without threadpoolctl BLAS stays as it is.
+    OpenBLAS's threads spin while they wait. On two shared cores an image took 0.8 s with two threads, and 0.1 s with
+    one. The matrices of such models are small enough for one thread.
     """
     try:
         from threadpoolctl import threadpool_limits
@@ -167,7 +169,7 @@ def _one_blas_thread() -> contextlib.AbstractContextManager[object]:
 
 @dataclass(frozen=True)
 class Derived:
-    """An output that an app computes from scores, and how many a ranking names; 0 for counts."""
+    """An output that an app computes from scores, and the length of a ranking (0 for counts)."""
 
     output: Output
     count: int = 0
@@ -175,10 +177,12 @@ class Derived:
 
 @dataclass(frozen=True)
 class Contract:
-    """What a package's metadata declare; empty for packages that edgekit did not make.
+    """The metadata that a package declares. Empty for packages that edgekit did not make.
 
-    `spans` are the smallest and largest value of each image; `outputs` what the package gives, `derived` what an app
-    computes from that.
+    Attributes:
+        spans: Smallest and largest value of each image.
+        outputs: Outputs of the package.
+        derived: Outputs that an app computes from them.
     """
 
     spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -198,7 +202,7 @@ class Contract:
     def complete(self, answers: Mapping[str, Array]) -> dict[str, Array]:
         """Return the package's answers in the model's dtypes, with the derived outputs.
 
-        Counts are `floor(low + (high - low) * score + 0.5)` in fp64; rankings give ties to the lower index.
+        Counts are `floor(low + (high - low) * score + 0.5)` in fp64. Rankings give ties to the lower index.
         """
         dtypes = {o.name: o.dtype for o in self.outputs}
         result = {name: array.astype(dtypes.get(name, array.dtype)) for name, array in answers.items()}
@@ -245,8 +249,8 @@ def read_contract(package: Package) -> Contract:
         for output in (*contract.outputs, *(item.output for item in contract.derived)):
             np.dtype(output.dtype)
         if not all(low < high for low, high in spans.values()):
-            raise ValueError(f"no values between the ends of {spans}")
+            raise ValueError(f"an image in {spans} has a lowest value that is not below its highest")
     except (ValueError, TypeError, KeyError) as error:
         why = "; ".join(str(error).splitlines())
-        raise ArtifactError(f"the metadata in '{package.path}' are damaged ({why}): export again") from error
+        raise ArtifactError(f"the metadata in '{package.path}' are damaged ({why}). Export it again") from error
     return contract

@@ -1,8 +1,8 @@
-"""An ONNX file of fixed sizes -> IREE's machine code, in a process of its own, without edgekit.
+"""Conversion of an ONNX file of fixed sizes to IREE's machine code, in a separate process, without edgekit.
 
-Arguments: the ONNX file; the file to write; what the module says of itself, a JSON object; and the compiler's options.
-IREE's own command (`iree-import-onnx`) does the same, but says nothing of names: a module knows its inputs and outputs
-by their order alone. The working folder is the one of the ONNX file, so that no path gets into a message.
+Arguments: the ONNX file, the file to write, a JSON object with the module's description, and the compiler's options.
+IREE's own command (`iree-import-onnx`) does the same, but keeps no names: a module knows its inputs and outputs only
+by their order. The working folder is the one of the ONNX file, so that no path gets into a message.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 PROGRAM = Path("program.mlirbc")
 KEY = "edgekit"
-"""Under which a function's reflection holds what the module says of itself."""
+"""Key of the module's description in a function's reflection."""
 
 
 def main() -> None:
-    """Import the graph and compile it; the exit code is the compiler's."""
+    """Import the graph and compile it. Return the compiler's exit code."""
     import onnx
     from iree.compiler.extras import onnx_importer
     from iree.compiler.ir import Context, DictAttr, StringAttr

@@ -1,9 +1,9 @@
 """IREE (`.vmfb`): the ONNX artifact at fixed sizes as machine code, for servers and boards without a framework.
 
-IREE's compiler makes one file of weights and code (https://iree.dev/guides/deployment-configurations/cpu/), which its
-runtime opens on any system: the code is in an ELF that the runtime loads by itself. The processor is named and never
-the builder's own, so that the bytes do not depend on who builds. Sizes are the model's defaults: with open ones IREE
-3.13 fails in arr-coc-tiny's query scorer ("expected sizes to be non-negative").
+IREE's compiler makes one file of weights and code (https://iree.dev/guides/deployment-configurations/cpu/). IREE's
+runtime opens it on any system, since the code is in an ELF that the runtime loads by itself. The processor is named
+and never the builder's own, so that the bytes do not depend on the builder. Sizes are the model's defaults. With open
+ones IREE 3.13 fails in arr-coc-tiny's query scorer ("expected sizes to be non-negative").
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEVICE = Option(
     name="device",
     default="x86_64",
     choices=("x86_64", "arm64", "riscv64"),
-    help="processor that it is compiled for: x86-64-v3 (AVX2), armv8-a (NEON) or rv64gc; this host's own is not asked",
+    help="processor to compile for: x86-64-v3 (AVX2), armv8-a (NEON) or rv64gc. This host's own plays no role",
 )
 PROCESSORS = {
     "x86_64": ("x86-64-v3", ["--iree-llvmcpu-target-triple=x86_64-linux-gnu", "--iree-llvmcpu-target-cpu=x86-64-v3"]),
@@ -52,7 +52,7 @@ PROCESSORS = {
         ],
     ),
 }
-"""Device -> what of it the code needs, and the compiler's options."""
+"""Device -> the features that the code needs, and the compiler's options."""
 OPTIONS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
@@ -62,12 +62,14 @@ OPTIONS = (
 )
 OPERATOR = re.compile(r"\bonnx\.(\w+)")
 ERROR = re.compile(r"\berror: (?:loc\(.*?\): )?(.*?)(?:: %|$)")
-CRASH = "crash backtrace"  # what its compiler prints where it falls over
-LONGEST = 200  # characters of the compiler's words in a sentence
+# Printed by the compiler when it crashes.
+CRASH = "crash backtrace"
+# Characters of the compiler's words in a sentence.
+LONGEST = 200
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """ONNX artifact -> model.vmfb.
+    """Convert the ONNX artifact to `model.vmfb`.
 
     Raises:
         ExportError: If the graph cannot be fixed at the default sizes, or IREE cannot compile it.
@@ -91,12 +93,12 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in IREE, in this process: it is machine code."""
+    """Load the artifact in IREE, in this process."""
     return IreeRuntime(artifact, ENTRY)
 
 
 def compile_graph(graph: onnx.ModelProto, file: Path, device: str) -> list[str]:
-    """Compile a graph of fixed sizes; returns the lines that IREE printed. Where it fails there is no file."""
+    """Compile a graph of fixed sizes and return the lines that IREE printed. A failure leaves no file."""
     graph.graph.name = FUNCTION
     facts = {"inputs": _dtypes(graph.graph.input), "outputs": _dtypes(graph.graph.output)}
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
@@ -117,7 +119,7 @@ def compile_graph(graph: onnx.ModelProto, file: Path, device: str) -> list[str]:
 
 
 def reason(lines: Sequence[str]) -> str:
-    """Which operator it lacks, or its first error, or the last words of the process that called it."""
+    """Return the operator that IREE lacks, or its first error, or the last words of the calling process."""
     errors = [match[1] for line in lines if (match := ERROR.search(line))]
     for line in lines:
         if ERROR.search(line) and (operator := OPERATOR.search(line)):
@@ -139,7 +141,7 @@ class IreeRuntime(IreeSession):
 
     Raises:
         NotVerifiedHere: If IREE is not installed, or the code is for another processor.
-        ArtifactError: If IREE refuses the file, or its inputs and outputs are not those of the manifest.
+        ArtifactError: If IREE refuses the file, or its inputs and outputs differ from the manifest's.
     """
 
     def __init__(self, folder: Path, entry: str) -> None:
@@ -152,7 +154,7 @@ class IreeRuntime(IreeSession):
             raise
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch."""
+        """Compute the answers to one batch."""
         return super().run(arguments(self._manifest, inputs))
 
 

@@ -1,7 +1,7 @@
 """IREE in this process, on its CPU devices: a `.vmfb` file, machine code with its weights.
 
-It needs numpy and IREE's runtime, and travels in packs. Inputs and outputs have names by what edgekit's compiling
-process left in the module; without that a file is refused.
+It needs numpy and IREE's runtime, and travels in packs. The names of inputs and outputs come from the description that
+edgekit's compiling process left in the module. A file without it is refused.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ CPU = "iree-cpu"
 """The name of this place."""
 FUNCTION = "main"
 KEY = "edgekit"
-"""Of a module: what answers, and under what its reflection says what inputs and outputs are called."""
+"""Of a module: its function, and the key in its reflection that holds the names of inputs and outputs."""
 MACHINES = {"x86_64": ("x86_64", "AMD64"), "arm_64": ("aarch64", "arm64"), "riscv_64": ("riscv64",)}
-"""A processor as IREE names it -> as systems do."""
+"""A processor's name in IREE -> its name in systems."""
 FORMAT = re.compile(rb"embedded-elf-(\w+?_64)")
 X86_V3 = ("avx2", "bmi2", "f16c", "fma", "movbe")
-"""Of x86-64-v3, as Linux names what a processor has: a missing instruction would end the process."""
+"""Features of x86-64-v3, in Linux's names. A missing instruction would end the process."""
 CODE = re.compile(r"^\S+\.[ch]:\d+: |^<vm>:\d+: ")
 
 
 class IreeSession:
     """A module of one function.
 
-    A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
+    A damaged file can end the process, so the pipeline checks hashes first and runs this in a worker.
 
     Args:
         model: Path of the `.vmfb` file.
-        settings: `threads` is their number.
+        settings: `threads` is the number of threads.
 
     Attributes:
-        inputs: Their dtypes by name, in the function's order.
+        inputs: The inputs' dtypes by name, in the function's order.
         outputs: Likewise.
 
     Raises:
@@ -67,19 +67,20 @@ class IreeSession:
         except Exception as error:
             raise ArtifactError(f"IREE refuses '{model.name}': {_why(error)}") from error
         if function is None or KEY not in function.reflection:
-            raise ArtifactError(f"'{model.name}' does not say what its inputs and outputs are called: export again")
+            raise ArtifactError(f"'{model.name}' does not name its inputs and outputs. Export it again")
         facts = json.loads(function.reflection[KEY])
         self.inputs: dict[str, str] = facts["inputs"]
         self.outputs: dict[str, str] = facts["outputs"]
-        # See that this processor has what the code was compiled for.
+        # Check that this processor has the features that the code was compiled for.
         match = FORMAT.search(content)
         machine = match[1].decode() if match else "a processor that it does not name"
         if platform.machine() not in MACHINES.get(machine, ()):
             raise NotVerifiedHere(f"it is machine code for {machine}, and this host has {platform.machine()}")
         if machine == "x86_64" and (missing := _missing()):
-            raise NotVerifiedHere(f"it is machine code for x86-64-v3, and this processor has no {', '.join(missing)}")
+            raise NotVerifiedHere(f"it is machine code for x86-64-v3, and this processor lacks {', '.join(missing)}")
         try:
-            if self._threads == 1:  # one alone waits for no other
+            # One thread alone waits for no other.
+            if self._threads == 1:
                 driver = self._iree.get_driver("local-sync")
             else:
                 self._iree.flags.parse_flags(f"--task_topology_group_count={self._threads}")
@@ -93,7 +94,7 @@ class IreeSession:
 
     @property
     def device(self) -> str:
-        """Library, version, device and threads, in words."""
+        """Library, version, device and threads."""
         from importlib.metadata import version
 
         return f"IREE {version('iree-base-runtime')}, CPU, {self._threads} threads"
@@ -104,7 +105,7 @@ class IreeSession:
         return processor()
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; the answer is copied, since IREE maps its own memory."""
+        """Compute the answers to one batch. They are copied, since IREE maps its own memory."""
         arrays = [np.asarray(inputs[name], dtype=dtype, order="C") for name, dtype in self.inputs.items()]
         try:
             values = self._function(*arrays)
@@ -121,7 +122,7 @@ class IreeSession:
 
 
 def _missing() -> list[str]:
-    """What this x86 processor lacks of x86-64-v3; nothing where the system does not say."""
+    """Return the features of x86-64-v3 that this x86 processor lacks. Empty where the system does not list them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -131,6 +132,6 @@ def _missing() -> list[str]:
 
 
 def _why(error: Exception) -> str:
-    """IREE's words without the place in its source."""
+    """Return IREE's words without the place in its source."""
     words = reason(error).partition("; ")
     return words[2].strip("; ") or CODE.sub("", words[0])

@@ -1,7 +1,8 @@
 """MNN: one `.mnn` file for Android, iOS and boards, with the axes that ONNX has open.
 
-MNN's converter makes it of the ONNX artifact. It runs in a process of its own: it prints, and a graph that it does not
-understand can end it. It is called by its C++ module: the Python command around that reports its use.
+MNN's converter makes it from the ONNX artifact. The converter runs in a separate process, since it prints, and a graph
+that it does not understand can end it. edgekit calls its C++ module, since the Python command around that reports its
+use.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ import MNN
 _tools.mnnconvert(["MNNConvert", *sys.argv[1:]])
 print(MNN.get_model_uuid(sys.argv[sys.argv.index("--MNNModel") + 1]))
 """
-"""Converts; the last line that it prints is the identifier that the converter drew."""
+"""Converts. The last line that it prints is the identifier that the converter drew."""
 LACKING = re.compile(r"These Op Not Support: (.*)")
 IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MODULES_ALONE = ("GRU", "If", "LSTM", "Loop", "Scan")
-"""Operators whose sizes MNN's sessions do not compute: they give no answer, where its modules do."""
+"""Operators whose sizes MNN's sessions do not compute. Its modules run them, and its sessions give no answer."""
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """ONNX artifact -> model.mnn.
+    """Convert the ONNX artifact to `model.mnn`.
 
     Raises:
-        ExportError: If MNN cannot convert the graph; the message names its operators.
+        ExportError: If MNN cannot convert the graph. The message names its operators.
     """
     half = job.get(PRECISION) == "fp16"
     notes = write(out, job, ["--fp16"] if half else [])
@@ -64,15 +65,15 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def write(out: Path, job: Job, options: Sequence[str]) -> tuple[str, ...]:
-    """Write `model.mnn` of the ONNX artifact of a job; returns what a user should know.
+    """Convert the ONNX artifact of a job to `model.mnn` and return notes for the user.
 
     Args:
         out: The artifact's folder.
-        job: Its entry is the ONNX file.
+        job: The job, whose entry is the ONNX file.
         options: Of MNN's converter.
 
     Raises:
-        ExportError: If MNN cannot convert the graph; the message names its operators.
+        ExportError: If MNN cannot convert the graph. The message names its operators.
     """
     import onnx
 
@@ -81,10 +82,10 @@ def write(out: Path, job: Job, options: Sequence[str]) -> tuple[str, ...]:
     alone = sorted({node.op_type for node in source.graph.node} & set(MODULES_ALONE))
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         graph = Path(scratch) / "model.onnx"
-        # MNN 3.6 computes every ONNX Gelu by tanh, which cost arr-coc-tiny 0.0027 of its relevance; with MNN's exact
-        # one the model took 1.6 times as long. So it is given sigmoids that are as exact. It has no IsNaN, and its
-        # softmax of a row of -inf is zeros: the guards of masked attention are left out. It converts an LSTM only with
-        # all of its outputs.
+        # MNN 3.6 computes every ONNX Gelu by tanh, which cost arr-coc-tiny 0.0027 of its relevance. With its exact one
+        # the model took 1.6 times as long. So MNN gets sigmoids, which are as exact. It lacks IsNaN, and its
+        # softmax of a row of -inf is zeros, so the guards of masked attention are left out. It converts an LSTM only
+        # with all of its outputs.
         save_graph(patterns.add_lstm_states(patterns.drop_softmax_guards(patterns.gelu_by_sigmoid(source))), graph)
         lines = convert(graph, out / ENTRY, options)
     if not (out / ENTRY).is_file():
@@ -100,18 +101,18 @@ def write(out: Path, job: Job, options: Sequence[str]) -> tuple[str, ...]:
     file.write_bytes(content.replace(chart.encode(), str(own).encode()))
     if not alone:
         return ()
-    return (f"it has {', '.join(alone)}: MNN's modules run it, and its sessions, as in its Java classes, do not",)
+    return (f"it has {', '.join(alone)}. MNN's modules run it. Its sessions, as in its Java classes, do not",)
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in MNN on the CPU."""
+    """Load the artifact in MNN on the CPU."""
     return MnnRuntime(artifact, ENTRY)
 
 
 def convert(graph: Path, file: Path, options: Sequence[str] = ()) -> list[str]:
-    """Run the converter; returns the lines that it printed. Where it fails there is no file.
+    """Run the converter and return the lines that it printed. A failure leaves no file.
 
-    It runs in the graph's folder: it keeps a file in its own while it works, and leaves it there when it crashes.
+    It runs in the graph's folder. It keeps a file in its working folder, and leaves it there when it crashes.
     """
     command = ["-f", "ONNX", "--modelFile", graph.name, "--MNNModel", str(file.resolve()), "--bizCode", "edgekit"]
     command += ["--useGeluApproximation", "0", *options]
@@ -128,11 +129,11 @@ def convert(graph: Path, file: Path, options: Sequence[str] = ()) -> list[str]:
 
 
 def reason(lines: list[str]) -> str:
-    """Which operators it lacks, or the last that it said."""
+    """Return the operators that MNN lacks, or its last line."""
     for line in lines:
         if lacking := LACKING.search(line):
             names = sorted(set(re.findall(r"\w+::(\w+)", lacking[1])))
-            return f"it has no operator {', '.join(names)}"
+            return f"it lacks the operators {', '.join(names)}"
     return lines[-1] if lines else "its process died"
 
 
@@ -142,7 +143,8 @@ TARGET = Target(
         use_case="apps and boards that use MNN",
         proved_by="MNN on the CPU with fp32 arithmetic",
         not_covered="ARM kernels, GPUs, NPUs and fp16 arithmetic",
-        audience="none",  # it has no published Android library, and servers have quicker runtimes
+        # It has no published Android library, and servers have quicker runtimes.
+        audience="none",
     ),
     reads=SourceRequirements(fixed=True),
     source="onnx",

@@ -1,7 +1,7 @@
 """MNN, INT8 weights: a `.mnn` file of about a quarter of the size.
 
-MNN's converter rounds the weights of linear layers and convolutions to INT8, each output channel in a range of its own.
-All arithmetic stays fp32.
+MNN's converter rounds the weights of linear layers and convolutions to INT8, with a separate range for each output
+channel. All arithmetic stays fp32.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from edgekit_targets.mnn.export import ENTRY, load, write
 from edgekit_targets.mnn.runtime import CPU
 
 QUANTIZE = ("--weightQuantBits", "8", "--weightQuantAsymmetric")
-"""Ranges with a zero point: arr-coc-tiny's weights lie on such a grid, so that its answers are those of fp32 (NRMSE of
-1.6e-5). With symmetric ranges, the converter's default, it was rejected: 0.895 of the spread where 0.75 may be."""
+"""Ranges with a zero point.
+
+The weights of arr-coc-tiny lie on such a grid, so its answers are those of fp32 (NRMSE of 1.6e-5). With symmetric
+ranges, the converter's default, it was rejected: 0.895 of the spread, where the limit is 0.75.
+"""
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """ONNX artifact -> model.mnn with INT8 weights.
+    """Convert the ONNX artifact to `model.mnn` with INT8 weights.
 
     Raises:
-        ExportError: If MNN cannot convert the graph; the message names its operators.
+        ExportError: If MNN cannot convert the graph. The message names its operators.
     """
     notes = write(out, job, QUANTIZE)
     return ExportResult(
@@ -29,7 +32,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
         entry=ENTRY,
         dynamic=job.dynamic,
         notes=(
-            "INT8 weights, activations in fp32: MNN computes in fp32 unless an app asks it for memory 'low'",
+            "INT8 weights, activations in fp32: MNN computes in fp32 unless an app requests memory 'low'",
             *notes,
         ),
     )

@@ -1,7 +1,7 @@
-"""MNN in this process, on its CPU backend: a `.mnn` file, which takes the shapes that its inputs have.
+"""MNN in this process, on its CPU backend: a `.mnn` file, which takes the shapes of its inputs.
 
-MNN has no 64-bit numbers and no booleans: inputs are handed over in what the file declares, and answers come back in
-the dtypes that the manifest declares. The library prints by C's `printf`, when it opens a file and when it refuses one.
+MNN has no 64-bit numbers and no booleans. Inputs get the dtypes that the file declares, and answers come back in the
+dtypes that the manifest declares. The library prints with C's `printf` when it opens or refuses a file.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from edgekit.runtime.processor import threads
 CPU = "mnn-cpu"
 """The name of this place."""
 PRECISION = "high"
-"""Of the arithmetic: fp32 on every processor. MNN's "low" is fp16 where a processor has it, such as a phone's."""
+"""Precision of the arithmetic: fp32 on every processor. MNN's "low" is fp16 on processors such as a phone's."""
 CHATTER = ("The device supports:", "MNN use ", "CPU Group:")
-"""How lines begin that MNN prints of every file that it opens."""
+"""Starts of lines that MNN prints about every file that it opens."""
 _REDIRECTED = threading.Lock()
 
 
 class MnnRuntime:
     """A `.mnn` file: the entry of an artifact.
 
-    A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
+    A damaged file can end the process, so the pipeline checks hashes first and runs this in a worker.
 
     Raises:
         RuntimeMissingError: If MNN is not installed.
-        ArtifactError: If MNN refuses the file, or its inputs and outputs are not those of the manifest.
+        ArtifactError: If MNN refuses the file, or its inputs and outputs differ from the manifest's.
     """
 
     def __init__(self, folder: Path, entry: str) -> None:
@@ -60,11 +60,11 @@ class MnnRuntime:
 
     @property
     def device(self) -> str:
-        """Library, version, device, arithmetic and threads, in words."""
+        """Library, version, device, arithmetic and threads."""
         return f"MNN {self._mnn.version()}, CPU, fp32, {self._threads} threads"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; the answer is copied, since MNN writes the next one into the same memory."""
+        """Compute the answers to one batch. They are copied, since MNN writes the next ones into the same memory."""
         arrays = arguments(self._manifest, inputs)
         expr = self._mnn.expr
         kinds = {expr.float: np.float32, expr.int: np.int32, expr.uint8: np.uint8}
@@ -75,7 +75,8 @@ class MnnRuntime:
             variables.append(variable)
         try:
             answers = dict(zip(self._outputs, map(self._array, self._module.forward(variables)), strict=True))
-        except Exception as error:  # of a shape that it cannot compute, it returns no variables
+        # For a shape that it cannot compute, MNN returns no variables.
+        except Exception as error:
             raise ArtifactError(f"MNN failed: {reason(error)}") from error
         return {output.name: np.array(answers[output.name], dtype=output.dtype) for output in self._manifest.outputs}
 
@@ -89,11 +90,12 @@ class MnnRuntime:
             try:
                 config = {"backend": 0, "precision": PRECISION, "numThread": self._threads}
                 manager = nn.create_runtime_manager((config,))
-                # No names: all inputs and outputs that the file has.
+                # Without names MNN opens all inputs and outputs of the file.
                 return nn.load_module_from_file(
                     str(path), [], [], runtime_manager=manager, dynamic=False, shape_mutable=True
                 )
-            except Exception as error:  # MNN's own is a SystemError without a reason
+            # MNN raises a SystemError without a reason.
+            except Exception as error:
                 failed = error
         why = next((line for line in reversed(log) if not line.startswith(CHATTER)), type(failed).__name__)
         raise ArtifactError(f"MNN refuses '{path.name}': {why}") from failed
@@ -107,9 +109,9 @@ class MnnRuntime:
 
 @contextlib.contextmanager
 def capture_output() -> Iterator[list[str]]:
-    """What the process writes to its standard output meanwhile, by C too: the list holds its lines afterwards.
+    """Catch the lines that the process writes to its standard output meanwhile, also those of C code.
 
-    Other threads' lines are caught with them.
+    The list holds them afterwards. It holds lines of other threads as well.
     """
     lines: list[str] = []
     with _REDIRECTED, tempfile.TemporaryFile("w+", errors="replace") as log:
@@ -128,5 +130,5 @@ def capture_output() -> Iterator[list[str]]:
 
 
 def _flush() -> None:
-    """Write what C's streams hold: `printf` keeps lines back where nobody watches."""
+    """Flush C's streams, since `printf` keeps lines back where its output is not a terminal."""
     ctypes.CDLL(None).fflush(None)

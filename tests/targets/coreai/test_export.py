@@ -133,12 +133,12 @@ class TestEnumerated:
         )
         assert row.status == "rejected"
         lost = size_text(fixed_sizes(spec.axes)[-1])
-        assert f"'model.aimodel' lacks the function 'main_s{lost}': export it again" in row.sentences[0]
+        assert f"'model.aimodel' lacks the function 'main_s{lost}'. Export it again" in row.sentences[0]
 
     def test_a_model_of_one_size_is_refused(self) -> None:
         spec = replace(small_model(), axes={name: Axis(96, 96, 96) for name in ("batch", "height", "width")})
         job = Job(model=Path(), reference=Path(), options={"shapes": "enumerated"})
-        with pytest.raises(UsageError, match="'small' takes one size: use shapes=static"):
+        with pytest.raises(UsageError, match=r"'small' takes only one size\. Use shapes=static"):
             export.sizes_of(spec, job)
 
 

@@ -173,7 +173,7 @@ def test_an_operator_that_core_ml_lacks_is_a_sentence() -> None:
     [
         (Input("state", (3,)), "Core ML cannot have 'state' as the name of an input or output of 'net'"),
         (Input("a.b", (3,)), "Core ML cannot have 'a.b' as the name"),
-        (Input("x", ()), "Core ML takes no input without axes, as 'x' of 'net' is"),
+        (Input("x", ()), "the input 'x' of 'net' has no axes"),
     ],
 )
 def test_an_input_that_core_ml_cannot_have_is_a_sentence(given: Input, sentence: str) -> None:

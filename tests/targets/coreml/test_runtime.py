@@ -106,9 +106,9 @@ def test_inputs_that_do_not_fit_are_sentences(artifact: Path) -> None:
 
 
 def test_core_ml_itself_needs_macos(artifact: Path) -> None:
-    with pytest.raises(NotVerifiedHere, match="Core ML itself runs on macOS only"):
+    with pytest.raises(NotVerifiedHere, match="Core ML itself runs only on macOS"):
         open_package(artifact, "coreml")
-    with pytest.raises(UsageError, match="no place 'gpu': choose one of interpreter, coreml"):
+    with pytest.raises(UsageError, match=r"no place 'gpu'\. Choose one of interpreter, coreml"):
         open_package(artifact, "gpu")
 
 

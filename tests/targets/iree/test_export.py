@@ -88,7 +88,7 @@ class TestIree(TargetContract):
 
     def test_a_processor_without_its_instructions_is_told(self, builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(iree_session, "_missing", lambda: ["avx2"])
-        with pytest.raises(NotVerifiedHere, match="code for x86-64-v3, and this processor has no avx2"):
+        with pytest.raises(NotVerifiedHere, match="code for x86-64-v3, and this processor lacks avx2"):
             IreeRuntime(builds / "small" / self.name, iree.ENTRY)
 
     @staticmethod

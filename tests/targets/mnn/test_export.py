@@ -156,7 +156,7 @@ def test_what_only_its_modules_run_is_said(tmp_path: Path) -> None:
 
         for target in ("mnn", "mnn-int8"):
             assert any(
-                "it has GRU: MNN's modules run it, and its sessions" in n for n in read_artifact(build / target).notes
+                "it has GRU. MNN's modules run it. Its sessions" in n for n in read_artifact(build / target).notes
             )
             net = MNN.Interpreter(str(build / target / export.ENTRY))
             session = net.createSession({"numThread": 1})
@@ -191,7 +191,7 @@ def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
     onnx.save(graph, tmp_path / "model.onnx")
     said = export.convert(tmp_path / "model.onnx", tmp_path / export.ENTRY)
     assert not (tmp_path / export.ENTRY).exists()
-    assert export.reason(said) == "it has no operator Hardmax"
+    assert export.reason(said) == "it lacks the operators Hardmax"
 
 
 def test_a_file_that_it_cannot_read_is_a_sentence(tmp_path: Path) -> None:

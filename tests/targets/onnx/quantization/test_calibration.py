@@ -65,7 +65,7 @@ def test_a_folder_with_a_picture_that_is_judged_is_refused(folder: Path) -> None
 
 def test_bad_folders_are_refused_with_a_sentence(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     spec, other = small_model(), tmp_path_factory.mktemp("other")
-    with pytest.raises(DataError, match="there is no folder"):
+    with pytest.raises(DataError, match="does not exist"):
         samples(spec, other / "nowhere")
     with pytest.raises(DataError, match=r"has no images"):
         samples(spec, other)
@@ -76,7 +76,7 @@ def test_bad_folders_are_refused_with_a_sentence(folder: Path, tmp_path_factory:
     with pytest.raises(DataError, match=r"003.png' cannot be read"):
         samples(spec, folder)
     Image.new("L", (9000, 8000)).save(folder / "003.png")
-    with pytest.raises(DataError, match=r"003.png' cannot be read \(it has 9000 x 8000 pixels, and 24000000 are"):
+    with pytest.raises(DataError, match=r"003.png' cannot be read \(it has 9000 x 8000 pixels, and at most 24000000"):
         samples(spec, folder)
 
 
@@ -96,10 +96,10 @@ def test_pictures_of_another_size_get_the_models_by_the_rule_of_the_input(
     np.testing.assert_allclose(picture[:, 0, 0], corner, atol=1e-6)
     np.testing.assert_allclose(picture[:, SIZE // 2, SIZE // 2], (0, 0, 1), atol=1e-6)
     (folder / "003.png").unlink()
-    with pytest.raises(DataError, match=r"queries.npy' has the shape \(64, 16\): 'queries' takes \(63, 16\)"):
+    with pytest.raises(DataError, match=r"queries.npy' has the shape \(64, 16\)\. 'queries' takes \(63, 16\)"):
         samples(spec, folder)
     (folder / "queries.npy").unlink()
-    with pytest.raises(DataError, match="has 63 calibration samples. At least 64 are needed"):
+    with pytest.raises(DataError, match=r"has 63 calibration samples\. At least 64 are needed"):
         samples(spec, folder)
 
 
@@ -122,11 +122,11 @@ def test_a_model_without_or_with_too_small_a_set_is_refused() -> None:
         samples(replace(small_model(), calibration=None))
     made = {"images": np.zeros((3, 3, SIZE, SIZE), np.float32), "queries": np.zeros((3, 16), np.float32)}
     few = EvaluationSet(inputs=made, names=("a", "b", "c"))
-    with pytest.raises(CalibrationError, match="'small' declares 3 calibration samples. At least 64 are needed"):
+    with pytest.raises(CalibrationError, match=r"'small' declares 3 calibration samples\. At least 64 are needed"):
         samples(replace(small_model(), calibration=lambda count: few))
     assert samples(replace(small_model(), calibration=lambda count: few), least=3).names == ("a", "b", "c")
     none = EvaluationSet(inputs={name: array[:0] for name, array in made.items()}, names=())
-    with pytest.raises(CalibrationError, match="'small' declares 0 calibration samples. At least 1 are needed"):
+    with pytest.raises(CalibrationError, match=r"'small' declares 0 calibration samples\. At least 1 are needed"):
         samples(replace(small_model(), calibration=lambda count: none), least=1)
 
 
@@ -184,7 +184,7 @@ def test_a_folder_that_cannot_calibrate_is_refused_before_anything_is_made(tmp_p
             edgekit.quantize("edgekit.testing:small_model", calibration=folder, output=tmp_path / "build")
         assert not (tmp_path / "build").exists()
 
-    refused("there is no folder")
+    refused("does not exist")
     folder.mkdir()
     refused(r"has no images")
     for number in range(LEAST):
