@@ -120,9 +120,9 @@ def channel_axis(output: Output, rows: Array) -> int | None:
 
 # Standard errors: one in 16,000 independent channels exceeds this by chance (normal distribution).
 CHANCE = 4.0
-# Share of the spread.
+# Share of the spread: with less, a row or channel has no meaningful slope.
 MOVING = 0.3
-# Values.
+# Least values for a slope, a correlation, or the error of a channel.
 FEWEST = 8
 ACROSS_ROWS = "nrmse across rows"
 # Share of the spread: an output that the inputs move less is treated as constant.

@@ -48,9 +48,9 @@ CHANNEL = "channel "
 Found = tuple[Comparison, RowValues]
 # Fields that a reason copies from its measure.
 SHARED = {"batch", "output", "metric", "value", "limit", "row", "index"}
-# All of them, of every size: shares of wrong answers are held to their limit there.
+# Name of all real inputs together, of every size: shares of wrong outputs have their limit there.
 REAL_INPUTS = "real inputs"
-# What all inputs of a kind are called together.
+# Names of all inputs of a kind together.
 POOLS: Mapping[Kind, str] = {"real": REAL_INPUTS, "changed": "changed inputs", "random": "random inputs"}
 # Share of the rows that may exceed a limit with a `worst`.
 BEYOND = 0.01
@@ -58,7 +58,7 @@ BEYOND = 0.01
 FEW_ROWS = 6
 # Confidence needed to reject an artifact for the share of its rows beyond a limit (binomial).
 SURE = 0.95
-# Standard deviations by which the share of wrong answers in one batch may be over its limit: three of 128 answers are
+# Standard deviations by which the share of wrong outputs in one batch may exceed its limit: three of 128 outputs are
 # allowed where the limit is 1 %, and two of 96.
 CHANCE = 2.0
 # Codes of notes on differences within the limit on scores.

@@ -314,7 +314,7 @@ def _deciding(manifests: Iterable[Manifest | None]) -> Manifest:
 def _open_artifacts(each: Mapping[str, TargetOutcome], place: Place) -> Iterator[dict[str, LoadedArtifact]]:
     with contextlib.ExitStack() as stack:
         yield {
-            # Made in this run.
+            # Exported in this run, so its code is trusted.
             part: stack.enter_context(load(outcome.path, place=place.name, trust_build=True))
             for part, outcome in each.items()
         }

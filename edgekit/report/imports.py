@@ -26,7 +26,7 @@ LARGEST = 1 << 20
 # Bytes of the score maps of a result.
 LARGEST_MAPS = 256 << 20
 MOST_VALUES = 50_000
-# Characters.
+# Characters of a text in a result.
 LONGEST_TEXT = 2_000
 # Characters of an imported folder's name.
 LONGEST_NAME = 100

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 import tomllib
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,17 @@ def code(path: str, *names: str) -> str:
 
 
 def constants(path: str) -> str:
-    """The named constants of a file that say in a string below themselves what they are."""
-    body = ast.parse((ROOT / path).read_text()).body
-    rows = []
-    for statement, after in pairwise(body):
-        if isinstance(statement, ast.Assign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            name = ", ".join(ast.unparse(target) for target in statement.targets)
-            rows.append((span(name), span(ast.unparse(statement.value)), str(after.value.value)))
+    """Return a table of a file's named constants that have a comment above them."""
+    text = (ROOT / path).read_text()
+    lines, rows = text.splitlines(), []
+    for statement in ast.parse(text).body:
+        if not isinstance(statement, ast.Assign):
+            continue
+        name = ", ".join(ast.unparse(target) for target in statement.targets).strip("()")
+        above = itertools.takewhile(lambda line: line.startswith("# "), reversed(lines[: statement.lineno - 1]))
+        meaning = " ".join(line.removeprefix("# ") for line in reversed([*above]))
+        if meaning and name.isupper() and not name.startswith("_"):
+            rows.append((span(name), span(ast.unparse(statement.value)), meaning))
     return table((f"constant of `{path}`", "value", "meaning"), rows)
 
 
