@@ -163,7 +163,11 @@ def run_request(request: ExportRequest, progress: Style = "auto") -> Build:
             return export_graph(given_model.with_authorship(spec, facts), root / name, targets)
 
         factory = given_model.factory_name(request.model)
-        return composite_run.export(composite, request.targets, root, export_component, factory)
+        whole = composite_run.export(composite, request.targets, root, export_component, factory)
+        # Each component is signed by itself; this covers the record of the whole, and which components it has.
+        if sign_build is not None:
+            sign_build(whole, False)
+        return whole
     spec = given_model.with_authorship(given_model.with_data(model, request.data, request.example), request.facts)
     return export_graph(spec, request.output / spec.name, request.targets, request.command)
 
@@ -261,6 +265,8 @@ def verify(
     whole = (folder / PARTS).exists() and not (folder / MODEL).exists()
     if not whole:
         return verify_build(folder)
+    if public is not None:
+        doors.hook("require_signature")(folder, public)
     again = given_model.parts_of_factory if trust_build and not criteria.places else None
     return composite_run.verify(folder, only, verify_build, public is not None, again)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from edgekit import doors
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT
-from edgekit.artifact.run_record import MODEL, PARTS, read_parts
-from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.artifact.store import MANIFEST
 from edgekit.errors import ArtifactError
 from edgekit.storage import verified_io
 from edgekit.storage.files import digest_text
@@ -67,24 +66,12 @@ class SignatureInfo:
 
 
 def require_whole(root: Path, key: Path) -> None:
-    """Raise unless a build and its artifacts, except rejected ones, are signed by a key, with results.
-
-    For a model of parts, each part's build is checked: the record of the whole has no signature.
+    """Raise unless a key signed every file of a build, results too.
 
     Raises:
         ArtifactError: If anything is unsigned.
     """
-    if (root / PARTS).is_file() and not (root / MODEL).exists():
-        for part in read_parts(root).parts.values():
-            require_whole(root / part.folder, key)
-        return
-    signed = doors.hook("require_signature")(root, key)
-    for folder in sorted(path.parent for path in root.glob(f"*/{MANIFEST}")):
-        manifest = read_artifact(folder)
-        # Rejected artifacts are neither used nor signed.
-        if not manifest.rejected:
-            signed.require_artifact(folder, manifest)
-            signed.require_results(folder, manifest)
+    doors.hook("require_signature")(root, key, strict=True)
 
 
 def artifact_digest(manifest: Manifest) -> str:

@@ -47,7 +47,7 @@ def read_artifact(folder: Path) -> Manifest:
     Raises:
         ArtifactError: If the artifact is missing, its manifest is damaged, or a file differs from it.
     """
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     for file in (*manifest.files, *manifest.results):
         try:
             verified_io.check_file(folder, file.path, file.size, file.sha256, alone=True)
@@ -163,7 +163,12 @@ def describe_file(folder: Path, path: Path) -> File:
     )
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
+    """Read an artifact's manifest without looking at the files that it names.
+
+    Raises:
+        ArtifactError: If it is missing or damaged.
+    """
     path = folder / MANIFEST
     try:
         record = verified_io.read_record(folder, MANIFEST, alone=True)

@@ -1,11 +1,11 @@
-"""Signatures of builds: `signature/statement.json` has the hashes of its records, `signature/statement.sig` signs it.
+"""Signatures of builds: `signature/build.sig` signs every file of the folder, by OpenSSF Model Signing.
 
-The records are the heads of the build's chains of hashes: each artifact's manifest, config.json, reference.json,
-program.json, the seals of imported results, each target's outcome in run.json, and the bill of materials. An artifact's
-results are signed separately from its manifest, since each judgement measures other times. Artifacts contain none of
+A verification or an import adds results to a build later. So `signature/records` holds a copy of each file that they
+change, and the signature covers the copies: a changed result is told from a signed one, and a changed artifact, model,
+reference or program is refused. Only `cache` and the signature itself are not covered. Artifacts contain nothing of
 this: a signed build has the bytes of an unsigned one.
 
-The signature is one of OpenSSF Model Signing, by an ECDSA key; that library's own command can check it too.
+The key is an ECDSA key; the library's own command checks the signature too.
 """
 
 from __future__ import annotations
@@ -13,33 +13,37 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable
-from dataclasses import replace
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.artifact.result import RESULT
-from edgekit.artifact.run_record import MODEL, NOT_MADE, PROGRAM, REFERENCE, RUN, read_run
+from edgekit.artifact.run_record import CACHE
 from edgekit.artifact.signed import SignatureInfo, artifact_digest, results_digest
-from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.artifact.store import MANIFEST, read_artifact, read_manifest
 from edgekit.errors import ArtifactError, DependencyError, UsageError, install_command
-from edgekit.model import records
 from edgekit.pipeline.outcome import Build
-from edgekit.reference import info
-from edgekit.report import imports
-from edgekit.storage import verified_io
-from edgekit.storage.files import digest_file, digest_text, dump_json, load_json, lock, scratch, staging
-from edgekit_provenance.bill import BILL
+from edgekit.storage.files import lock, scratch, staging
 
 if TYPE_CHECKING:
+    from model_signing.hashing import Config as Hashing
     from model_signing.signing import Config as Signer
     from model_signing.verifying import Config as Verifier
 
-FOLDER, STATEMENT, SIGNATURE = "signature", "statement.json", "statement.sig"
-RECORDS = {MODEL: records.CONFIG, REFERENCE: info.INFO, PROGRAM: records.INFO}
-# Bytes of a statement, a signature or a key; real ones are some KiB.
-LARGEST = 1 << 20
+FOLDER, SIGNATURE, RECORDS = "signature", "build.sig", "records"
+_NAME = r"[A-Za-z0-9_][\w.-]*"
+# Files that `verify` and `import` write after signing, in a build and in the components of a composite one.
+LATER = re.compile(
+    rf"(?:{_NAME}/)?(?:run\.json|parts\.json|report\.(?:html|json|md|csv|junit\.xml)"
+    rf"|{_NAME}/(?:manifest|result)\.json|{_NAME}/(?:errors|scores)-{_NAME}\.safetensors"
+    rf"|imported/{_NAME}/{_NAME}\.(?:json|safetensors))"
+)
+# Bytes of a signature or a key; real ones are some KiB, and a signature has 100 bytes a file.
+LARGEST = 16 << 20
 MAKE_ONE = "make one with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`"
 
 
@@ -77,91 +81,124 @@ def sign_with(key: Path) -> Callable[[Build, bool], None]:
 
 
 def sign(build: Build, bill: bool, signer: Signer) -> None:
-    """Sign the artifacts of a build that the run made or kept, except rejected ones.
+    """Sign every file of a build's folder.
 
     Args:
         build: The run's build.
-        bill: True to sign the bill of materials too.
+        bill: Unused: the bill of materials is a file of the folder.
         signer: The key (`signer_of`).
 
     Raises:
-        ArtifactError: If another run changed the build meanwhile.
+        ArtifactError: If another run changed the build meanwhile, or the folder holds a link or a special file.
     """
-    with lock(build.path, lambda: None):
-        records = {**_records(build.path), **_imported_seals(build.path)}
+    root = build.path
+    with lock(root, lambda: None):
         for outcome in build.outcomes:
-            if outcome.bad or outcome.manifest is None:
+            if outcome.manifest is None or not (outcome.path / MANIFEST).is_file():
                 continue
-            artifact = read_artifact(outcome.path)
-            if artifact.sha256 != outcome.manifest.sha256:
+            if read_artifact(outcome.path).sha256 != outcome.manifest.sha256:
                 raise ArtifactError(f"another run replaced '{outcome.path}', so nothing was signed. Run again")
-            records[f"{outcome.target}/{MANIFEST}"] = artifact_digest(artifact)
-            records[f"{outcome.target}/{RESULT}"] = results_digest(artifact)
-        if bill:
-            records[BILL] = digest_file(build.path / BILL)
-        with staging(build.path / FOLDER, lambda _: (STATEMENT, SIGNATURE)) as staged:
-            (staged / STATEMENT).write_text(dump_json({"schema_version": 1, "records": records}))
-            signer.sign(staged / STATEMENT, staged / SIGNATURE)
+        files = [path for path in _files(root) if not path.startswith(f"{FOLDER}/")]
+        with staging(root / FOLDER, _signature_files) as staged:
+            for path in filter(LATER.fullmatch, files):
+                copy = staged / RECORDS / path
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(root / path, copy)
+        with scratch() as place:
+            signer.set_hashing_config(_hashing(root)).sign(root, place / SIGNATURE)
+            shutil.copyfile(place / SIGNATURE, root / FOLDER / SIGNATURE)
 
 
-def require_signed(root: Path, key: Path) -> SignatureInfo:
-    """Check that a key signed a build: its model, its reference and the other files next to its artifacts.
+def require_signed(root: Path, key: Path, strict: bool = False) -> SignatureInfo:
+    """Check that a key signed every file of a build, before anything in it is opened.
 
-    Each artifact is checked when it is read (`Signed.require_artifact`).
+    Args:
+        root: The build folder.
+        key: Public ECDSA key (PEM).
+        strict: True to refuse results that were added after signing too, as of a build from a store.
 
     Raises:
         UsageError: If the key is not a public ECDSA key.
         DependencyError: If the library is not installed.
-        ArtifactError: If the signature is missing, damaged or by another key, or anything differs from it.
+        ArtifactError: If the signature is missing, damaged or by another key; if a file was changed, added or removed;
+            or if the folder holds a link or a special file.
     """
-    signed = _read(root, key)
-    records = _records(root)
-    run = {RUN} if records.pop(RUN, "") != signed.records.get(RUN, "") else set()
-    for path, digest in records.items():
-        signed.require(path, digest)
-    imported = _imported_seals(root)
-    for path in imported.keys() & signed.records.keys():
-        signed.require(path, imported[path])
-    if os.path.lexists(root / BILL):
-        signed.require(BILL, digest_file(root / BILL) if not (root / BILL).is_symlink() else "")
-    for path in sorted(signed.records.keys() - {RUN}):
-        folder, _, name = path.rpartition("/")
-        # The manifest names an artifact's results.
-        if not (root / folder / (MANIFEST if name == RESULT else name)).is_file():
-            raise ArtifactError(f"'{root / path}' was signed and is missing. Get the build from its author again")
-    return replace(signed, unsigned=tuple(sorted(run | (imported.keys() - signed.records.keys()))))
-
-
-def _read(root: Path, key: Path) -> SignatureInfo:
-    _verifier_of(key)
-    try:
-        statement, signature = (verified_io.read_bytes(root / FOLDER, name, LARGEST) for name in (STATEMENT, SIGNATURE))
-    except verified_io.MissingError as error:
-        raise ArtifactError(f"'{root}' is not signed. Its author must export it with --sign") from error
-    except verified_io.RefusedError as error:
-        raise ArtifactError(f"the signature in '{root / FOLDER}' {error}. Export with --sign again") from error
-    return SignatureInfo(root, _verify(statement, signature, key, str(root)))
-
-
-def _verify(statement: bytes, signature: bytes, key: Path, name: str) -> dict[str, str]:
-    """Check a statement's signature by a key; return the statement's records, if it has any."""
     verifier = _verifier_of(key)
-    with scratch() as place:
-        (place / STATEMENT).write_bytes(statement)
-        (place / SIGNATURE).write_bytes(signature)
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):  # the library prints warnings
-                verifier.verify(place / STATEMENT, place / SIGNATURE)
-            return {str(path): str(digest) for path, digest in load_json(statement).get("records", {}).items()}
-        # The parsers may raise anything.
-        except Exception as error:
-            if "Key mismatch" in str(error):
-                why = f"is by another key than '{key}'"
-            elif "Signature mismatch" in str(error):
-                why = "is of another statement: it has changed since it was signed"
-            else:
-                why = f"is damaged or not by the key '{key}'"
-            raise ArtifactError(f"the signature of '{name}' {why}. Do not use the build") from error
+    files = set(_files(root))
+    if f"{FOLDER}/{SIGNATURE}" not in files:
+        raise ArtifactError(f"'{root}' is not signed. Its author must export it with --sign")
+    if (root / FOLDER / SIGNATURE).stat().st_size > LARGEST:
+        raise ArtifactError(f"the signature in '{root / FOLDER}' is larger than {LARGEST} bytes. Do not use the build")
+    _verify(root, verifier.set_hashing_config(_hashing(root)), key)
+    copies = {path.removeprefix(f"{FOLDER}/{RECORDS}/") for path in files if path.startswith(f"{FOLDER}/{RECORDS}/")}
+    records: dict[str, str] = {}
+    unsigned = []
+    for path in sorted(copies | {path for path in files if LATER.fullmatch(path)}):
+        copy, current = root / FOLDER / RECORDS / path, root / path
+        folder, _, name = path.rpartition("/")
+        if name == MANIFEST:
+            if path not in copies or path not in files:
+                word = "is not in the build's signature" if path not in copies else "was signed and is missing"
+                raise ArtifactError(f"'{current}' {word}. Get the build from its author again")
+            signed = read_manifest(copy.parent)
+            records |= {path: artifact_digest(signed), f"{folder}/{RESULT}": results_digest(signed)}
+        if path not in copies or path not in files or copy.read_bytes() != current.read_bytes():
+            unsigned.append(path)
+    if strict and unsigned:
+        raise ArtifactError(
+            f"'{root / unsigned[0]}' is not what was signed: it was written after signing, or lost. "
+            "Get the build from its author again"
+        )
+    return SignatureInfo(root, records, tuple(unsigned))
+
+
+def _signature_files(folder: Path) -> list[str]:
+    """Return the files in a signature folder that signing wrote."""
+    paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return [path for path in paths if path == SIGNATURE or path.startswith(f"{RECORDS}/")]
+
+
+def _files(root: Path) -> Iterator[str]:
+    """Yield the path of each file of a build but those of its cache.
+
+    Raises:
+        ArtifactError: If there is a link or a special file: its content may be another one at the next look.
+    """
+    for folder, folders, names in os.walk(root):
+        if Path(folder) == root and CACHE in folders:
+            folders.remove(CACHE)
+        for name in (*folders, *names):
+            path = Path(folder, name)
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise ArtifactError(f"'{path}' is a link or a special file, which a signature cannot cover. Remove it")
+            if name in names:
+                yield path.relative_to(root).as_posix()
+
+
+def _hashing(root: Path) -> Hashing:
+    """Return how the library hashes a build: all of it, but files that are compared with their signed copies."""
+    from model_signing.hashing import Config
+
+    later = [path for path in _files(root) if LATER.fullmatch(path)]
+    ignored = [CACHE, f"{FOLDER}/{SIGNATURE}", *later]
+    # By default the library leaves out .git, whose config can run a program.
+    return Config().set_ignored_paths(paths=ignored, ignore_git_paths=False)
+
+
+def _verify(root: Path, verifier: Verifier, key: Path) -> None:
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # the library prints warnings
+            verifier.verify(root, root / FOLDER / SIGNATURE)
+    # The parsers may raise anything.
+    except Exception as error:
+        if "Key mismatch" in str(error):
+            why = f"is by another key than '{key}'"
+        elif "Signature mismatch" in str(error):
+            why = f"is of other files than those in the folder ({_difference(str(error))})"
+        else:
+            why = f"is damaged or not by the key '{key}'"
+        raise ArtifactError(f"the signature of '{root}' {why}. Do not use the build") from error
 
 
 def _verifier_of(key: Path) -> Verifier:
@@ -178,33 +215,14 @@ def _verifier_of(key: Path) -> Verifier:
         raise _no_key(key, "public", "`openssl pkey -in KEY -pubout` writes it") from error
 
 
-def _records(root: Path) -> dict[str, str]:
-    """Return the records' own hashes, for the records next to the artifacts, each checked."""
-    digests = {}
-    for folder, name in RECORDS.items():
-        try:
-            digests[f"{folder}/{name}"] = str(verified_io.read_record(root / folder, name)[verified_io.SEAL])
-        except verified_io.MissingError:
-            continue
-        except verified_io.RefusedError as error:
-            raise ArtifactError(f"'{root / folder / name}' {error}. Export again") from error
-    statuses = {
-        n: target for n, target in sorted(read_run(root).targets.items()) if target.status in NOT_MADE or target.over
-    }
-    # Otherwise the manifests contain everything.
-    if statuses:
-        digests[RUN] = digest_text(
-            dump_json({n: (status.status, status.error, str(status.over)) for n, status in statuses.items()})
-        )
-    return digests
-
-
-def _imported_seals(root: Path) -> dict[str, str]:
-    """Return the hashes of imported results' seals, after checking the files that they name."""
-    homes = (path.parent for path in sorted(root.glob(f"{imports.IMPORTED}/*/{imports.SEAL}")))
-    return {
-        f"{imports.IMPORTED}/{home.name}/{imports.SEAL}": imports.read_seal(home)[verified_io.SEAL] for home in homes
-    }
+def _difference(text: str) -> str:
+    """Return the library's list of differences in words, without its digests."""
+    text = text.replace("\\'", "'")  # quotes in the printed form of a list
+    changed = re.findall(r"Hash mismatch for '([^']*)'", text)
+    others = re.findall(r"(Extra|Missing) files (?:found )?in model '[^']*': ([^'\"\]]*)", text)
+    words = [f"changed: {', '.join(changed)}"] if changed else []
+    words += [f"{'not signed' if kind == 'Extra' else 'missing'}: {names}" for kind, names in others]
+    return "; ".join(words)[:300] or "in their list"
 
 
 def _key(path: Path) -> bytes:

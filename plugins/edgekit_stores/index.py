@@ -7,6 +7,8 @@ It leaves out files that edgekit did not write (notes, keys), and the `cache` of
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
@@ -31,18 +33,24 @@ from edgekit.artifact.run_record import (
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, reason
 from edgekit.model import records
+from edgekit.reference.info import read_info
 from edgekit.storage import verified_io
 from edgekit.storage.files import digest_bytes, digest_file, dump_json, load_json
 
 BESIDE = {
     "": (RUN, "report.html", "report.json", "report.md", "report.csv", "bom.cdx.json"),
     REFERENCE: ("reference.json", "inputs.safetensors", "outputs.safetensors"),
-    "signature": ("statement.json", "statement.sig"),
 }
 """Files without a record that names them, by folder."""
 HEADS = {MODEL: records.CONFIG, PROGRAM: records.INFO, "imported/*": "seal.json"}
 """Records that name the files of their folder."""
+SIGNATURE = "signature"
+"""Folder of a build's signature, all of which belongs to it."""
 LONGEST_NAME = 200
+_PART = r"[A-Za-z0-9_][\w .+@=,()-]*"
+# Such as `.git/config` or `.envrc`, which other tools run when they see them.
+PLAIN = re.compile(rf"{_PART}(/{_PART})*", re.ASCII)
+MOST_FILES, MOST_BYTES = 50_000, 256 << 30
 
 
 class Index(BaseModel):
@@ -61,14 +69,19 @@ class Index(BaseModel):
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=LONGEST_NAME)
     began: Annotated[str, Field(max_length=40)] = ""
     verdicts: dict[Name, Status] = {}
-    files: tuple[File, ...]
+    files: Annotated[tuple[File, ...], Field(max_length=MOST_FILES)]
 
     @model_validator(mode="after")
     def _one_tree(self) -> Self:
         paths = {file.path for file in self.files}
         folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
-        if len(paths) != len(self.files) or paths & folders:
+        twins = {path.casefold() for path in paths}
+        if len(twins) != len(self.files) or paths & folders:
             raise ValueError("it names one path twice")
+        if odd := next((path for path in sorted(paths) if not PLAIN.fullmatch(path)), ""):
+            raise ValueError(f"it names the hidden or unusual file {odd!r}")
+        if self.size > MOST_BYTES:
+            raise ValueError(f"its files have more than {MOST_BYTES >> 30} GiB")
         return self
 
     @property
@@ -130,7 +143,10 @@ def index_of(build: Path) -> tuple[Index, tuple[str, ...]]:
     }
     paths |= {path for pattern, head in HEADS.items() for path in _of_record(build, pattern, head)}
     beside = (f"{folder}/{name}".lstrip("/") for folder, names in BESIDE.items() for name in names)
-    paths |= {path for path in beside if (build / path).exists()}
+    paths |= {path for path in beside if _is_regular(build / path) or (build / path).is_symlink()}
+    if damage := read_info(build / REFERENCE).damage if (build / REFERENCE).is_dir() else "":
+        raise ArtifactError(f"the reference of '{build}' is damaged: {damage}. Export again")
+    paths |= set(_of_signature(build))
     index = Index(
         name=str(records.read_config(build / MODEL)["name"]),
         began=read_run(build).began,
@@ -159,7 +175,8 @@ def _of_whole(build: Path, record: PartsRecord) -> tuple[Index, tuple[str, ...]]
     files = [
         file.model_copy(update={"path": f"{folder}/{file.path}"}) for folder, i in each.items() for file in i.files
     ]
-    files += [_file(build, path) for path in (PARTS, *(f"{HUB}/{path}" for path in record.hub))]
+    hub = (f"{HUB}/{path}" for path in record.hub)
+    files += [_file(build, path) for path in (PARTS, *hub, *_of_signature(build))]
     paths = {file.path for file in files}
     left_out += [path for path in _build_files(build) if path not in paths and path.partition("/")[0] not in folders]
     index = Index(
@@ -194,6 +211,21 @@ def check_files(folder: Path, index: Index) -> None:
     states = _of_targets(read_parts(folder)) if whole else states
     if states != index.verdicts:
         raise ArtifactError(f"the index of '{folder}' differs from its manifests. Push the build again")
+
+
+def _of_signature(build: Path) -> Iterator[str]:
+    """Yield the files that signing wrote: the signature, and copies of records that later runs change."""
+    for path in sorted((build / SIGNATURE).rglob("*")):
+        if _is_regular(path):
+            yield path.relative_to(build).as_posix()
+
+
+def _is_regular(path: Path) -> bool:
+    """Return whether a path is a file itself, not a link to one or a pipe that nobody writes to."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _of_record(build: Path, pattern: str, head: str) -> Iterator[str]:

@@ -133,10 +133,10 @@ def test_a_signature_vouches_for_it(build: Build, tmp_path: Path) -> None:
     path = build.path / bill.BILL
     text = path.read_text()
     path.write_text(text.replace("not stated", "MIT"))
-    with pytest.raises(ArtifactError, match=r"bom\.cdx\.json' is not what was signed"):
+    with pytest.raises(ArtifactError, match=r"changed: bom\.cdx\.json"):
         signature.require_signed(build.path, public)
     path.unlink()
-    with pytest.raises(ArtifactError, match=r"bom\.cdx\.json' was signed and is missing"):
+    with pytest.raises(ArtifactError, match=r"missing: bom\.cdx\.json"):
         signature.require_signed(build.path, public)
 
 

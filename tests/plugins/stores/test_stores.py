@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import edgekit
 import edgekit_stores
-from edgekit.artifact.store import read_artifact
+from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference import info
 from edgekit.report import imports
+from edgekit.storage.files import dump_json, load_json
+from edgekit.storage.verified_io import RefusedError
 from edgekit_provenance import bill, signature
 from edgekit_stores import index
+from edgekit_stores.object_store import open_store
 from tests.keys import NO_LIBRARY, write_keys
 
 
@@ -66,14 +71,67 @@ def test_with_a_key_the_build_must_be_signed_by_it(url: str, build: Path, tmp_pa
         edgekit_stores.pull(url, into=tmp_path / "into", key=other, progress="none")
 
 
+def result_of_a_later_run(build: Path) -> None:
+    amend(build / "onnx-fp16", read_artifact(build / "onnx-fp16").verdicts, {"scores-gpu.safetensors": b"others"})
+
+
+def record_that_nobody_signed(build: Path) -> None:
+    (build / "signature" / "records" / "evil.json").write_text("{}")
+
+
 @NO_LIBRARY
-def test_a_build_with_an_artifact_that_is_not_signed_is_not_taken(url: str, build: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [result_of_a_later_run, record_that_nobody_signed])
+def test_what_was_written_after_signing_is_not_taken(
+    url: str, build: Path, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
     private, public = write_keys(tmp_path, "release")
     sign(build, private, "onnx")
+    change(build)
     edgekit_stores.push(build, url, progress="none")
-    with pytest.raises(ArtifactError, match=r"onnx-fp16/manifest.json' is not in the build's signature"):
+    with pytest.raises(ArtifactError, match=r"signed|signature"):
         edgekit_stores.pull(url, into=tmp_path / "into", key=public, progress="none")
     assert not (tmp_path / "into").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda files: [*files, {**files[0], "path": ".git/config"}], "hidden or unusual file '.git/config'"),
+        (lambda files: [*files, {**files[0], "path": "onnx/.envrc"}], "hidden or unusual file 'onnx/.envrc'"),
+        (lambda files: [*files, {**files[0], "path": "onnx/\u202egnp.so"}], "not a plain relative path|unusual file"),
+        (lambda files: [*files, {**files[0], "path": files[0]["path"].upper()}], "names one path twice"),
+        (lambda files: [{**files[0], "size": 1 << 50}, *files[1:]], "more than 256 GiB"),
+    ],
+)
+def test_an_index_that_names_what_no_build_holds_is_refused(
+    build: Path, change: Callable[[list[dict[str, object]]], list[dict[str, object]]], sentence: str
+) -> None:
+    record = load_json(index.index_of(build)[0].data)
+    record["files"] = change(record["files"])
+    with pytest.raises(RefusedError, match=sentence):
+        index.read_index(dump_json(record).encode())
+
+
+def test_an_object_that_is_larger_than_its_index_says_is_not_fetched_whole(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path / 'store'}")
+    (tmp_path / "store").mkdir(exist_ok=True)
+    (tmp_path / "store" / "large").write_bytes(bytes(50 << 20))
+    with pytest.raises(RefusedError, match=r"more than 100 instead of 100|more than 100 bytes"):
+        store.fetch("large", tmp_path / "here", 100)
+    assert (tmp_path / "here").stat().st_size == 101
+
+
+def test_a_damaged_reference_and_a_pipe_are_not_pushed(build: Path) -> None:
+    os.mkfifo(build / "report.csv.tmp")
+    (build / "report.csv").unlink()
+    os.mkfifo(build / "report.csv")
+    assert "report.csv" not in [file.path for file in index.index_of(build)[0].files]
+    outputs = build / "reference" / "outputs.safetensors"
+    data = bytearray(outputs.read_bytes())
+    data[-1] ^= 1
+    outputs.write_bytes(bytes(data))
+    with pytest.raises(ArtifactError, match=r"reference of .* is damaged"):
+        index.index_of(build)
 
 
 def sign(build: Path, key: Path, *names: str) -> None:
@@ -86,5 +144,5 @@ def sign(build: Path, key: Path, *names: str) -> None:
 def test_the_index_knows_the_names_of_files_that_other_rooms_write() -> None:
     assert bill.BILL in index.BESIDE[""]
     assert index.BESIDE["reference"] == (info.INFO, info.INPUTS, info.OUTPUTS)
-    assert index.BESIDE[signature.FOLDER] == (signature.STATEMENT, signature.SIGNATURE)
+    assert signature.FOLDER == index.SIGNATURE
     assert index.HEADS[f"{imports.IMPORTED}/*"] == imports.SEAL
