@@ -163,8 +163,8 @@ def test_a_module_of_main_is_exported_as_its_program(script: dict[str, Any]) -> 
         "torchscript": "failed",
     }
     assert first["torchscript"]["error"] == (
-        "TorchScript compiles the module itself, and 'my-net' was given in memory and is here as its captured program: "
-        "put it into a file, with a function that returns its ModelSpec, and export 'package.module:function'"
+        "TorchScript compiles the module itself, and 'my-net' was given in memory, so only its captured program is "
+        "here. Put it into a file with a function that returns its ModelSpec, and export 'package.module:function'"
     )
     assert script["difference"] < 1e-6
     cells = ("executorch", "verified (no evaluation set)")

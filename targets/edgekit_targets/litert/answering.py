@@ -1,8 +1,8 @@
-"""One `.tflite` file that answers until nobody asks any more: run by the interpreter of the environment `litert`.
+"""Answers from one `.tflite` file until its connection closes, run by the interpreter of the environment `litert`.
 
-It imports nothing of edgekit. Answers go through a connection whose number it is given, so that libraries may print
-what they like: a letter, then arrays or a text, which `multiprocessing.connection` frames. The runtime imports this
-file too, for its side of the connection.
+It imports nothing of edgekit. Answers go through a connection whose number is an argument, so libraries may print. A
+message is a letter, then arrays or a text, framed by `multiprocessing.connection`. The runtime imports this file too,
+for its side of the connection.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 
 DELEGATE = "DELEGATE"
-"""The name of an operator that XNNPACK took the place of others with."""
+"""The name of an operator with which XNNPACK replaced others."""
 RUN, CLOCK, ANSWER, TEXT, REFUSED = b"R", b"C", b"A", b"T", b"E"
-"""Asked to run, asked to time; arrays, a JSON object, what went wrong."""
+"""Requests to run and to time, then the answers: arrays, a JSON object, an error."""
 NARROW = {"int64": "int32", "float64": "float32"}
-"""The programs have no 64-bit numbers: inputs are handed over in 32 bits."""
+"""The programs have no 64-bit numbers, so inputs get 32 bits."""
 
 
 def main() -> None:
-    """Say what the file is, then answer each message."""
+    """Describe the file, then answer each message."""
     model, threads, handle = sys.argv[1:]
     connection = Connection(int(handle))
 
@@ -38,7 +38,8 @@ def main() -> None:
         from ai_edge_litert.interpreter import Interpreter
 
         interpreter = Interpreter(model_path=model, num_threads=int(threads))
-        interpreter.allocate_tensors()  # until then XNNPACK has taken nothing
+        # Before this call XNNPACK has taken nothing.
+        interpreter.allocate_tensors()
         runner = interpreter.get_signature_runner()
         ran = [str(ops_detail["op_name"]) for ops_detail in interpreter._get_ops_details()]
         facts = {"version": version("ai-edge-litert"), "parts": ran.count(DELEGATE)}
@@ -63,7 +64,7 @@ def main() -> None:
 
 
 def _time_runs(runner: Any, arrays: dict[str, Any]) -> list[float]:
-    """Milliseconds of each run; how long and how often is asked for in arrays of one number."""
+    """Return the milliseconds of each run. Arrays of one number say how long and how often to run."""
     seconds, warm_ups, least = (arrays.pop(name).item() for name in (" seconds", " warm_ups", " least"))
     for _ in range(int(warm_ups)):
         runner(**arrays)
@@ -82,9 +83,10 @@ def _reason(error: Exception) -> str:
 
 
 def pack(arrays: Mapping[str, Any]) -> bytes:
-    """Arrays by name as bytes."""
+    """Return arrays by name as bytes."""
     buffer = io.BytesIO()
-    np.savez(buffer, **{f"_{name}": array for name, array in arrays.items()})  # a leading letter: "file" is an argument
+    # A leading letter, since "file" is an argument of `savez`.
+    np.savez(buffer, **{f"_{name}": array for name, array in arrays.items()})
     return buffer.getvalue()
 
 

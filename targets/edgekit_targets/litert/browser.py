@@ -1,7 +1,7 @@
 """A `.tflite` file in LiteRT.js, on WebAssembly in headless Chromium, which Playwright drives.
 
-The npm package lies in a folder of its own (`NAMED`, or `edgekit/litert-js` in the user's cache). Nothing is served: a
-request of the page is answered here, with the model, a file of the package, or not at all.
+The npm package has a separate folder (`NAMED`, or `edgekit/litert-js` in the user's cache). No server runs: this module
+answers a request of the page with the model, with a file of the package, or not at all.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ TYPES = {".js": "text/javascript", ".wasm": "application/wasm"}
 
 
 class LitertJsRuntime:
-    """A `.tflite` file with one signature, the entry of an artifact, in a page of its own.
+    """A `.tflite` file with one signature, the entry of an artifact, in a separate page.
 
     Raises:
-        NotVerifiedHere: There is no LiteRT.js, no Playwright or no Chromium, with what to install.
+        NotVerifiedHere: If LiteRT.js, Playwright or Chromium is missing. The message says what to install.
         ArtifactError: If LiteRT.js refuses the file.
     """
 
@@ -61,11 +61,11 @@ class LitertJsRuntime:
 
     @property
     def device(self) -> str:
-        """Browser and library, in words."""
+        """Browser and library."""
         return f"Chromium {self._browser.version}, WebAssembly, 1 thread, LiteRT.js {VERSION}"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch."""
+        """Compute the answers to one batch."""
         outputs = self._evaluate("answerModel", "LiteRT.js failed", sent(arguments(self._manifest, inputs, NARROW)))[
             "outputs"
         ]
@@ -81,7 +81,8 @@ class LitertJsRuntime:
 
         try:
             answer: dict[str, Any] = self._page.evaluate(script, argument)
-        except Error as error:  # the page died of it
+        # The error ended the page.
+        except Error as error:
             raise ArtifactError(f"{what}: {error.message.splitlines()[0]}") from error
         if "error" in answer:
             raise ArtifactError(f"{what}: {answer['error'].strip().splitlines()[0]}")
@@ -102,14 +103,14 @@ def modules() -> Path:
     """Return the folder `node_modules` that holds LiteRT.js.
 
     Raises:
-        NotVerifiedHere: There is none, or it holds another version, with the command that installs it.
+        NotVerifiedHere: If the folder is missing or holds another version. The message has the command to install it.
     """
     folder = user_folder(JS, NAMED)
     command = f"npm install --ignore-scripts --prefix {folder} {PACKAGE}@{VERSION}"
     try:
         version = json.loads((folder / "node_modules" / PACKAGE / "package.json").read_text())["version"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise NotVerifiedHere(f"LiteRT.js is not in '{folder}': {command}") from None
+        raise NotVerifiedHere(f"LiteRT.js is not in '{folder}'. Run: {command}") from None
     if version != VERSION:
-        raise NotVerifiedHere(f"'{folder}' has LiteRT.js {version}, not {VERSION}: {command}")
+        raise NotVerifiedHere(f"'{folder}' has LiteRT.js {version}, not {VERSION}. Run: {command}")
     return (folder / "node_modules").resolve()

@@ -1,4 +1,4 @@
-"""A program with fixed sizes -> `.tflite`: run by the interpreter of the environment `litert`, without edgekit."""
+"""Conversion of a program with fixed sizes to `.tflite`, in the environment `litert`, without edgekit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def answer(request: dict[str, Any]) -> dict[str, object]:
-    """Convert.
+    """Convert the program and write the file.
 
     Args:
         request: The paths of the program and of the file to write ("out"), and the names of inputs and outputs.
@@ -15,7 +15,7 @@ def answer(request: dict[str, Any]) -> dict[str, object]:
     import torch
 
     class Named(torch.nn.Module):
-        """The program with names for what goes in and comes out."""
+        """The program with names for its inputs and outputs."""
 
         def __init__(self, program: torch.nn.Module) -> None:
             super().__init__()

@@ -1,7 +1,7 @@
 """LiteRT (`.tflite`) with XNNPACK, fp32: Google's runtime for Android, once called TensorFlow Lite.
 
-It comes from the captured program, fixed at the model's default sizes, through litert-torch, which lives in an
-environment of its own: it brings JAX. Inputs and outputs of 64-bit integers have 32 bits in the file.
+It comes from the captured program, fixed at the model's default sizes, through litert-torch. That package brings JAX,
+so it has a separate environment. Inputs and outputs of 64-bit integers have 32 bits in the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgekit_targets.litert.runtime import CPU, JS, parts
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Captured program -> model.tflite.
+    """Convert the captured program to `model.tflite`.
 
     Raises:
         ExportError: If litert-torch cannot convert it.

@@ -1,7 +1,7 @@
-"""LiteRT (`.tflite`) in INT8, by the AI Edge Quantizer, made of the fp32 file.
+"""LiteRT (`.tflite`) in INT8, made by the AI Edge Quantizer from the fp32 file.
 
-By default weights are INT8 per output channel and activations are rounded as they come, so that no calibrated range can
-clip an unusual image; "weights" keeps the arithmetic in fp32.
+By default weights are INT8 per output channel, and activations are rounded at run time. So no calibrated range can clip
+an unusual image. The recipe "weights" keeps the arithmetic in fp32.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ RECIPE = Option(
     name="recipe",
     default="dynamic",
     choices=("dynamic", "weights"),
-    help="activations rounded as they come, or kept in fp32",
+    help="activations rounded at run time, or kept in fp32",
 )
 SAID = {
-    "dynamic": "activations rounded to INT8 as they come",
+    "dynamic": "activations rounded to INT8 at run time",
     "weights": "the arithmetic in fp32",
 }
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Return the fp32 artifact's model.tflite -> model.tflite in INT8.
+    """Quantize `model.tflite` of the fp32 artifact to INT8.
 
     Raises:
-        ExportError: If the quantizer cannot do it, or finds no weight.
+        ExportError: If the quantizer fails, or finds no weights to quantize.
     """
     spec, recipe = load_model(job.model), job.get(RECIPE)
     job.progress(0.3, "quantizing in LiteRT's environment")
     settings = {"model": str(job.entry), "out": str(out / runtime.ENTRY), "recipe": recipe}
     answer = runtime.call_script(runtime.QUANTIZE, settings, spec.name)
     if not answer["weights"]:
-        raise ExportError(f"'{spec.name}' has no layer whose weights the AI Edge Quantizer takes: use litert")
+        raise ExportError(f"'{spec.name}' has no layer with weights that the AI Edge Quantizer accepts. Use litert")
     runtime.describe(out / runtime.ENTRY, spec)
     note = f"INT8 weights in {answer['weights']} layers, {SAID[recipe]}"
     return ExportResult(precision="int8", entry=runtime.ENTRY, notes=(note, *runtime.fixed_sizes_note(spec)))

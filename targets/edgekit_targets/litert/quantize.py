@@ -1,4 +1,4 @@
-"""A `.tflite` file -> one in INT8: run by the interpreter of the environment `litert`, without edgekit."""
+"""Quantization of a `.tflite` file to INT8, in the environment `litert`, without edgekit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def answer(request: dict[str, Any]) -> dict[str, object]:
-    """Quantize, and say how many weights are in INT8.
+    """Quantize the file, and return how many weights are in INT8.
 
     Args:
         request: The paths of the file to read ("model") and of the file to write ("out"), and the recipe.

@@ -29,15 +29,16 @@ from edgekit.target import Need, Place, Runtime
 from edgekit_targets.litert import answering
 
 CPU, JS = "litert-cpu", "litert-js"
-"""The names of the places: this one, and LiteRT.js in a browser."""
+"""The names of the places: the host's CPU, and LiteRT.js in a browser."""
 WARM_UPS, RUNS = 10, 100
 IDENTIFIER = b"TFL3"
-"""Of a flatbuffer, after its first four bytes
+"""Identifier of a flatbuffer, after its first four bytes
 (https://github.com/google-ai-edge/LiteRT/blob/main/tflite/converter/schema/schema.fbs)."""
 ANSWERING = Path(answering.__file__)
 ENTRY = "model.tflite"
 FACTS = "edgekit.json"
-FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # of a ZIP archive: no date
+# The first date of a ZIP archive, in place of a real one.
+FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 SCRIPT, CONVERT, QUANTIZE = (Path(__file__).with_name(f"{name}.py") for name in ("script", "convert", "quantize"))
 NEEDS = tuple(Need(name, environment=LITERT) for name in ("litert_torch", "ai_edge_litert", "ai_edge_quantizer"))
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
@@ -47,7 +48,7 @@ class LitertRuntime:
     """A `.tflite` file with one signature: the entry of an artifact.
 
     Raises:
-        DependencyError: If the environment is not there.
+        DependencyError: If the environment is missing.
         ArtifactError: If LiteRT refuses the file.
     """
 
@@ -62,19 +63,19 @@ class LitertRuntime:
 
     @property
     def device(self) -> str:
-        """Library, version, delegate and threads, in words."""
+        """Library, version, delegate and threads."""
         facts = self._process.facts
         return f"LiteRT {facts['version']}, {'' if facts['parts'] else 'without '}XNNPACK, {threads()} threads"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch."""
+        """Compute the answers to one batch."""
         answers = answering.unpack(
             self._process.ask(answering.RUN, arguments(self._manifest, inputs, answering.NARROW))
         )
         return {output.name: answers[output.name].astype(output.dtype, copy=False) for output in self._manifest.outputs}
 
     def benchmark(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
-        """Time one batch in the process that answers."""
+        """Time one batch in the answering process."""
         settings = {" seconds": seconds, " warm_ups": WARM_UPS, " least": RUNS}
         arrays = arguments(self._manifest, inputs, answering.NARROW) | {
             name: np.asarray(value) for name, value in settings.items()
@@ -87,29 +88,26 @@ class LitertRuntime:
 
 
 def parts(path: Path) -> int:
-    """In how many parts XNNPACK runs the graph of a `.tflite` file; 0 where it takes nothing of it."""
+    """Return the count of parts in which XNNPACK runs the graph of a `.tflite` file, 0 if it runs none."""
     with closing(Process(path)) as process:
         count: int = process.facts["parts"]
     return count
 
 
 class Process:
-    """One file, opened.
+    """One open file.
 
-    A damaged file can end the process; this one gets a sentence.
-
-    Attributes:
-        facts: LiteRT's version, the names of inputs and outputs, and in how many parts XNNPACK runs the graph.
+    A damaged file can end the answering process. Then this process reports it in a sentence.
 
     Raises:
-        DependencyError: If the environment is not there.
+        DependencyError: If the environment is missing.
         ArtifactError: If LiteRT refuses the file.
     """
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as stream:
             if stream.read(8)[4:] != IDENTIFIER:
-                raise ArtifactError(f"'{path}' is not a LiteRT model: export again")
+                raise ArtifactError(f"'{path}' is not a LiteRT model. Export it again")
         command = [str(environment.python(environment.LITERT)), "-I", str(ANSWERING), str(path), str(threads())]
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - `close` closes it
         self._connection, child_connection = Pipe()
@@ -128,17 +126,18 @@ class Process:
             raise
 
     def ask(self, kind: bytes, arrays: Mapping[str, Array]) -> bytes:
-        """Send one message; returns what comes back.
+        """Send one message and return the reply.
 
         Raises:
             ArtifactError: If LiteRT fails.
         """
-        with contextlib.suppress(OSError):  # it died: the answer says so
+        # If the process died, the answer says so.
+        with contextlib.suppress(OSError):
             self._connection.send_bytes(kind + answering.pack(arrays))
         return self._answer("LiteRT failed")
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._connection.close()
         self._process.kill()
         self._process.wait()
@@ -162,7 +161,7 @@ class Process:
 
 
 def call_script(file: Path, settings: Mapping[str, object], name: str) -> dict[str, Any]:
-    """Return what a file's `answer` returns in the environment.
+    """Return the result of a file's `answer` in the environment.
 
     Args:
         file: CONVERT or QUANTIZE.
@@ -170,8 +169,8 @@ def call_script(file: Path, settings: Mapping[str, object], name: str) -> dict[s
         name: The user's model.
 
     Raises:
-        DependencyError: If the environment is not there.
-        ExportError: If the file's library could not do it or its process died; the message names the user's model.
+        DependencyError: If the environment is missing.
+        ExportError: If the file's library failed or its process died. The message names the user's model.
     """
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         result = Path(scratch) / "result.json"
@@ -194,13 +193,13 @@ def call_script(file: Path, settings: Mapping[str, object], name: str) -> dict[s
 
 
 def fixed_sizes_note(spec: ModelSpec) -> tuple[str, ...]:
-    """What a manifest says of the axes."""
+    """Return the note of a manifest about fixed axes."""
     sizes = ", ".join(f"{name} {axis.default}" for name, axis in spec.axes.items())
     return (f"all axes are fixed: {sizes}",) if sizes else ()
 
 
 def describe(path: Path, spec: ModelSpec) -> None:
-    """Put what there is to know of the model behind the file, as a ZIP archive: LiteRT's way for what belongs to one.
+    """Append the facts of the model to the file, as a ZIP archive, which is LiteRT's way.
 
     https://ai.google.dev/edge/litert/models/metadata
     """
@@ -210,7 +209,7 @@ def describe(path: Path, spec: ModelSpec) -> None:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in LiteRT, in a process of its environment, or in LiteRT.js."""
+    """Load the artifact in LiteRT, in a process of its environment, or in LiteRT.js."""
     if place.name != JS:
         return LitertRuntime(artifact, ENTRY)
     from edgekit_targets.litert.browser import LitertJsRuntime

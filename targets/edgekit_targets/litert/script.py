@@ -1,7 +1,7 @@
-"""What the interpreter of the environment `litert` runs, without edgekit: a file's `answer` to one question.
+"""Script for the interpreter of the environment `litert`, without edgekit. It runs the `answer` of a file once.
 
-Arguments: the file; a JSON object, which its `answer` gets; and the path of the JSON object that says how it ended: by
-"answer", with what `answer` returned, or by "error", with the first line of what went wrong.
+Arguments: the file, a JSON object as the argument of `answer`, and the path of the JSON object to write. That object
+holds "answer", the returned value, or "error", the first line of the error.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Answer."""
+    """Run the file and write the result."""
     file, request, response = sys.argv[1:]
     try:
         ended = {"answer": runpy.run_path(file)["answer"](json.loads(request))}
-    except Exception as error:  # whatever its library met: the parent says it in a sentence
+    # Whatever its library met: the parent says it in a sentence.
+    except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         ended = {"error": lines[0] if lines else type(error).__name__}
     Path(response).write_text(json.dumps(ended))

@@ -1,7 +1,7 @@
 """OpenVINO's intermediate representation (IR): `model.xml` and `model.bin`, for Intel's processors, GPUs and NPUs.
 
-It is made of the ONNX artifact and keeps its dynamic axes. Weights are stored in fp32 or fp16; the arithmetic is the
-plugin's choice on a user's machine (bf16 where the processor has it), and fp32 where the artifact is judged.
+It is made from the ONNX artifact and keeps its dynamic axes. Weights are stored in fp32 or fp16. The plugin on a user's
+machine chooses the arithmetic (bf16 where the processor has it). The artifact is judged in fp32.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FAILED = re.compile(r"^-- (\w+)-\d+ with a message:\n(.*?)\n\n", re.MULTILINE | 
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """ONNX artifact -> model.xml and model.bin.
+    """Convert the ONNX artifact to `model.xml` and `model.bin`.
 
     Raises:
         ExportError: If OpenVINO cannot read the graph.
@@ -53,18 +53,19 @@ def read_model(path: Path, name: str) -> Any:
     """Return an ONNX file as OpenVINO's model.
 
     Raises:
-        ExportError: If OpenVINO cannot read the graph; the message names the user's model.
+        ExportError: If OpenVINO cannot read the graph. The message names the user's model.
     """
     import openvino
 
     try:
-        return openvino.Core().read_model(path)  # `convert_model` starts processes that report its use
+        # `convert_model` would start processes that report its use.
+        return openvino.Core().read_model(path)
     except Exception as error:
         raise ExportError(f"OpenVINO cannot convert '{name}': {_why(path, error)}") from error
 
 
 def _why(path: Path, error: Exception) -> str:
-    """The first operator of the graph that OpenVINO did not take, and what it says of it: those behind it fail too."""
+    """Return the first operator of the graph that OpenVINO refused, and its reason. Later ones fail as a result."""
     import onnx
 
     text = str(error)
@@ -76,11 +77,11 @@ def _why(path: Path, error: Exception) -> str:
         return runtime.reason(error)
     reason = failed.get(first, "").strip().rpartition("\n")[2].rstrip(".")
     why = (
-        f"does not take the ONNX operator '{first}' as it stands there ({reason})"
+        f"does not take the ONNX operator '{first}' in this form ({reason})"
         if reason
         else f"has no rule for the ONNX operator '{first}'"
     )
-    return f"it {why}; write what becomes '{first}' with other operators"
+    return f"it {why}. Replace '{first}' with other operators"
 
 
 def save_model(model: Any, path: Path, facts: Mapping[str, str], half: bool = False) -> None:
@@ -93,7 +94,7 @@ def save_model(model: Any, path: Path, facts: Mapping[str, str], half: bool = Fa
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in OpenVINO's CPU plugin."""
+    """Load the artifact in OpenVINO's CPU plugin."""
     return runtime.OpenvinoRuntime(artifact / ENTRY)
 
 

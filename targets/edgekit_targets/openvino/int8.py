@@ -1,8 +1,8 @@
 """OpenVINO IR in INT8 by NNCF: linear layers and convolutions in INT8, all else in fp32.
 
-NNCF as it is cuts ranges and quantizes the products of attention. Of arr-coc-tiny's relevance that leaves a
-signal-to-noise ratio of 9 to 17 dB; here only layers with constant weights are quantized, ranges hold all that was
-seen, and the weights are conditioned first as for ONNX: 39.7 dB (96 calibration samples, 32 held back).
+By default NNCF cuts ranges and quantizes the products of attention. For arr-coc-tiny's relevance that leaves a
+signal-to-noise ratio of 9 to 17 dB. Here only layers with constant weights are quantized, and ranges hold all observed
+values. The weights are conditioned first, as for ONNX. This gives 39.7 dB (96 calibration samples, 32 held back).
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from edgekit_targets.openvino import runtime
 from edgekit_targets.openvino.export import ENTRY, load, read_model, save_model
 
 LAYERS = ("MatMul", "Convolution", "GroupConvolution")
-UNPACKING = ("Convert", "Reshape", "Transpose", "Unsqueeze")  # what may stand between a constant and its layer
+# The operators that may lie between a constant and its layer.
+UNPACKING = ("Convert", "Reshape", "Transpose", "Unsqueeze")
 SILENT = "NNCF_CI"
-"""With this variable NNCF reports nothing of its use to anyone."""
+"""Variable that keeps NNCF from reporting its use."""
 ROUNDING = "FakeQuantize"
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """ONNX artifact -> model.xml and model.bin in INT8.
+    """Quantize the ONNX artifact to `model.xml` and `model.bin` in INT8.
 
     Raises:
-        ExportError: If OpenVINO cannot read the graph, NNCF cannot quantize it, or there is nothing to quantize.
+        ExportError: If OpenVINO cannot read the graph, NNCF cannot quantize it, or it has nothing to quantize.
     """
     import onnx
 
@@ -69,8 +70,8 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
                 parts.setdefault(group_of(name), []).append(name)
         if not parts:
             raise ExportError(
-                f"'{spec.name}' has no linear layer and no convolution with constant weights, which are what INT8 "
-                "makes faster: use openvino"
+                f"'{spec.name}' has no linear layer and no convolution with constant weights, so INT8 cannot make it "
+                "faster. Use openvino"
             )
         job.progress(0.2, f"looking at activations on {len(calibration_samples.names)} samples")
         quantized = _quantize(
@@ -104,7 +105,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def _quantize(model: Any, samples: Samples, layers: set[str], reduced: bool, name: str) -> Any:
-    """The model with these layers in INT8: activations in the ranges that were seen, a scale a channel of a weight."""
+    """Return the model with these layers in INT8: activations in observed ranges, one scale per weight channel."""
     with _quiet():
         import nncf
         from nncf.quantization.range_estimator import RangeEstimatorParametersSet as Ranges
@@ -112,7 +113,8 @@ def _quantize(model: Any, samples: Samples, layers: set[str], reduced: bool, nam
         others = [op.get_friendly_name() for op in model.get_ordered_ops() if op.get_friendly_name() not in layers]
         settings = nncf.AdvancedQuantizationParameters(
             overflow_fix=nncf.OverflowFix.ENABLE if reduced else nncf.OverflowFix.DISABLE,
-            disable_bias_correction=True,  # weights that are on their INT8 grid leave nothing to correct
+            # Weights on their INT8 grid leave nothing to correct.
+            disable_bias_correction=True,
             activations_range_estimator_params=Ranges.MINMAX,
         )
         try:
@@ -124,12 +126,13 @@ def _quantize(model: Any, samples: Samples, layers: set[str], reduced: bool, nam
                 ignored_scope=nncf.IgnoredScope(names=others, validate=False),
                 advanced_parameters=settings,
             )
-        except Exception as error:  # it raises whatever its passes met
+        # NNCF raises any error of its passes.
+        except Exception as error:
             raise ExportError(f"NNCF cannot quantize '{name}': {runtime.reason(error)}") from error
 
 
 def _without(quantized: Any, parts: Mapping[str, list[str]], floats: tuple[str, ...]) -> Any:
-    """Return a copy in which some groups read their activations as they are: float arithmetic on weights of 8 bits."""
+    """Return a copy in which some groups read unquantized activations: float arithmetic on weights of 8 bits."""
     model = quantized.clone()
     layers = {name for group in floats for name in parts[group]}
     for operation in model.get_ordered_ops():
@@ -142,7 +145,7 @@ def _without(quantized: Any, parts: Mapping[str, list[str]], floats: tuple[str, 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """NNCF draws bars on the terminal, logs what it does, and reports its use unless it is told not to."""
+    """Silence NNCF, which draws bars on the terminal, logs its work, and reports its use by default."""
     before = os.environ.get(SILENT)
     os.environ[SILENT] = "1"
     log = logging.getLogger("nncf")

@@ -17,21 +17,24 @@ if TYPE_CHECKING:
 CPU = "openvino-cpu"
 """The name of this place."""
 PRECISION = "f32"
-"""Of the arithmetic. The plugin chooses bf16 by itself where a processor has it; a verdict shall not depend on that
+"""Precision of the arithmetic.
+
+The plugin may choose bf16 where a processor has it, and a verdict must not depend on that
 (https://docs.openvino.ai/2026/openvino-workflow/running-inference/optimize-inference/precision-control.html)."""
 
 SINK = "/sink_port_0"
-"""What OpenVINO puts behind an output's name to name the node that gives it."""
+"""Suffix that OpenVINO appends to an output's name to name its node."""
 
 
 class OpenvinoRuntime:
     """A model compiled for OpenVINO's CPU plugin.
 
-    A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
+    A damaged file can end the process, so the pipeline checks hashes first and runs this in a worker.
 
     Args:
-        model: Path of a `.xml` file, with its `.bin` beside it, or of a `.onnx` file.
-        settings: Further properties of the plugin, for example `LP_TRANSFORMS_MODE`; `threads` is their number.
+        model: Path of a `.xml` file, with its `.bin` in the same folder, or of a `.onnx` file.
+        settings: Further properties of the plugin, for example `LP_TRANSFORMS_MODE`. `threads` is the number of
+            threads.
 
     Raises:
         NotVerifiedHere: If OpenVINO is not installed.
@@ -46,7 +49,7 @@ class OpenvinoRuntime:
 
     @property
     def device(self) -> str:
-        """Library, version, device, arithmetic and threads, in words."""
+        """Library, version, device, arithmetic and threads."""
         return f"OpenVINO {version()}, CPU, {PRECISION}, {self._threads} threads"
 
     @property
@@ -55,7 +58,7 @@ class OpenvinoRuntime:
         return processor()
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; the answer is copied, since the plugin writes the next one into the same memory."""
+        """Compute the answers to one batch. They are copied, since the plugin reuses the memory."""
         feed = {name: np.asarray(array, order="C") for name, array in inputs.items()}
         try:
             answers = self._compiled(feed)
@@ -69,20 +72,23 @@ class OpenvinoRuntime:
 
 
 def _name(output: Any) -> str:
-    """An output's name in the model: a tensor that passes through a cast that OpenVINO took out has that one's too."""
+    """Return an output's name in the model.
+
+    A tensor after a cast that OpenVINO removed has the name of the cast too.
+    """
     name = str(output.get_node().get_friendly_name()).removesuffix(SINK)
     return name if name in output.get_names() else str(output.get_any_name())
 
 
 def version() -> str:
-    """OpenVINO's version, without its build number."""
+    """Return OpenVINO's version, without its build number."""
     import openvino
 
     return str(openvino.__version__).partition("-")[0]
 
 
 def reason(error: Exception) -> str:
-    """What OpenVINO says of an error, in a line: its last, since the lines before it name places in its source."""
+    """Return OpenVINO's last line about an error, since the lines before it name places in its source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 

@@ -1,10 +1,10 @@
 """A module as TorchScript that is right for every input, or none.
 
-Scripting compiles the module's source, branches and loops included. What cannot be scripted is traced, and a trace
-holds one path and often one size; so it is handed out only where the module's Python reads no values (`values_read`),
-and an axis stays dynamic only where the program answered like the module on the whole grid of shapes and, for a trace,
-no decision of the module hangs on its size (`sizes_decided`). Branches that hang on values, and of which only one side
-was taken, are reported (`one_sided`): nothing proves the other.
+Scripting compiles the module's source, with branches and loops. A module that cannot be scripted is traced, and a trace
+holds one path and often one size. So it is returned only where the module's Python reads no values (`values_read`).
+An axis stays dynamic only where the program answered like the module on the whole grid of shapes. For a trace, also no
+decision of the module may depend on its size (`sizes_decided`). Branches that depend on values, and of which only one
+side was taken, are reported (`one_sided`), since nothing proves the other side.
 """
 
 from __future__ import annotations
@@ -38,36 +38,42 @@ if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode
 
 OPERATORS = {"aten", "prim", "prims", "prepacked", "quantized"}
-"""Libraries whose operators PyTorch's own runtimes hold."""
+"""Libraries whose operators are part of PyTorch's own runtimes."""
 Finish = Callable[["torch.jit.ScriptModule"], "torch.jit.ScriptModule"]
-MOST_SIZES = 64  # sizes of one axis at which a condition is evaluated one by one
+# Sizes of one axis at which a condition is evaluated one by one.
+MOST_SIZES = 64
 DESCRIPTIONS = ("_subclasses/", "_prims", "_refs/", "_decomp/", "_meta_registrations.py", "_library/", "fx/")
 ROWS, SEEDS = 64, 32
-"""Evaluation inputs and random inputs at the default sizes, beside one input at each point of the shape grid."""
+"""Count of evaluation inputs and of random inputs at the default sizes. Each point of the grid adds one input."""
 FIRST = 4
-"""Random inputs after which a module that read no value is taken for one that reads none."""
+"""Count of random inputs after which a module that read no value counts as one that reads none."""
 Line = tuple[str, int]
-SAME = 1e-5  # of the peak: the most that two runs of the same operators may differ by their order of summation
+# Of the peak: the most by which two runs of the same operators may differ by their order of summation.
+SAME = 1e-5
 ROUNDED = 1e-4
-"""Of the peak: by more a program is another one than the module. It is the judge's limit on fp32 of any scale, who asks
-the artifact afterwards and knows the module's own rounding."""
-SAME_COUNTS = 0.02  # share of integers that may flip where a score sits on a boundary
+"""Of the peak: a program that differs by more is not the module's.
+
+It is the judge's limit on fp32 of any scale. The judge tests the artifact afterwards and knows the module's own
+rounding.
+"""
+# Share of integers that may flip where a score lies on a boundary.
+SAME_COUNTS = 0.02
 
 
 class Proof:
-    """What the module itself answers on the grid of shapes, asked once, and programs held against it."""
+    """The module's own answers on the grid of shapes, computed once, and checks of programs against them."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._wanted: dict[tuple[int, ...], Mapping[str, Array]] = {}
-        # Two equal scores may be ranked either way by another kernel; the judge knows of ties, this check does not.
+        # Another kernel may rank two equal scores either way. The judge knows of ties, and this check does not.
         self._following = {o.name for o in spec.outputs if o.role in ("ranking", "features")}
 
     def check(self, call: Callable[..., object], axes: tuple[str, ...]) -> None:
-        """See that a program answers like the module wherever the named axes may go.
+        """Check that a program answers like the module at all sizes of the named axes.
 
         Raises:
-            CaptureError: Naming the sizes and the output.
+            CaptureError: If the answers differ. The message names the sizes and the output.
         """
         spec = self._spec
         for sizes in grid({name: spec.axes[name] for name in axes}) or ({},):
@@ -94,7 +100,7 @@ class CompiledScript:
         module: The program.
         dynamic: Names of the axes that stay dynamic.
         notes: How it was made and what was fixed, one sentence each.
-        proof: To hold the saved files against the same answers.
+        proof: Checks of the saved files against the same answers.
     """
 
     module: torch.jit.ScriptModule
@@ -104,20 +110,21 @@ class CompiledScript:
 
 
 def compile_module(spec: ModelSpec, finish: Finish) -> CompiledScript:
-    """Script or trace a module, finish it by a target's passes, and prove the outcome against the module.
+    """Script or trace a module, finish it with a target's passes, and prove the result against the module.
 
     Raises:
-        ExportError: If only the module's captured program is here, which TorchScript cannot take, or it uses an
-            operator of its own.
-        CaptureError: If the module draws random numbers or is in training mode, or can be neither scripted nor traced
-            without baking a decision in.
+        ExportError: If the module has only its captured program here, which TorchScript cannot take, or it uses a
+            custom operator.
+        CaptureError: If the module draws random numbers or is in training mode. Also if it can neither be scripted nor
+            be traced without a fixed decision.
     """
     import torch
 
-    if not spec.factory and isinstance(spec.module, torch.fx.GraphModule):  # the captured program, without its code
+    # The captured program, without its code.
+    if not spec.factory and isinstance(spec.module, torch.fx.GraphModule):
         raise ExportError(
-            f"TorchScript compiles the module itself, and '{spec.name}' was given in memory and is here as its "
-            "captured program: put it into a file, with a function that returns its ModelSpec, and export "
+            f"TorchScript compiles the module itself, and '{spec.name}' was given in memory, so only its captured "
+            "program is here. Put it into a file with a function that returns its ModelSpec, and export "
             "'package.module:function'"
         )
     onnx_file.refuse(spec)
@@ -131,14 +138,14 @@ def compile_module(spec: ModelSpec, finish: Finish) -> CompiledScript:
     if read:
         raise CaptureError(
             f"'{spec.name}' decides in Python on values of tensors ({read}), which a trace would bake in, and it "
-            f"cannot be scripted ({why}): use torch.where, or write forward in TorchScript's subset of Python"
+            f"cannot be scripted ({why}). Use torch.where, or write forward in TorchScript's subset of Python"
         )
     return _trace(spec, finish, proof, why)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """TorchScript is deprecated as a whole, which the docs of the targets say; each call need not."""
+    """Silence warnings that TorchScript is deprecated, which the docs of the targets say."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*(torch\.jit|Lite Interpreter)")
         yield
@@ -148,12 +155,13 @@ def _script(spec: ModelSpec, finish: Finish, proof: Proof) -> tuple[CompiledScri
     import torch
 
     if spec.decompositions:
-        return None, "operators of its own are replaced while it is traced"
+        return None, "its custom operators are replaced while it is traced"
     try:
         with quiet():
             module = finish(torch.jit.script(copy.deepcopy(spec.module)))
             axes, notes = _proven_axes(spec, proof, tuple(spec.axes), lambda _: module)
-    except Exception as error:  # the compiler raises errors of a dozen kinds, all of them about the user's source
+    # The compiler raises many kinds of errors, all about the user's source.
+    except Exception as error:
         lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
         kind = type(error).__name__
         why = f"{kind}: {lines[0].rstrip(':')}" if lines else kind
@@ -171,7 +179,7 @@ def _trace(spec: ModelSpec, finish: Finish, proof: Proof, why: str) -> CompiledS
 
     axes, notes = _proven_axes(spec, proof, free, trace)
     _refuse_own_operators(spec, script_modules[axes])
-    head = f"traced, since it cannot be scripted ({why}); no value decides in Python, and every size was proved"
+    head = f"traced, since it cannot be scripted ({why}). No value decides in Python, and every size was proved"
     return CompiledScript(script_modules[axes], axes, (head, *fixed, *notes), proof)
 
 
@@ -181,14 +189,12 @@ def _refuse_own_operators(spec: ModelSpec, module: torch.jit.ScriptModule) -> No
     operator_names = torch.jit.export_opnames(module)  # type: ignore[no-untyped-call]  # untyped
     if own := sorted(name for name in operator_names if name.partition("::")[0] not in OPERATORS):
         rounds = own[0].startswith(causes.ROUNDS)
-        way_out = causes.ROUNDED if rounds else "name what stands for it in `ModelSpec.decompositions`"
-        raise ExportError(
-            f"'{spec.name}' uses the operator '{own[0]}', which TorchScript's runtimes do not have: {way_out}"
-        )
+        way_out = causes.ROUNDED if rounds else "name its replacement in `ModelSpec.decompositions`"
+        raise ExportError(f"'{spec.name}' uses the operator '{own[0]}', which TorchScript's runtimes lack: {way_out}")
 
 
 def _undecided_axes(spec: ModelSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the axes on whose sizes no decision of the module hangs, and a note on the others."""
+    """Return the axes whose sizes decide nothing in the module, and a note on the others."""
     reason = ""
     for axes in _choices(tuple(spec.axes)):
         decided = decision_on_size(spec, axes) if axes else ""
@@ -214,7 +220,7 @@ def _proven_axes(
 
 
 def _choices(axes: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Return all axes, then the batch alone, then none."""
+    """Return all axes, then only the batch, then no axes."""
     return list(dict.fromkeys([axes, tuple(a for a in axes if a == "batch"), ()]))
 
 
@@ -226,10 +232,10 @@ def _fixed_note(spec: ModelSpec, axes: tuple[str, ...], reason: str) -> str:
 def _trace_once(spec: ModelSpec, axes: tuple[str, ...]) -> torch.jit.ScriptModule:
     import torch
 
-    # A size of 1 broadcasts, which would hide a baked batch: dynamic axes are traced at another size than the default.
+    # A size of 1 broadcasts, which would hide a fixed batch, so the trace uses another size than the default.
     sizes = {name: min(axis.default + axis.multiple_of, axis.maximum) for name, axis in spec.axes.items()}
     arguments = to_tensors(spec, spec.random(0, {name: sizes[name] for name in axes}))
-    # TracerWarning: `values_read` and the guards see more than it does
+    # TracerWarning: `values_read` and the guards detect more than it does.
     with quiet(), warnings.catch_warnings(action="ignore"), torch.no_grad(), use_decompositions(spec):
         traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]  # untyped
             copy.deepcopy(spec.module), arguments, check_trace=False, strict=False
@@ -238,12 +244,12 @@ def _trace_once(spec: ModelSpec, axes: tuple[str, ...]) -> torch.jit.ScriptModul
 
 
 def values_read(spec: ModelSpec) -> str:
-    """Where the module's Python reads values of tensors, as "what at file:line (source)"; empty if nowhere.
+    """Return a place where the module's Python reads a tensor's value, as "operator at file:line (source)".
 
-    A module is run once on fake tensors, which have shapes and no values (torch._subclasses.fake_tensor). Whatever asks
-    for a value raises there: `if x.sum() > 0`, `.item()`, `.tolist()`, `.numpy()`, `torch.equal` ... Weights keep their
-    values: they are constants of an artifact. PyTorch's own TracerWarning misses `torch.equal`, `torch.allclose` and
-    indexing a list with a tensor.
+    The result is empty if it reads none. A module is run once on fake tensors, which have shapes and no values
+    (torch._subclasses.fake_tensor). Any read of a value raises there: `if x.sum() > 0`, `.item()`, `.tolist()`,
+    `.numpy()`, `torch.equal` ... Weights keep their values, since they are constants of an artifact. PyTorch's own
+    TracerWarning misses `torch.equal`, `torch.allclose` and indexing a list with a tensor.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -266,13 +272,13 @@ def values_read(spec: ModelSpec) -> str:
 
 
 def decision_on_size(spec: ModelSpec, axes: tuple[str, ...]) -> str:
-    """Return a decision of the module's Python on the size of one of the axes that some declared size would turn over.
+    """Return a decision of the module's Python that would change at some declared size of an axis.
 
-    Run with symbols for sizes, the module leaves a guard for each decision on a size, and each guard is evaluated at
-    the sizes that the axes declare: `if x.shape[0] == 5` is found although no test would try 5.
+    With symbols as sizes, the module leaves a guard for each decision on a size. Each guard is evaluated at the sizes
+    that the axes declare. So `if x.shape[0] == 5` is found although no test would try 5.
 
     Returns:
-        "condition at file:line", or why sizes cannot be followed; empty if there is no such decision.
+        "condition at file:line", or why sizes cannot be followed. Empty if the module makes no such decision.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -291,7 +297,7 @@ def decision_on_size(spec: ModelSpec, axes: tuple[str, ...]) -> str:
         frame: object = guard.sloc.framework_loc
         if not isinstance(frame, traceback.FrameSummary):
             continue
-        # No trace holds the guards that come from how operators are described to fake tensors.
+        # Guards from the descriptions of operators for fake tensors are in no trace.
         _, torch_folder, inner = frame.filename.replace("\\", "/").rpartition("/torch/")
         if torch_folder and inner.startswith(DESCRIPTIONS):
             continue
@@ -303,12 +309,12 @@ def decision_on_size(spec: ModelSpec, axes: tuple[str, ...]) -> str:
 def _symbolic(
     fakes: FakeTensorMode, spec: ModelSpec, axes: tuple[str, ...], place: int, axis_of: dict[sympy.Basic, str]
 ) -> torch.Tensor:
-    """Return the input at a place as a fake tensor with symbols for the named axes; enters the symbols in `axis_of`."""
+    """Return the input at a place as a fake tensor with symbols for the named axes. Add them to `axis_of`."""
     from torch._dynamo.source import ConstantSource
     from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
     declared = spec.inputs[place]
-    # Sizes of 0 and 1 get no symbol, hence not the default.
+    # Sizes of 0 and 1 get no symbol, so the default is not used.
     sizes = {n: min(a.default + a.multiple_of, a.maximum) for n, a in spec.axes.items() if n in axes}
     tensor = to_tensors(spec, spec.random(0, sizes))[place]
     kinds = [DimDynamic.DYNAMIC if size in axes else DimDynamic.STATIC for size in declared.shape]
@@ -318,7 +324,8 @@ def _symbolic(
         source=ConstantSource(declared.name),
     )
     for name, size in zip(declared.shape, fake.shape, strict=True):
-        symbol = getattr(size, "node", None)  # a torch.SymInt, although its type says int
+        # A torch.SymInt, although its type says int.
+        symbol = getattr(size, "node", None)
         if name in axes and symbol is not None:
             axis_of[symbol.expr] = str(name)
     return fake
@@ -339,7 +346,7 @@ def _turns(condition: sympy.Basic, axis_of: Mapping[sympy.Basic, str], axes: Map
 
 
 def _sizes_to_try(axis: Axis, numbers: set[int]) -> list[int]:
-    """Return all declared sizes where they are few, else some of them with those that the condition names."""
+    """Return all declared sizes if they are few, else some of them and those that the condition names."""
     fitting = axis.sizes
     if len(fitting) <= MOST_SIZES:
         return [*fitting]
@@ -348,11 +355,11 @@ def _sizes_to_try(axis: Axis, numbers: set[int]) -> list[int]:
 
 
 def one_sided_branches(spec: ModelSpec) -> tuple[str, ...]:
-    """Return a sentence for each branch on a value of which these inputs took one side only.
+    """Return a sentence for each branch on a value of which these inputs took only one side.
 
-    The module runs eagerly on real and random inputs. Python's trace function tells which line follows which, and a
-    dispatch mode at which lines the module reads a value. Only a branch whose own condition reads one is watched: not
-    one on a variable that was read before, nor a conditional expression, nor what is TorchScript already.
+    The module runs eagerly on real and random inputs. Python's trace function records which line follows which, and a
+    dispatch mode records the lines where the module reads a value. Only a branch whose own condition reads one is
+    watched. A branch on a variable that was read before, a conditional expression, and existing TorchScript are not.
     """
     import torch
 
@@ -373,13 +380,14 @@ def one_sided_branches(spec: ModelSpec) -> tuple[str, ...]:
                 count += 1
                 if count == FIRST and not read:
                     return ()
-    except Exception:  # the exporter's own checks say what a module cannot answer
+    # The exporter's own checks report inputs that a module cannot answer.
+    except Exception:
         return ()
     finally:
         sys.settrace(before)
     return tuple(
-        f"the branch at {Path(file).name}:{line} took one side only for the {count} inputs that were tried: nothing is "
-        "proved of the other"
+        f"the branch at {Path(file).name}:{line} took only one side for the {count} inputs that were tried. "
+        "The other side is not proved"
         for file, line in sorted(_untaken_branches(read, follows))
     )
 
@@ -399,12 +407,13 @@ def _inputs(spec: ModelSpec) -> Iterator[dict[str, Array]]:
 
 
 def _untaken_branches(read: set[Line], follows: dict[Line, set[int]]) -> Iterator[Line]:
-    """Branches whose condition reads a value, and that were always or never entered."""
+    """Yield branches whose condition reads a value, and that were always or never entered."""
     for file in sorted({file for file, _ in read}):
         try:
             tree = ast.parse(Path(file).read_text())
         except (OSError, SyntaxError, ValueError):
-            continue  # typed into a notebook: there is no file to read
+            # Typed into a notebook: there is no file to read.
+            continue
         for node in ast.walk(tree):
             if not isinstance(node, ast.If | ast.While):
                 continue
@@ -412,7 +421,8 @@ def _untaken_branches(read: set[Line], follows: dict[Line, set[int]]) -> Iterato
             if not any((file, line) in read for line in condition):
                 continue
             if node.body[0].lineno in condition:
-                continue  # on one line: its side leaves no line of its own
+                # On one line: its side leaves no separate line.
+                continue
             body = range(node.body[0].lineno, (node.body[-1].end_lineno or node.body[-1].lineno) + 1)
             next_lines = set().union(*(follows.get((file, line), set()) for line in condition)) - {*condition}
             if next_lines and len({line in body for line in next_lines}) == 1:
@@ -420,7 +430,7 @@ def _untaken_branches(read: set[Line], follows: dict[Line, set[int]]) -> Iterato
 
 
 def _tracer(follows: dict[Line, set[int]]) -> Any:
-    """A trace function that notes which line of a user's file follows which; 0 follows the last one of a call."""
+    """Return a trace function that records which line of a user's file follows which. 0 follows the last of a call."""
     import torch
 
     library = str(Path(torch.__file__).parent)
@@ -446,26 +456,26 @@ def check_deterministic(spec: ModelSpec) -> None:
     """Refuse a module whose answer depends on more than its inputs and weights.
 
     Raises:
-        CaptureError: Naming a submodule in training mode, or the output that varies.
+        CaptureError: If it does. The message names a submodule in training mode, or the output that varies.
     """
     training = next((name for name, part in spec.module.named_modules() if getattr(part, "training", False)), None)
     if training is not None:
         kind = type(spec.module.get_submodule(training)).__name__
-        raise CaptureError(f"'{training or spec.name}' ({kind}) is in training mode: call .eval() before exporting")
+        raise CaptureError(f"'{training or spec.name}' ({kind}) is in training mode. Call .eval() before exporting")
     module = copy.deepcopy(spec.module)
     first, _, again = (answer(spec, module, seed) for seed in (0, 1, 0))
     for output in spec.outputs:
         if differs(first[output.name], again[output.name]):
             raise CaptureError(
-                f"'{spec.name}' answers the same input differently in output '{output.name}': "
-                "it draws random numbers or remembers what it saw"
+                f"'{spec.name}' answers the same input differently in output '{output.name}'. "
+                "It draws random numbers or keeps state between runs"
             )
 
 
 def answer(
     spec: ModelSpec, call: Callable[..., object], seed: int, sizes: Mapping[str, int] | None = None
 ) -> dict[str, Array]:
-    """What a module answers to random inputs, by output name."""
+    """Return a module's answer to random inputs, by output name."""
     import torch
 
     with torch.no_grad():
@@ -497,13 +507,13 @@ def error_text(error: Exception) -> str:
 
 
 def at(frames: Sequence[traceback.FrameSummary]) -> str:
-    """The words ` at file:line (source)` of the innermost frame that is neither PyTorch's nor ours, or nothing."""
+    """Return ` at file:line (source)` of the innermost frame that is neither PyTorch's nor edgekit's, or nothing."""
     frame = innermost(frames)
     return f" at {frame.filename}:{frame.lineno} ({frame.line})" if frame is not None else ""
 
 
 def innermost(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
-    """Return the innermost frame that is neither PyTorch's nor ours; None if there is none."""
+    """Return the innermost frame that is neither PyTorch's nor edgekit's, or None."""
     import torch
 
     own_folders = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
@@ -515,7 +525,7 @@ def watch_values(
 ) -> TorchDispatchMode:
     """Return a mode in which `note` receives each operator that reads a tensor's value, even if the module swallows it.
 
-    Without `of_weights` only values of fake tensors count, beside which weights answer for themselves.
+    Without `of_weights` only values of fake tensors count, since weights have real values.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensor

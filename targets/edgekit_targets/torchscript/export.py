@@ -1,7 +1,7 @@
 """TorchScript (`.pt`) for C++ servers and LibTorch: scripted or proved, frozen, with dynamic axes.
 
-Freezing folds what is constant (https://pytorch.org/docs/stable/generated/torch.jit.freeze.html). PyTorch keeps
-TorchScript working and develops torch.export instead; for new phones and edge boxes, choose `executorch`.
+Freezing folds constants (https://pytorch.org/docs/stable/generated/torch.jit.freeze.html). PyTorch keeps TorchScript
+working and develops torch.export instead. For new phones and edge boxes, choose `executorch`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENTRY = "model.pt"
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Model folder -> model.pt."""
+    """Convert the model folder to `model.pt`."""
     import torch
 
     spec = load_model(source)
@@ -41,7 +41,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in PyTorch's TorchScript interpreter."""
+    """Load the artifact in PyTorch's TorchScript interpreter."""
     archive.require_whole(artifact / ENTRY)
     return TorchScriptRuntime(artifact, ENTRY)
 
@@ -63,7 +63,7 @@ class TorchScriptRuntime:
         try:
             load: Callable[[str], Callable[..., object]] = _load_for_lite_interpreter if lite else torch.jit.load
             with warnings.catch_warnings():
-                # Both are deprecated, which the docs of the targets say; a user of the artifact cannot change it.
+                # Both are deprecated, which the docs of the targets say. A user of the artifact cannot change it.
                 warnings.filterwarnings("ignore", message=r".*(torch\.jit|Lite Interp)")
                 self._module = load(str(folder / entry))
         except Exception as error:
@@ -71,14 +71,14 @@ class TorchScriptRuntime:
 
     @property
     def device(self) -> str:
-        """Library, version, interpreter and threads, in words."""
+        """Library, version, interpreter and threads."""
         import torch
 
         kind = "lite interpreter" if self._lite else "TorchScript interpreter"
         return f"PyTorch {torch.__version__} {kind}, CPU, {threads()} threads"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; inputs are copied, since a module may change them in place."""
+        """Compute the answers to one batch. Inputs are copied, since a module may change them in place."""
         import torch
 
         feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]

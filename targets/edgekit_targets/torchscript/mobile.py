@@ -1,9 +1,9 @@
 """PyTorch Mobile (`.ptl`): the lite interpreter's format.
 
-PyTorch Mobile is no longer developed; it is for apps that ship it already. New apps: choose `executorch`.
+PyTorch Mobile is no longer developed. It is for apps that ship it already. New apps should use `executorch`.
 
 Where this PyTorch has XNNPACK, `optimize_for_mobile` packs the weights for it. Runtimes 1.10 to 1.13, which read
-bytecode version 7, get no file: they lack `scaled_dot_product_attention`.
+bytecode version 7, get no file, since they lack `scaled_dot_product_attention`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WITHOUT_XNNPACK = (
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Model folder -> model.ptl and operators.yaml."""
+    """Convert the model folder to `model.ptl` and `operators.yaml`."""
     import torch.backends.xnnpack
 
     spec = load_model(source)
@@ -37,10 +37,11 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     script = compile_module(spec, _fold)
     job.progress(0.7, "writing bytecode")
     module, passes = script.module, WITHOUT_XNNPACK
-    if torch.backends.xnnpack.enabled:  # type: ignore[attr-defined]  # made when the module is imported
+    # Made when the module is imported.
+    if torch.backends.xnnpack.enabled:  # type: ignore[attr-defined]
         from torch.utils.mobile_optimizer import optimize_for_mobile
 
-        # All passes of mobile_optimizer; without XNNPACK it asserts, whatever passes are asked for.
+        # All passes of mobile_optimizer. Without XNNPACK it asserts, whatever the list of passes.
         module, passes = optimize_for_mobile(module), WITH_XNNPACK
     with quiet():
         (out / ENTRY).write_bytes(archive.rewrite(module._save_to_buffer_for_lite_interpreter(), code=False))
@@ -68,13 +69,13 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in PyTorch's lite interpreter, the one that phones have."""
+    """Load the artifact in PyTorch's lite interpreter, which phones have."""
     archive.require_whole(artifact / ENTRY)
     return TorchScriptRuntime(artifact, ENTRY, lite=True)
 
 
 def _fold(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """Return the passes of mobile_optimizer that need no XNNPACK: batch norms into convolutions, dropout away."""
+    """Return the passes of mobile_optimizer that need no XNNPACK: folded batch norms, removed dropout."""
     import torch
 
     folded = torch._C._jit_pass_fold_convbn(module.eval()._c)

@@ -79,7 +79,7 @@ class TestIree(TargetContract):
                 assert np.array_equal(first[name], kept[name])  # an answer outlives the next run
                 assert (first[name].dtype, first[name].shape) == (value.dtype, value.shape)
                 assert np.allclose(first[name], value, atol=1e-5)
-            with pytest.raises(UsageError, match="axis 'batch' of 'small' must be 1"):
+            with pytest.raises(UsageError, match="Axis 'batch' of 'small' must be 1"):
                 loaded.run(spec.random(0, {"batch": 2}))
 
     def test_holds_no_path(self, builds: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_file_of_iree_alone_is_refused(tmp_path: Path) -> None:
         check=False,
     )
     assert compiled.returncode == 0
-    with pytest.raises(ArtifactError, match=r"'model\.vmfb' does not say what its inputs and outputs are called"):
+    with pytest.raises(ArtifactError, match=r"'model\.vmfb' does not name its inputs and outputs"):
         iree_session.IreeSession(tmp_path / iree.ENTRY)
 
 

@@ -28,6 +28,6 @@ class TestLitert(LitertContract):
         spec = small_model()
         with (
             edgekit.load(builds / "small" / self.name) as loaded,
-            pytest.raises(UsageError, match="axis 'batch' of 'small' must be 1"),
+            pytest.raises(UsageError, match="Axis 'batch' of 'small' must be 1"),
         ):
             loaded.run(spec.random(0, {"batch": 2}))

@@ -16,8 +16,8 @@ class TestOpenvino(OpenvinoContract):
 @pytest.mark.parametrize(
     ("operator", "why"),
     [
-        ("STFT", r"does not take the ONNX operator 'STFT' as it stands there \(Shape of signal input must be static"),
-        ("Det", "has no rule for the ONNX operator 'Det'; write what becomes 'Det'"),
+        ("STFT", r"does not take the ONNX operator 'STFT' in this form \(Shape of signal input must be static"),
+        ("Det", "has no rule for the ONNX operator 'Det'. Replace 'Det'"),
     ],
 )
 def test_the_first_operator_that_is_refused_is_named(operator: str, why: str, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_side_that_no_input_took_is_named_with_its_line() -> None:
     spec.module.limit = 1000.0  # type: ignore[assignment]  # an attribute of Head
     (said,) = compile_module.one_sided_branches(spec)
     line = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "if bool(y" in text)
-    assert said.startswith(f"the branch at test_branches.py:{line} took one side only for the 36 inputs")
+    assert said.startswith(f"the branch at test_branches.py:{line} took only one side for the 36 inputs")
 
 
 def test_a_module_without_branches_on_values_is_asked_little() -> None:
