@@ -147,9 +147,9 @@ def show_target(name: str, target: Target) -> None:
     facts = [("makes", target.summary), ("from", target.source), ("groups", ", ".join(target.groups) or "none")]
     facts += [("places", ", ".join(f"{place.name} ({'; '.join(place.tolerances)})" for place in target.places))]
     texts = (
-        ("choose it for", target.about.use_case),
-        ("proved by", target.about.proved_by),
-        ("not proved", target.about.not_covered),
+        ("use it for", target.about.use_case),
+        ("verified in", target.about.proved_by),
+        ("not covered", target.about.not_covered),
     )
     facts += [(label, text) for label, text in texts if text]
     facts += [("needs", command) for command in dict.fromkeys(need.install for need in target.needs)]

@@ -52,7 +52,7 @@ def targets() -> str:
         groups = ", ".join(map(code, (*target.groups, registry.ALL)))
         rows.append((f"[`{name}`](#{name})", target.summary, code(target.source), _places(target), groups))
     chosen = [(code(n), a.use_case, a.proved_by, a.not_covered) for n, t in _built_in().items() for a in (t.about,)]
-    return table(heads, rows) + "\n" + table(("target", "choose it for", "proved by", "not proved"), chosen)
+    return table(heads, rows) + "\n" + table(("target", "use it for", "verified in", "not covered"), chosen)
 
 
 def options() -> str:
