@@ -9,11 +9,11 @@ dropped. So lists are not compared row by row:
   sides whose scores differ by e have a gap of at most 2 e. A missing or extra detection, a wrong class or a wrong score
   has a gap of its full size.
 - detections of a class that overlap by MATCHED are matched, each once, the largest overlap first. iou: the mean overlap
-  of a row's matches; misplaced: 1 less that, a share over all detections; lost detections: those without a match, of
-  the side that has more of them, over the reference's.
+  of a row's matches. misplaced: 1 less that, a share over all detections. lost detections: those without a match on the
+  side that has more of them, over the reference's.
 - untied iou, lost untied detections: the same of rows in which no two of the reference's detections of a class have
   scores within TIED. Over a flat picture all scores are equal, and rounding chooses among the boxes.
-- own gap: the rise of the artifact's own scores along its list, 1 if there is anything after the list's end; own count:
+- own gap: the rise of the artifact's own scores along its list, 1 if there is anything after the list's end. own count:
   the difference between its count and the number of its detections.
 """
 

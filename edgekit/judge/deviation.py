@@ -17,8 +17,8 @@ A difference of 0.05 is nothing in a box's corner and much in its confidence. So
 standard deviation of the reference's values in it, over all real inputs.
 
 Channels run along the axis that the output declares as "channels". By default that is the last axis of features, boxes,
-logits, probabilities, embeddings and of what has one axis, the first axis of pictures and masks, of other outputs with
-two axes the shorter one. Scores have a single scale.
+logits, probabilities, embeddings and outputs with one axis. It is the first axis of pictures and masks, and the shorter
+one of other outputs with two axes. Scores have a single scale.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def _scale(output: Output, values: Array) -> Array:
 def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
     """Return the scale of each channel, [channels]: of real inputs, or of these rows if that is larger.
 
-    If the number of channels varies with the size (similarities of a picture with each of some texts), each gets the
-    mean scale of real inputs: similar rows, as of one text repeated, have no spread.
+    If the number of channels varies with the size (similarities of a picture with some texts), each gets the mean scale
+    of real inputs. Similar rows, as of one text repeated, have no spread.
     """
     if rows.dtype.kind != "f":
         return np.ones(1)

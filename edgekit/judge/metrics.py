@@ -4,11 +4,12 @@ An output that cannot be compared (missing, wrong shape or dtype, NaN or Inf on 
 count out of range) is a fault. Neither that output nor the outputs derived from it get measures. A measure is one
 float64 per row, computed in float64, with its name in reports:
 - spearman: correlation of average ranks, after each of the artifact's scores is moved towards the reference's by up to
-  RESOLUTION: a smaller difference does not change the order (plain ranks weigh 0.0003 against 0.0004 like 0.3 against
-  0.4). A map that is constant within the resolution counts 1 if both sides are, 0 if one is. "spearman raw" is plain.
-- cosine: 1 - s (1 - plain cosine), where s is 1 if the larger of the two maps has a root mean square of MASS_FLOOR, for
-  other outputs RESOLVED of their real outputs' spread, and below that floor the square of its quotient: if nothing is
-  relevant, the direction is rounding. Two zero maps count 1.
+  RESOLUTION. So a smaller difference does not change the order; plain ranks weigh 0.0003 against 0.0004 like 0.3
+  against 0.4. A map that is constant within the resolution counts 1 if both sides are, 0 if one is. "spearman raw" is
+  plain.
+- cosine: 1 - s (1 - plain cosine). s is 1 if the larger map's root mean square is at least the floor, else the square
+  of their quotient: if nothing is relevant, the direction is rounding. The floor is MASS_FLOOR, for other outputs
+  RESOLVED of their real outputs' spread. Two zero maps count 1.
 - task metric of the artifact: computed after ties at K, within RESOLUTION, are undone (`ties_undone`).
 - nrmse: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR); "nrmse
   of spread": over half the spread of real scores if that is larger.

@@ -3,8 +3,8 @@
 Checks:
 
 - evaluation, real inputs: every limit of the tolerance, row by row, and the task metric against the reference's.
-- all real inputs together: shares of wrong outputs, which in one batch may exceed their limit by chance; for INT8 the
-  limit of 99 of 100 rows (every row has one about four times as wide), and the measures of channels.
+- all real inputs together: shares of wrong outputs, which in one batch may exceed their limit by chance. For INT8 also
+  the limit of 99 of 100 rows (every row has one about four times as wide), and the measures of channels.
 - stress (random, constant, extreme inputs) and the grid of shapes: absolute limits apply here too: differences of
   scores and features, counts and swaps. Cosine, SNR, Spearman and lost mass do not: on a nearly flat map they measure
   rounding. INT8 has no absolute limits and is not calibrated for such inputs: outputs must be finite, in shape and

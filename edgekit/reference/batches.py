@@ -4,11 +4,11 @@ The best reference comes from a GPU: recorded with `edgekit reference --device c
 deterministic algorithms, and shipped with the model. Without one, the CPU is recorded. Every report names the device.
 
 A reference folder has reference.json, outputs.safetensors and, in a build, inputs.safetensors with the evaluation
-inputs (`edgekit.reference.store`). Arrays are named `<batch>/<tensor>`. The batches, one row at a time: `evaluation`
-(real inputs), `photographs` (for models that take pictures), `changed` (both darkened, brightened, greyed ..., one
-input at its ends), `levelled` (both at many mean brightnesses), `stress` (random, constant and extreme inputs); and one
-batch per shape: `grid-NN` (random inputs at a shape of the grid), `real-NN` (real inputs there), `between-NN` (real
-inputs, or random ones for a model without any, at shapes between those of the grid).
+inputs (`edgekit.reference.store`). Arrays are named `<batch>/<tensor>`. These batches run one row at a time:
+`evaluation` (real inputs), `photographs` (for models that take pictures), `changed` (both darkened, brightened, greyed
+..., one input at its ends), `levelled` (both at many mean brightnesses), and `stress` (random, constant and extreme
+inputs). These batches have one shape each: `grid-NN` (random inputs at a shape of the grid), `real-NN` (real inputs
+there), and `between-NN` (real or random inputs at shapes between those of the grid).
 """
 
 from __future__ import annotations

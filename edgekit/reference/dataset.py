@@ -5,8 +5,8 @@ A folder has one of these contents:
 - a folder of pictures for each class, `<class>/<picture>`, as torchvision's ImageFolder reads them; the classes have
   the order of `Output.classes`, or else of their names;
 - pictures (PNG, JPEG, WebP, BMP of any size) for the input that takes pictures, and for each other input a file
-  `<input>.npy` with one row per picture; in addition, if a metric needs it, `labels.csv` (file,label) or `labels.json`
-  ({file: label}) with numbers of classes from 0, or names of `Output.classes`;
+  `<input>.npy` with one row per picture. If a metric needs it, also `labels.csv` (file,label) or `labels.json` ({file:
+  label}) with numbers of classes from 0, or names of `Output.classes`;
 - files `<anything>.npz` with an array for each input, rows along the first axis, and `truth` if a metric needs it;
 - files `<input>.npy` alone.
 

@@ -1,6 +1,6 @@
 """Changes in one row of a report: verdict, evidence, size, speed, and every limited measure.
 
-A measure counts as changed if it moved by more than a share of what its limit allows (`AllowedChange`): a tenth of a
+A measure counts as changed if it moved by more than a share of what its limit allows (`AllowedChange`). A tenth of a
 limit of 1e-4 on a difference is 1e-5; a tenth of a limit of 0.99 on a correlation, which is 1 at best, is 0.001. A
 measure that crossed its limit always counts. If the limits differ, the tighter one applies. Measures without a limit
 are not compared.

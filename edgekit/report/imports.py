@@ -1,7 +1,7 @@
 """Results from other devices, which may be malicious: `imported/<name>/result.json` in a build.
 
-A result is checked on import (`add_result`) and on every read, since anyone may copy a folder: first its size, then its
-JSON and values, whether its status follows from them, and whether it is unchanged (`seal.json` names the files with
+A result is checked on import (`add_result`) and on every read, since anyone may copy a folder. The checks are its size,
+its JSON and values, whether its status follows from them, and whether it is unchanged (`seal.json` names the files with
 their hashes). A bad result is refused in a sentence, and the report lists it as unreadable.
 """
 

@@ -69,10 +69,15 @@ class Candidate:
 class Recommendation:
     """The recommendation for one audience: `best`, or nothing.
 
-    `against` names the original that gains refer to, empty if `best` is the original; `task` is the effect on the task
-    metric, `limit` the measure nearest to its limit; `others` the other artifacts with their gains or reasons;
-    `undecided` is true if another host, or more time or memory, may verify an artifact;
-    `doubtful` if the model itself seems to be set up wrongly.
+    Attributes:
+        audience: Its name.
+        best: The recommended artifact.
+        against: The original that gains refer to; empty if `best` is the original.
+        task: Effect on the task metric.
+        limit: The measure nearest to its limit.
+        others: The other artifacts, with their gains or reasons.
+        undecided: True if another host, or more time or memory, may verify an artifact.
+        doubtful: True if the model itself seems to be set up wrongly.
     """
 
     audience: str
