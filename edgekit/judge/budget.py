@@ -87,7 +87,9 @@ def _parse(text: str) -> Budget:
     try:
         value = float(match["value"])
     except ValueError:
-        raise UsageError(f"'{match['value']}' in the budget '{text}' is not a number") from None
+        raise UsageError(
+            f"'{match['value']}' in the budget '{text}' is not a number. Write it as in p50=20ms"
+        ) from None
     if match["unit"] not in units:
         raise UsageError(f"the budget '{text}' needs a unit. Units: {', '.join(unit or 'none' for unit in units)}")
     return Budget(match["name"], value * units[match["unit"]], match["value"] + match["unit"], match["selector"] or "")

@@ -283,7 +283,9 @@ def _finding(
     rows = {f"{batch.name} {AGAIN}": len(batch.names) for batch in context.recorded.batches}
     for name, numbers in run.run.again.items():
         if name not in rows or any(not 0 <= number < rows[name] for number in numbers):
-            raise ArtifactError(f"the result of {run.run.target} in {run.run.place} names rows that were never run")
+            raise ArtifactError(
+                f"the result of {run.run.target} in {run.run.place} names rows that were never run. Write a new pack"
+            )
     # A slow or emulated place has no start-up time that means anything.
     unlike: dict[str, object] = {} if place.has_timings else {"start_up": None}
     if place.beside:

@@ -66,7 +66,10 @@ def reference_folder(spec: ModelSpec, folder: Path) -> Path:
         why = f": {info.missing}" if (folder / INFO).is_file() else ""
         raise RecordError(f"no usable reference in '{folder}'{why}. Record one with `edgekit reference -o`")
     if info.weights_sha256 != weights_digest(spec):
-        raise RecordError(f"the reference in '{folder}' belongs to other weights than those of '{spec.name}'")
+        raise RecordError(
+            f"the reference in '{folder}' belongs to other weights than those of '{spec.name}'. Record one with "
+            "`edgekit reference -o`"
+        )
     return folder
 
 

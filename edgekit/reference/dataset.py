@@ -257,7 +257,8 @@ def class_names(spec: ModelSpec, folder: Path) -> tuple[str, ...]:
     declared = next((o.classes for o in spec.outputs if o.classes), ())
     if declared and (odd := next((name for name in names if name not in declared), "")):
         raise DataError(
-            f"the folder '{folder / odd}' is named like no class of '{spec.name}': possible are {', '.join(declared)}"
+            f"the folder '{folder / odd}' does not have the name of a class of '{spec.name}'. Classes: "
+            f"{', '.join(declared)}"
         )
     return tuple(name for name in declared if name in names) if declared else tuple(names)
 
@@ -408,7 +409,7 @@ def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int, own: Own |
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
             raise ValueError("it is not an array of numbers")
     except (OSError, ValueError, EOFError, OverflowError, TokenError) as error:
-        raise DataError(f"'{path}' cannot be read ({error}): write it with numpy.save") from error
+        raise DataError(f"'{path}' cannot be read ({error}). Write it with numpy.save") from error
     row, rows = spec.shape(declared.name, {BATCH: 1})[1:], count * each
     if (
         not array.ndim
@@ -475,7 +476,7 @@ def _unpack(path: Path) -> dict[str, Array]:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name]) for name in file.files}
     except (OSError, ValueError, EOFError, OverflowError, MemoryError, TokenError, zipfile.BadZipFile) as error:
-        raise DataError(f"'{path}' cannot be read ({reason(error)}): write it with numpy.savez") from error
+        raise DataError(f"'{path}' cannot be read ({reason(error)}). Write it with numpy.savez") from error
     if odd := next((name for name, array in arrays.items() if array.dtype.kind not in "fiub"), ""):
         raise DataError(f"'{odd}' in '{path}' is {arrays[odd].dtype}. Store arrays of numbers")
     return arrays

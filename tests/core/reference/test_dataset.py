@@ -191,7 +191,7 @@ def test_class_folders_have_the_declared_order(tmp_path: Path) -> None:
         ("blue", 2),
     }
     (tmp_path / "red").rename(tmp_path / "rot")
-    with pytest.raises(DataError, match=r"rot' is named like no class .* possible are red, green, blue"):
+    with pytest.raises(DataError, match=r"rot' does not have the name of a class .* red, green, blue"):
         dataset.read_folder(spec, tmp_path)
 
 
