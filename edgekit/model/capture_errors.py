@@ -309,4 +309,13 @@ def _bare(name: str) -> str:
 def _line(node: torch.fx.Node) -> str:
     """Return `file:line (source)` of a node's innermost frame outside PyTorch, or an empty string."""
     frames = [f for f in _FRAME.findall(node.meta.get("stack_trace") or "") if "/torch/" not in f[0]]
-    return f"{frames[-1][0]}:{frames[-1][1]} ({frames[-1][2].strip()})" if frames else ""
+    if not frames:
+        return ""
+    file, line, source = frames[-1]
+    return f"{file}:{line} ({source.strip()})" if source.strip() else f"{file}:{line}"
+
+
+def plain_trace(trace: str) -> str:
+    """Return a stack trace with the user's frames only, without folders and source lines."""
+    frames = [f for f in _FRAME.findall(trace) if "/torch/" not in f[0]]
+    return "".join(f'  File "{Path(file).name}", line {line}, in forward\n    \n' for file, line, _ in frames)

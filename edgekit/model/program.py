@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CaptureError, ModelError
+from edgekit.model.capture_errors import plain_trace
 from edgekit.model.graph import Program, capture, quiet
 from edgekit.model.own_operators import modules_of_operators, register
 from edgekit.model.records import GRAPH, INFO, PROGRAM, WEIGHTS, declared_spec, program_files, read_info
@@ -71,7 +72,7 @@ def save_program(program: Program, folder: Path, model_sha256: str, weights: Pat
         names = _in_file(program.exported.state_dict, weights) if weights is not None else {}
         # PyTorch's own writer aborts the process if the disk is full.
         saved = io.BytesIO()
-        with quiet(), _without_weights(program.exported.state_dict, names):
+        with quiet(), _without_weights(program.exported.state_dict, names), _without_sources(program.exported):
             torch.export.save(program.exported, saved)
         (staged / PROGRAM).write_bytes(saved.getbuffer())
         if names and weights is not None and weights.parent != folder.parent:
@@ -106,6 +107,31 @@ def _in_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
             if tied in owners and tensor.is_contiguous():
                 names[name] = owners[tied]
     return names
+
+
+@contextlib.contextmanager
+def _without_sources(exported: torch.export.ExportedProgram) -> Iterator[None]:
+    """Shorten the nodes' stack traces to file names and line numbers inside the block.
+
+    A build travels, and need not tell where its author's code lies, or what its lines are.
+    """
+    import torch
+
+    nodes = [
+        node
+        for module in exported.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)
+        for node in module.graph.nodes
+        if node.meta.get("stack_trace")
+    ]
+    traces = {node: node.meta["stack_trace"] for node in nodes}
+    try:
+        for node, trace in traces.items():
+            node.meta["stack_trace"] = plain_trace(trace)
+        yield
+    finally:
+        for node, trace in traces.items():
+            node.meta["stack_trace"] = trace
 
 
 @contextlib.contextmanager

@@ -122,8 +122,13 @@ class ExportRequest:
 
     @property
     def command(self) -> str:
-        """The equivalent command; empty if the model is an object in Python, which no command can name."""
-        return shlex.join(("edgekit", *self.words)) if isinstance(self.model, str | Path) else ""
+        """The equivalent command; empty if the model is an object in Python, which no command can name.
+
+        It stands in the build, which travels: absolute paths are shortened to their last name.
+        """
+        if not isinstance(self.model, str | Path):
+            return ""
+        return shlex.join(("edgekit", *(_without_folders(word) for word in self.words)))
 
     @property
     def words(self) -> list[str]:
@@ -148,6 +153,12 @@ class ExportRequest:
         for target, options in self.options.items():
             words += [word for name, value in options.items() for word in ("-O", f"{target}.{name}={as_text(value)}")]
         return words
+
+
+def _without_folders(word: str) -> str:
+    """Return an argument whose value is an absolute path with the path's last name alone."""
+    head, equals, value = word.rpartition("=")
+    return f"{head}{equals}.../{Path(value).name}" if Path(value).is_absolute() else word
 
 
 def names_in(names: Iterable[str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from edgekit.hosts import process
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run, worker
 from edgekit.pipeline.outcome import Build
+from edgekit.pipeline.request import EvaluationData, ExportRequest
 from edgekit.storage.files import staging
 from edgekit.testing import SMALL, QuietListener
 from tests.manifests import read_result, spoilt
@@ -142,3 +143,17 @@ def test_public_architectures_are_exported_and_proved(name: str, tmp_path: Path)
     rows = export(tmp_path, "onnx", model=f"tests.models:{name}")
     assert rows["onnx"].status == "verified", rows["onnx"].sentences
     assert {sizes["batch"] for sizes in read_artifact(tmp_path / name / "onnx").verdicts[0].proof} == {1, 2, 3, 4}
+
+
+def test_no_file_of_a_build_tells_where_the_code_lies(small_build: Path) -> None:
+    home = str(Path(__file__).parents[3]).encode()
+    told = [path for path in small_build.rglob("*") if path.is_file() and home in path.read_bytes()]
+    assert told == []
+
+
+def test_the_recorded_command_names_no_folder_of_its_host() -> None:
+    data = EvaluationData(data=Path("/home/me/photos"), calibration=Path("more"))
+    request = ExportRequest(model="/home/me/net.onnx", data=data, options={"web": {"variants": "/home/me/x"}})
+    assert "/home" not in request.command
+    assert "--data .../photos --calibration more" in request.command
+    assert "/home/me/net.onnx" in request.words
