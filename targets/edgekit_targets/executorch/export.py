@@ -1,7 +1,7 @@
 """ExecuTorch (`.pte`) with XNNPACK, fp32: PyTorch's runtime for phones and edge boxes, the successor of PyTorch Mobile.
 
-XNNPACK runs the matrix work; what it lacks (top-K, gather, layer norm) runs in ExecuTorch's own kernels, which an app
-links as `optimized_native_cpu_ops_lib` or with the `executorch-android` package.
+XNNPACK runs the matrix work. What it lacks (top-K, gather, layer norm) runs in ExecuTorch's own kernels. An app links
+them as `optimized_native_cpu_ops_lib` or with the `executorch-android` package.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from edgekit_targets.executorch import lower
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Captured program -> model.pte.
+    """Convert the captured program to `model.pte`.
 
     Raises:
-        DependencyError: If nothing can be lowered for the delegate here.
+        DependencyError: If this host cannot lower for the delegate.
         ExportError: If ExecuTorch cannot lower the program.
     """
     backend = job.get(lower.BACKEND)

@@ -1,6 +1,6 @@
-"""What ExecuTorch 1.4 and XNNPACK get wrong of a captured graph, written with operators that they get right.
+"""Rewrites of parts of a captured graph that ExecuTorch 1.4 and XNNPACK get wrong.
 
-Each was found with a module that nobody here wrote; `tests/targets/executorch/test_graph.py` has the smallest one.
+A module from outside edgekit showed each error. `tests/targets/executorch/test_graph.py` has the smallest ones.
 """
 
 from __future__ import annotations
@@ -16,28 +16,30 @@ from edgekit.model.decompositions import along_channels, drop_detach, prelu_of_a
 if TYPE_CHECKING:
     import torch
 
-PICTURE = 4  # dimensions
+# Count of dimensions.
+PICTURE = 4
 PART = "part_"
-"""Comes before names that begin with a number."""
+"""Prefix for names that begin with a number."""
 GROWING = ("expand", "repeat", "repeat_interleave")
-"""Operators of constants that stay in the graph: what they make is larger than what they read."""
+"""Operators of constants that stay in the graph, since their results are larger than their inputs."""
 
 
 def apply_workarounds(name: str, exported: torch.export.ExportedProgram) -> torch.fx.GraphModule:
-    """Return the program of a model as a module in the operators that ExecuTorch gets right.
+    """Return the program of a model as a module with operators that ExecuTorch gets right.
 
     Raises:
-        ExportError: If it holds no graph.
+        ExportError: If the program holds no graph.
     """
     import torch
 
     if any(node.target is torch.ops.aten.gru.input for node in exported.graph.nodes):
         from torch._decomp import get_decompositions
 
-        exported = exported.run_decompositions(get_decompositions((torch.ops.aten.gru.input,)))  # its gates are split
+        # A GRU's gates are split.
+        exported = exported.run_decompositions(get_decompositions((torch.ops.aten.gru.input,)))
     module = exported.module()
     if not isinstance(module, torch.fx.GraphModule):
-        raise ExportError(f"the program of '{name}' holds no graph: run `edgekit export` again")
+        raise ExportError(f"the program of '{name}' holds no graph. Run `edgekit export` again")
     drop_detach(module)
     write_out_attention(module)
     write_out_prelu(module)
@@ -52,9 +54,10 @@ def apply_workarounds(name: str, exported: torch.export.ExportedProgram) -> torc
 
 
 def write_out_attention(module: torch.fx.GraphModule) -> None:
-    """As three operators that XNNPACK has, where nothing masks it.
+    """Replace unmasked attention with three operators that XNNPACK has.
 
-    PyTorch's own decomposition guards against rows that a mask empties, six operators per block that XNNPACK lacks.
+    PyTorch's own decomposition guards against rows that a mask empties, with six operators per block that XNNPACK
+    lacks.
     """
     import torch
 
@@ -68,7 +71,7 @@ def write_out_attention(module: torch.fx.GraphModule) -> None:
 
 
 def write_out_prelu(module: torch.fx.GraphModule) -> None:
-    """Of what is not a picture: XNNPACK takes it and then cannot lay it out."""
+    """Rewrite PReLU of anything but pictures, since XNNPACK accepts it and then cannot lay it out."""
     import torch
 
     for node in module.graph.nodes:
@@ -83,10 +86,10 @@ def write_out_prelu(module: torch.fx.GraphModule) -> None:
 
 
 def write_out_splits(module: torch.fx.GraphModule) -> None:
-    """As slices: while it checks an operator that gives a list, ExecuTorch fixes a first axis that is dynamic.
+    """Replace splits with slices.
 
-    It takes the length of the first tensor for that of the list (`exir/verification/arg_validator.py`), and the
-    example's batch becomes the only one.
+    While it checks an operator that returns a list, ExecuTorch fixes a dynamic first axis. It takes the length of the
+    first tensor as the length of the list (`exir/verification/arg_validator.py`), so only the example's batch works.
     """
     import torch
 
@@ -98,7 +101,7 @@ def write_out_splits(module: torch.fx.GraphModule) -> None:
 
 
 def write_out_convolutions(module: torch.fx.GraphModule) -> None:
-    """Three-dimensional ones as two-dimensional: ExecuTorch's convolution takes no five dimensions."""
+    """Replace three-dimensional convolutions with two-dimensional ones, since ExecuTorch's takes no five dimensions."""
     import torch
 
     aten = torch.ops.aten
@@ -114,7 +117,7 @@ def write_out_convolutions(module: torch.fx.GraphModule) -> None:
 
 
 def say_strides(module: torch.fx.GraphModule) -> None:
-    """XNNPACK reads a pool's stride where PyTorch leaves it out: it is the kernel's size."""
+    """Write a pool's stride, which PyTorch leaves out where it is the kernel's size, and which XNNPACK reads."""
     import torch
 
     for node in module.graph.nodes:
@@ -123,10 +126,10 @@ def say_strides(module: torch.fx.GraphModule) -> None:
 
 
 def keep_float(module: torch.fx.GraphModule) -> None:
-    """What XNNPACK takes for an operator of INT8, since what follows rounds it, and cannot compute as one.
+    """Separate operators from a later rounding where XNNPACK would run them in INT8 and cannot.
 
-    Where the batch grows, its mean writes beyond its memory; a product is refused where the scales lie too far apart.
-    A clamp in between, to what the rounding can hold, changes nothing else.
+    Where the batch grows, its INT8 mean writes beyond its memory. It refuses a product whose scales lie too far apart.
+    A clamp in between, to the range of the rounding, changes nothing else.
     """
     import torch
 
@@ -144,7 +147,7 @@ def keep_float(module: torch.fx.GraphModule) -> None:
 
 
 def means() -> tuple[torch._ops.OpOverload, ...]:
-    """Return the operators that XNNPACK may take for its INT8 mean."""
+    """Return the operators that XNNPACK may run as its INT8 mean."""
     import torch
 
     aten = torch.ops.aten
@@ -160,7 +163,7 @@ def _fits(product: torch.fx.Node, scale: float) -> bool:
 
 
 def allow_copies(module: torch.fx.GraphModule) -> None:
-    """Where a view reads what attention gave: its decomposition lays memory out otherwise, and the view is none."""
+    """Copy attention's result before a view reads it, since its decomposition has another memory layout."""
     import torch
 
     aten = torch.ops.aten
@@ -178,7 +181,7 @@ def allow_copies(module: torch.fx.GraphModule) -> None:
 
 
 def _laid_out(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
-    """What follows a node by operators that only lay it out otherwise."""
+    """Yield the users of a node, past operators that only change its layout."""
     import torch
 
     aten = torch.ops.aten
@@ -190,10 +193,10 @@ def _laid_out(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
 
 
 def fold_constants(module: torch.fx.GraphModule) -> None:
-    """Compute what depends on weights alone.
+    """Compute the values that depend only on weights.
 
-    XNNPACK runs such operators too, and where the batch grows it then writes beyond its memory: a wrong answer, or the
-    end of the process.
+    XNNPACK runs such operators too. Where the batch grows, it then writes beyond its memory, which gives a wrong answer
+    or ends the process.
     """
     import torch
 
@@ -216,7 +219,7 @@ def fold_constants(module: torch.fx.GraphModule) -> None:
                 module.graph.erase_node(node)
                 tensors[constant] = getattr(module, name)
     module.graph.eliminate_dead_code()
-    # Weights that only constants were made of.
+    # Remove weights that were only read to make constants.
     used = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
     for name in [n for n, _ in (*module.named_parameters(), *module.named_buffers()) if n not in used]:
         home, _, last = name.rpartition(".")
@@ -224,7 +227,7 @@ def fold_constants(module: torch.fx.GraphModule) -> None:
 
 
 def name_parts(exported: torch.export.ExportedProgram) -> None:
-    """XNNPACK's pass for batch norms names weights after modules, which in a Sequential have numbers for names."""
+    """Rename modules whose names are numbers, as in a Sequential, since XNNPACK names weights after them."""
     for declared in exported.graph_signature.input_specs:
         if declared.target and declared.target[0].isdigit():
             old, declared.target = declared.target, PART + declared.target
@@ -237,7 +240,7 @@ def name_parts(exported: torch.export.ExportedProgram) -> None:
 
 
 def _constant(node: torch.fx.Node, tensors: dict[torch.fx.Node, torch.Tensor]) -> tuple[Any, Any] | None:
-    """Arguments of an operator of PyTorch's all of whose tensors are known; None for others."""
+    """Return the arguments of a PyTorch operator if all of its tensors are known, else None."""
     import torch
 
     target = node.target
@@ -251,7 +254,7 @@ def _constant(node: torch.fx.Node, tensors: dict[torch.fx.Node, torch.Tensor]) -
 
 
 def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None = None) -> torch.Tensor:
-    """`softmax(q k^T / sqrt(d)) v` over [..., N, d]."""
+    """Return `softmax(q k^T / sqrt(d)) v` over [..., N, d]."""
     import torch
 
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -288,10 +291,12 @@ def _frames(
     *,
     depth: int,
 ) -> torch.Tensor:
-    """Return a convolution over [N, C, D, H, W] as one over N x D' pictures whose channels are those of `depth` frames.
+    """Return a convolution over [N, C, D, H, W] as one over N x D' pictures.
+
+    The channels of a picture are those of `depth` frames.
 
     Args:
-        x: What it reads.
+        x: Its input.
         weight: [O, C / groups * depth, kh, kw].
         bias: [O].
         stride: One number, or three.

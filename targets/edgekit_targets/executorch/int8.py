@@ -1,9 +1,9 @@
 """ExecuTorch (`.pte`) with XNNPACK, INT8 weights by PT2E quantization.
 
-Linear layers: INT8 weights per output channel, activations quantized per row as they come (XNNPACK's qd8 kernels), so
-that no calibrated range can clip an unusual image. Convolutions: INT8 weights per channel and activations in ranges
-calibrated on the model's own samples. Everything between them, and so all scoring, balancing and top-K, stays fp32, and
-so do the first convolutions and the last layers before an output that decides: nothing averages their rounding.
+Linear layers have INT8 weights per output channel, and activations quantized per row at run time (XNNPACK's qd8
+kernels). So no calibrated range can clip an unusual image. Convolutions have INT8 weights per channel, and activations
+in ranges calibrated on the model's own samples. All else stays fp32, with all scoring, balancing and top-K. The first
+convolutions and the last layers before a deciding output stay fp32 too, since nothing averages their rounding.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ FLOAT = Option[tuple[str, ...]](name="float", default=(), help="modules to keep 
 CONVOLUTION = "aten.conv2d.default"
 LAYERS = ("aten.linear.default", CONVOLUTION)
 SAMPLES = 32
-"""Calibration samples; the ranges of one convolution over images are stable after a few."""
+"""Count of calibration samples. The ranges of one convolution over images are stable after a few."""
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Captured program -> model.pte with INT8 weights."""
+    """Convert the captured program to `model.pte` with INT8 weights."""
     with silent():
         from executorch.backends.xnnpack.partition import xnnpack_partitioner as partition
 
@@ -46,7 +46,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     float_parts = job.get(FLOAT)
     job.progress(0.3, "calibrating and quantizing")
     graph = exported.module()
-    # The layers that stay in fp32: the last ones, and the first convolutions where others remain.
+    # The layers that stay in fp32: the last ones, and the first convolutions if other layers remain.
     last = _last_layers(spec, graph)
     both = {*last, *_first_convolutions(graph)}
     ends = sorted(both if {name for node in graph.graph.nodes if (name := _layer(node))} - both else last)
@@ -62,13 +62,14 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def _first_convolutions(graph: torch.fx.GraphModule) -> set[str]:
-    """Return names of the convolutions between which and the inputs no other layer lies.
+    """Return the names of the convolutions that follow the inputs without another layer between.
 
-    XNNPACK's INT8 convolutions round their results too, to one calibrated range. In arr-coc-tiny everything that
-    follows is added to the first one's: on its worst photograph the NRMSE was 0.63 with it in
-    INT8, 14 % without; on the mean of 24 photographs 4.8 and 1.3 %.
+    XNNPACK's INT8 convolutions round their results too, to one calibrated range. In arr-coc-tiny all later values are
+    added to the first one's. On its worst photograph the NRMSE was 0.63 with it in INT8, and 14 % without. On the mean
+    of 24 photographs it was 4.8 and 1.3 %.
     """
-    behind: set[torch.fx.Node] = set()  # what some layer has made
+    # The results of layers, and the nodes after them.
+    behind: set[torch.fx.Node] = set()
     names: set[str] = set()
     for node in graph.graph.nodes:
         if _layer(node):
@@ -81,9 +82,9 @@ def _first_convolutions(graph: torch.fx.GraphModule) -> set[str]:
 
 
 def _last_layers(spec: ModelSpec, graph: torch.fx.GraphModule) -> tuple[str, ...]:
-    """Return names of the layers between which and an output that decides no other layer lies.
+    """Return the names of the layers that precede a deciding output without another layer between.
 
-    On the worst photograph of arr-coc-tiny the NRMSE was 0.35 with them in INT8, 0.18 without.
+    On the worst photograph of arr-coc-tiny the NRMSE was 0.35 with them in INT8, and 0.18 without.
     """
     import torch
 
@@ -106,12 +107,12 @@ def _last_layers(spec: ModelSpec, graph: torch.fx.GraphModule) -> tuple[str, ...
 
 
 def _layer(node: torch.fx.Node) -> str:
-    """Name of the module of a layer with a constant weight; empty for other nodes."""
+    """Return the name of the module of a layer with a constant weight. Empty for other nodes."""
     return _weight(node).removesuffix(".weight")
 
 
 def _weight(node: torch.fx.Node) -> str:
-    """Name of a layer's weight; empty for other operators, for computed kernels and for what no weight was made of."""
+    """Return the name of a layer's weight. Empty for other operators, computed kernels and new matrices."""
     if str(node.target) not in LAYERS:
         return ""
     weight = node.all_input_nodes[1]
@@ -122,7 +123,7 @@ def _weight(node: torch.fx.Node) -> str:
 def _quantize(
     spec: ModelSpec, graph: torch.fx.GraphModule, axes: tuple[str, ...], float_parts: tuple[str, ...]
 ) -> tuple[torch.export.ExportedProgram, int]:
-    """Return the program with quantized layers, and how many they are."""
+    """Return the program with quantized layers, and their count."""
     import torch
 
     samples = calibration.samples(spec, count=SAMPLES, least=1).batches(1)
@@ -140,7 +141,7 @@ def _quantize(
         except Exception as error:
             raise ExportError(f"PT2E cannot quantize '{spec.name}': {reason(error)}") from error
     if not selected:
-        raise ExportError(f"'{spec.name}' has no linear or convolution layer that could be quantized")
+        raise ExportError(f"'{spec.name}' has no linear or convolution layer to quantize. Use executorch")
     return lower.capture(spec, converted, axes), len(selected)
 
 
@@ -154,7 +155,7 @@ def _quantizer(is_selected: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer
 
     class Quantizer(xnnpack.XNNPACKQuantizer):  # type: ignore[misc]  # executorch has no types
         def transform_for_annotation(self, model: torch.fx.GraphModule) -> torch.fx.GraphModule:
-            """XNNPACK's own makes floats of numbers that are added to indices.
+            """Set up the quantizer without XNNPACK's own changes, which turn numbers added to indices into floats.
 
             A mean stays in fp32: where the batch grows, XNNPACK's INT8 one writes beyond its memory.
             """
@@ -171,7 +172,7 @@ def _quantizer(is_selected: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer
 
 
 def _filter(float_parts: tuple[str, ...], selected: set[str]) -> Callable[[torch.fx.Node], bool]:
-    """Return whether a node may be quantized; notes the weights of the layers that are."""
+    """Return a test of whether a node may be quantized. It records the weights of such layers."""
 
     def is_wanted(node: torch.fx.Node) -> bool:
         name = _weight(node)

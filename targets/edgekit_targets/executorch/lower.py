@@ -1,9 +1,9 @@
-"""A captured program -> ExecuTorch's `.pte` with a delegate, and how much of it the delegate took.
+"""Lowering of a captured program to ExecuTorch's `.pte` with a delegate, and the delegate's share of it.
 
-The pipeline's program is dynamic in all axes and proved; it is captured again from its own graph with the axes that
-the artifact keeps, since symbols for height and width triple the time of lowering and plan memory for the largest
-image. What ExecuTorch gets wrong is written otherwise before that (`graph.py`), and what XNNPACK lacks after it
-(`xnnpack_passes.py`).
+The pipeline's program is dynamic in all axes and proved. It is captured again from its own graph with the axes that the
+artifact keeps. Symbols for height and width triple the time of lowering, and plan memory for the largest image.
+Before that `graph.py` rewrites parts that ExecuTorch gets wrong. After it `xnnpack_passes.py` rewrites parts that
+XNNPACK lacks.
 
 Only XNNPACK's programs run in the runtime of ExecuTorch's wheel for Linux. Vulkan's and Core ML's are lowered here and
 run where a build of ExecuTorch has that backend.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 DYNAMIC = Option(
     name="dynamic",
     default="batch",
-    help="axes that stay dynamic, with batch those of a sum (a cache's) too; memory is planned for the largest sizes",
+    help="axes that stay dynamic; batch includes those of a sum (a cache's). Memory is planned for the largest sizes",
     choices=("batch", "all", "none"),
 )
 _KEPT = {"batch": ("batch",), "none": ()}
@@ -50,7 +50,8 @@ CYCLES = "Invalid partition, found dependency cycles"
 APART = (
     "export the towers of a model with several as parts of an `edgekit.CompositeModel`, or export to onnx or openvino"
 )
-NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
+# Bookkeeping of tuples and sizes.
+NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}
 PRODUCTS = ("linear", "convolution", "bmm", "mm", "addmm")
 """Operators whose multiplications are counted."""
 XNNPACK, VULKAN, COREML = "xnnpack", "vulkan", "coreml"
@@ -59,19 +60,19 @@ BACKEND = Option(
     name="backend",
     default=XNNPACK,
     choices=(XNNPACK, VULKAN, COREML, "qnn", "mediatek"),
-    help="delegate that runs what it can; of vulkan and coreml (in fp16) no program runs in ExecuTorch's wheel for "
-    "Linux, and qnn and mediatek are refused with what they lack",
+    help="delegate that runs what it can. ExecuTorch's wheel for Linux runs no program of vulkan and coreml (in fp16). "
+    "qnn and mediatek are refused, with the reason",
 )
 REFUSED = {
-    "qnn": "its partitioner needs Qualcomm's AI Engine Direct SDK, which it downloads when it is imported; edgekit "
-    "downloads nothing unasked and has lowered nothing with it",
-    "mediatek": "its partitioner needs mtk_converter of MediaTek's NeuroPilot SDK, which is on no package index; "
+    "qnn": "its partitioner needs Qualcomm's AI Engine Direct SDK, which it downloads when it is imported. edgekit "
+    "downloads nothing without a request and has lowered nothing with it",
+    "mediatek": "its partitioner needs mtk_converter of MediaTek's NeuroPilot SDK, which is on no package index. "
     "edgekit has lowered nothing with it",
 }
 PACKAGE = re.compile(rb'\{\n    "fileFormatVersion".*?\n\}\n', re.DOTALL)
 """The table of contents of a Core ML package, as coremltools writes it."""
 DRAWN = re.compile(rb'(?<="executorch_)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=")')
-"""The identifier of a Core ML model in a program, under which a device keeps what it compiled."""
+"""The identifier of a Core ML model in a program. A device keeps its compiled form under it."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ class LoweredProgram:
         data: The `.pte` file.
         delegated: Operators in the delegate's subgraphs.
         portable: Operators outside of them.
-        subgraphs: Number of the delegate's subgraphs: each is one hand-over in and out.
-        multiplications: Share of those of layers and matrix products that it runs, from 0 to 1.
+        subgraphs: Number of the delegate's subgraphs. Each costs one transfer in and one out.
+        multiplications: Its share of the multiplications of layers and matrix products, from 0 to 1.
         left: Names of the operators outside.
         delegate: Its name.
     """
@@ -97,12 +98,12 @@ class LoweredProgram:
     delegate: str
 
     def notes(self) -> tuple[str, ...]:
-        """What the manifest says of the delegate."""
+        """Return the notes of the manifest on the delegate."""
         share = self.delegated / max(1, self.delegated + self.portable)
         graphs = f"{self.subgraphs} subgraph{'s' * (self.subgraphs != 1)}"
         return (
             f"{self.delegate} took {self.delegated} of {self.delegated + self.portable} operators ({share:.0%}) and "
-            f"{self.multiplications:.1%} of the multiplications in {graphs}; ExecuTorch's own "
+            f"{self.multiplications:.1%} of the multiplications in {graphs}. ExecuTorch's own "
             f"kernels run {', '.join(self.left) or 'none'}",
             f"the share of time in {self.delegate} was not measured: this build of ExecuTorch has no event tracer",
         )
@@ -117,17 +118,17 @@ def dynamic_axes(spec: ModelSpec, option: str) -> tuple[str, ...]:
 def prepare_program(
     whole: Program, spec: ModelSpec, axes: tuple[str, ...], *, rewrite: bool = True, fold: bool = True
 ) -> torch.export.ExportedProgram:
-    """Return the program in operators that ExecuTorch computes correctly, with some dynamic axes, others fixed.
+    """Return the program in operators that ExecuTorch computes correctly, with some axes dynamic and others fixed.
 
     Args:
         whole: The captured program.
         spec: Its model.
-        axes: Those that stay dynamic.
-        rewrite: Whether what XNNPACK lacks is written otherwise; other delegates take the operators as they are.
+        axes: Axes that stay dynamic.
+        rewrite: Whether to replace what XNNPACK lacks. Other delegates take the operators unchanged.
         fold: Whether slopes of layer norms go into weights.
 
     Raises:
-        ExportError: If the graph cannot be fixed so.
+        ExportError: If the graph cannot be fixed like this.
     """
     module = capture(spec, graphs.apply_workarounds(spec.name, whole.exported), axes).module()
     graphs.fold_constants(module)
@@ -140,11 +141,11 @@ def capture(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...]
     """Capture a graph with some axes dynamic within their bounds and the others at their defaults.
 
     Raises:
-        ExportError: If it cannot be captured so.
+        ExportError: If the graph cannot be captured like this.
     """
     import torch
 
-    # Sizes of 1 get no symbol, hence not the default.
+    # Sizes of 1 get no symbol, so the default is not used.
     sizes = {n: min(a.default + a.multiple_of, a.maximum) for n, a in spec.axes.items() if n in axes}
     arguments = to_tensors(spec, spec.random(0, sizes))
     with silent(), torch.no_grad(), use_decompositions(spec):
@@ -160,7 +161,7 @@ def capture(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...]
 def lower(
     spec: ModelSpec, exported: torch.export.ExportedProgram, partitioners: list[Partitioner], delegate: str = "XNNPACK"
 ) -> LoweredProgram:
-    """Hand what the delegate takes to it, and write the rest for ExecuTorch's own kernels.
+    """Give the delegate the parts that it takes, and write the rest for ExecuTorch's own kernels.
 
     Raises:
         ExportError: If ExecuTorch cannot lower the program.
@@ -184,7 +185,7 @@ def lower(
             why = f"XNNPACK's partitioner stops ({CYCLES}): {APART}" if CYCLES in why else why
             raise ExportError(f"ExecuTorch cannot lower '{spec.name}': {why}") from error
     operators = {n: o for n, o in info.delegation_by_operator.items() if n not in NO_OPERATORS}
-    # The share of the multiplications of one sample that lie in the delegate's subgraphs.
+    # The delegate's share of the multiplications for one sample.
     parts: list[Any] = [part for part in graph.children() if hasattr(part, "original_module")]
     inside = sum(_multiplications(node) for part in parts for node in part.original_module.graph.nodes)
     outside = sum(_multiplications(node) for node in graph.graph.nodes)
@@ -200,10 +201,10 @@ def lower(
 
 
 def _require_kernels(written: ExecutorchProgramManager) -> None:
-    """See that ExecuTorch's runtime has what the program calls: it would refuse the file.
+    """Check that ExecuTorch's runtime has the operators that the program calls, else it would refuse the file.
 
     Raises:
-        RuntimeError: Naming the first operator that it has not, as its runtime does.
+        RuntimeError: If one is missing. The message names the first, in the words of the runtime.
     """
     from executorch.extension.pybindings import portable_lib
 
@@ -217,12 +218,12 @@ def _require_kernels(written: ExecutorchProgramManager) -> None:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in ExecuTorch's own runtime."""
+    """Load the artifact in ExecuTorch's own runtime."""
     return ExecutorchRuntime(artifact, ENTRY)
 
 
 def _multiplications(node: torch.fx.Node) -> int:
-    """Return those of a layer or matrix product for one sample; 0 for other operators."""
+    """Return the multiplications of a layer or matrix product for one sample, 0 for other operators."""
     kind = _plain(getattr(node.target, "__name__", "").replace(".", "_").removeprefix("aten_"))
     if kind not in PRODUCTS:
         return 0
@@ -235,12 +236,12 @@ def _multiplications(node: torch.fx.Node) -> int:
 
 
 def _values(sizes: torch.Size) -> int:
-    """Number of values of one sample: what grows counts once."""
+    """Return the number of values of one sample. An open size counts once."""
     return math.prod(size for size in sizes if isinstance(size, int))
 
 
 def _shapes(spec: ModelSpec, axes: tuple[str, ...]) -> tuple[dict[int, object], ...]:
-    """Bounds for torch.export; ExecuTorch plans its memory for the upper ones."""
+    """Return bounds for torch.export. ExecuTorch plans its memory for the upper ones."""
     import torch
 
     def dim(name: str) -> object:
@@ -259,18 +260,18 @@ def _shapes(spec: ModelSpec, axes: tuple[str, ...]) -> tuple[dict[int, object], 
 
 
 def _sums(spec: ModelSpec) -> set[str]:
-    """Sizes that are sums of axes: one of them grows from run to run, as a cache does."""
+    """Return the sizes that are sums of axes. One such axis grows from run to run, as a cache does."""
     return {size for i in spec.inputs for size in i.shape if isinstance(size, str) and size not in spec.axes}
 
 
 def _end(spec: ModelSpec, name: str, axes: tuple[str, ...], last: bool) -> int:
-    """Return the smallest or the largest size of an axis that stays dynamic; the default of another one."""
+    """Return the smallest or largest size of an axis that stays dynamic, and the default of another one."""
     axis = spec.axes[name]
     return axis.sizes[-1 if last else 0] if name in axes else axis.default
 
 
 def _plain(name: str) -> str:
-    """`aten_native_layer_norm_default` -> `native_layer_norm`."""
+    """Return the plain name: `aten_native_layer_norm_default` -> `native_layer_norm`."""
     for start in ("aten_", "dim_order_ops__"):
         name = name.removeprefix(start)
     return name.rsplit("_", 1)[0] if name.rsplit("_", 1)[-1] in ("default", "int", "self", "dim", "vec") else name
@@ -278,7 +279,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True)
 class Delegate:
-    """One of ExecuTorch's delegates: its name in sentences, and what chooses its part of a graph."""
+    """One of ExecuTorch's delegates: its name in sentences, and the partitioner that chooses its part of a graph."""
 
     words: str
     partitioner: Partitioner
@@ -288,19 +289,19 @@ def delegate(name: str) -> Delegate:
     """Return a delegate by the option's value.
 
     Raises:
-        DependencyError: If nothing can be lowered for it here; the message says what is missing.
+        DependencyError: If this host cannot lower for it. The message says what is missing.
     """
     if name in REFUSED:
-        raise DependencyError(f"executorch.backend={name} cannot be made here: {REFUSED[name]}")
+        raise DependencyError(f"executorch.backend={name} does not work here: {REFUSED[name]}. Choose another backend")
     with silent():
         return Delegate(runtime.DELEGATES[BACKENDS[name]], _partitioner(name))
 
 
 def stable_identifiers(data: bytes) -> bytes:
-    """Return a program with identifiers that follow from its content; some of Core ML's are random.
+    """Return a program with identifiers that follow from its content, since Core ML draws some at random.
 
     Raises:
-        ExportError: If a Core ML package is not written as coremltools 9.0 does.
+        ExportError: If a Core ML package has another form than that of coremltools 9.0.
     """
     settled = PACKAGE.sub(_by_path, data)
     digest = hashlib.sha256(DRAWN.sub(b"", settled)).hexdigest()
@@ -320,7 +321,7 @@ def _by_path(match: re.Match[bytes]) -> bytes:
     package["rootModelIdentifier"] = own[package["rootModelIdentifier"]]
     text = json.dumps(package, indent=4, sort_keys=True).encode() + b"\n"
     if len(text) != len(match[0]):
-        raise ExportError("the Core ML package in the program is not written as coremltools 9.0 does")
+        raise ExportError("the Core ML package in the program lacks the form of coremltools 9.0. Install that version")
     return text
 
 
@@ -338,7 +339,9 @@ def _partitioner(name: str) -> Partitioner:
         from executorch.backends.apple.coreml.compiler import CoreMLBackend
         from executorch.backends.apple.coreml.partition import CoreMLPartitioner
     except ImportError as error:
-        raise DependencyError(f"executorch.backend=coreml needs {error.name}: {install_command('coreml')}") from error
+        raise DependencyError(
+            f"executorch.backend=coreml needs {error.name}. Install it: {install_command('coreml')}"
+        ) from error
     specs = CoreMLBackend.generate_compile_specs(
         minimum_deployment_target=coremltools.target.iOS17, compute_precision=coremltools.precision.FLOAT16
     )

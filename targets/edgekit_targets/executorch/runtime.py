@@ -18,16 +18,17 @@ from edgekit.runtime.processor import threads
 
 METHOD = "forward"
 IDENTIFIER = slice(4, 8)
-"""Where a flatbuffer has its file identifier; ExecuTorch's begins with "ET"
+"""Position of a flatbuffer's file identifier. ExecuTorch's begins with "ET"
 (https://github.com/pytorch/executorch/blob/main/schema/program.fbs)."""
 
 
 XNNPACK, VULKAN, COREML = "XnnpackBackend", "VulkanBackend", "CoreMLBackend"
 DELEGATES = {VULKAN: "Vulkan", COREML: "Core ML", XNNPACK: "XNNPACK"}
-"""Backends as a file and ExecuTorch's runtime name them -> as sentences do."""
-WAY_OUT = "write that part of the model with other operators, export with dynamic=none, or export to torchscript"
+"""A backend's name in a file and in ExecuTorch's runtime -> its name in sentences."""
+WAY_OUT = "Write that part of the model with other operators, export with dynamic=none, or export to torchscript"
 _LINE = re.compile(r"^\[\w+\.cpp:\d+\] (.+)$", re.MULTILINE)
-_CHECK = re.compile(r"^Check failed \(.*?\): (?=\S)")  # C++ code, before what it means
+# C++ code, before the message itself.
+_CHECK = re.compile(r"^Check failed \(.*?\): (?=\S)")
 _OPERATOR = re.compile(r"in operator (\w+::\w+)")
 
 
@@ -38,7 +39,7 @@ class _Method(Protocol):
 class ExecutorchRuntime:
     """A `.pte` file: the entry of an artifact whose manifest names inputs, outputs and fixed sizes.
 
-    A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
+    A damaged file can end the process, so the pipeline checks hashes first and runs this in a worker.
 
     Raises:
         NotVerifiedHere: If this build of ExecuTorch lacks the delegate that the file was lowered for.
@@ -52,11 +53,11 @@ class ExecutorchRuntime:
 
     @property
     def device(self) -> str:
-        """Library, version, delegate and threads, in words."""
+        """Library, version, delegate and threads."""
         return f"ExecuTorch {version('executorch')}, {DELEGATES[self._delegate]}, {threads()} threads"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; the answer is copied, since the runtime writes the next one into the same memory."""
+        """Compute the answers to one batch. They are copied, since the runtime reuses the memory."""
         import torch
 
         feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]
@@ -75,11 +76,11 @@ class ExecutorchRuntime:
 
 
 def _reason(log: str, error: Exception) -> str:
-    """Return the operator and the first of the runtime's own lines, which its error leaves out; with the way out.
+    """Return the operator and the first of the runtime's own lines, which its error omits, and what to do next.
 
     Args:
-        log: What the runtime wrote to standard error: `[file.cpp:line] text`, one fact a line.
-        error: What it raised.
+        log: The runtime's lines on standard error: `[file.cpp:line] text`, one fact per line.
+        error: The raised error.
     """
     lines = _LINE.findall(log)
     operator = next((m[1] for line in lines if (m := _OPERATOR.search(line))), "")
@@ -87,20 +88,21 @@ def _reason(log: str, error: Exception) -> str:
     where = f" in the operator '{operator}'" if operator else " in XNNPACK" if delegated else ""
     first = (lines[0] if lines else reason(error)).rstrip(" .:")
     first = _CHECK.sub("", first)
-    return f"{where}: {first}; {WAY_OUT}"
+    return f"{where}: {first}. {WAY_OUT}"
 
 
 def _delegate(path: Path) -> str:
-    """Return the backend that a file names; XNNPACK where it names none, since then nothing was delegated."""
+    """Return the backend that a file names, or XNNPACK if it names none, since then nothing was delegated."""
     with path.open("rb") as stream:
         if not stream.read(8)[IDENTIFIER].startswith(b"ET"):
-            raise ArtifactError(f"'{path}' is not an ExecuTorch program: export again")
+            raise ArtifactError(f"'{path}' is not an ExecuTorch program. Export it again")
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return next((name for name in DELEGATES if content.find(name.encode()) >= 0), XNNPACK)
 
 
 def _load(path: Path, backend: str) -> _Method:
-    with logs.silent():  # importing it registers deprecated helpers of PyTorch
+    # Its import registers deprecated helpers of PyTorch.
+    with logs.silent():
         from executorch.extension.pybindings import portable_lib
         from executorch.runtime import Runtime, Verification
 
@@ -108,13 +110,14 @@ def _load(path: Path, backend: str) -> _Method:
     registry = runtime.backend_registry
     if not registry.is_available(backend):
         available = ", ".join(sorted(registry.registered_backend_names)) or "none"
-        raise NotVerifiedHere(f"this build of ExecuTorch has no {backend}, and has these: {available}")
-    logs.caught(lambda: portable_lib._unsafe_reset_threadpool(threads()))  # it tells of each file that it looks for
+        raise NotVerifiedHere(f"this build of ExecuTorch lacks {backend}. Available: {available}")
+    # It prints each file that it looks for.
+    logs.caught(lambda: portable_lib._unsafe_reset_threadpool(threads()))
     try:
         program = runtime.load_program(path, verification=Verification.InternalConsistency)
         method: _Method | None = program.load_method(METHOD)
     except (RuntimeError, ValueError) as error:
         raise ArtifactError(f"ExecuTorch refuses '{path}': {reason(error)}") from error
     if method is None:
-        raise ArtifactError(f"'{path}' has no method '{METHOD}': export again")
+        raise ArtifactError(f"'{path}' has no method '{METHOD}'. Export it again")
     return method

@@ -1,7 +1,7 @@
-"""Rewrites of a captured graph until XNNPACK takes it in few subgraphs.
+"""Rewrites of a captured graph so that XNNPACK takes it in few subgraphs.
 
 Each operator that XNNPACK does not take ends its subgraph. `rewrite` runs the passes over PyTorch's operators in their
-order; `simplify_views` follows in ExecuTorch's own operators.
+order. `simplify_views` follows in ExecuTorch's own operators.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
     from torch.fx.passes.infra.pass_base import PassResult
 
 LARGEST = 1 << 19
-"""Multiplications for one sample beyond which copying the slices is quicker than a product."""
+"""Multiplications for one sample above which copying the slices is quicker than a product."""
 LEAST = 2
-"""Slices below which nothing is gained."""
-PICTURE = 4  # dimensions
+"""Count of slices below which nothing is gained."""
+# Count of dimensions.
+PICTURE = 4
 OWN = "_xnnpack_"
-"""Begins the names of matrices that no weight was made of: they stay in fp32."""
+"""Prefix for the names of new matrices, which stay in fp32."""
 
 
 def rewrite(module: torch.fx.GraphModule, *, fold: bool) -> None:
-    """Write a graph in operators that XNNPACK takes, each pass on what those before it left.
+    """Rewrite a graph in operators that XNNPACK takes, each pass on the result of the one before.
 
     Args:
-        module: Changed in place; its nodes say their shapes (`meta["val"]`), and some of its operators become
-            functions, so that it has to be captured again.
+        module: Changed in place. Its nodes have their shapes (`meta["val"]`). Some of its operators become functions,
+            so it must be captured again.
         fold: Whether slopes of layer norms go into weights.
     """
     split_linears(module)
@@ -44,7 +45,7 @@ def rewrite(module: torch.fx.GraphModule, *, fold: bool) -> None:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the axes of a layer's answer went.
+    """Positions of the axes of a layer's answer.
 
     Attributes:
         axes: For each axis of a tensor the one of the layer's answer: 0, 1, ... for those before the features; -1, -2,
@@ -66,10 +67,10 @@ class _Selection:
 
 
 def split_linears(module: torch.fx.GraphModule) -> None:
-    """Replace each linear layer all of whose features are only read in parts, by select and slice.
+    """Replace each linear layer whose features are read only in parts, by select and slice.
 
     Attention packs queries, keys and values into one layer and selects them from its answer. XNNPACK takes no selection
-    where the batch grows, and each would end its subgraph. The weights' rows are selected instead, once, at export.
+    where the batch grows, and each would end its subgraph. So the weights' rows are selected instead, once, at export.
     """
     import torch
 
@@ -87,7 +88,7 @@ def split_linears(module: torch.fx.GraphModule) -> None:
 
 
 def _selections(node: torch.fx.Node, layout: _Layout) -> Iterator[_Selection | None]:
-    """What reads the answer of a layer behind operators that lay it out otherwise; None for what reads it whole."""
+    """Return the part of a layer's answer that a node reads, past changes of layout, or None if it reads all."""
     import torch
 
     aten = torch.ops.aten
@@ -118,7 +119,7 @@ def _selection(node: torch.fx.Node, layout: _Layout) -> _Selection | None:
 
 
 def _moved_layout(node: torch.fx.Node, layout: _Layout) -> _Layout | None:
-    """Return the layout behind an operator that moves, adds or splits axes; None for others."""
+    """Return the layout after an operator that moves, adds or splits axes, or None for others."""
     import torch
 
     aten, axes, place = torch.ops.aten, list(layout.axes), argument(node, 1)
@@ -137,7 +138,7 @@ def _moved_layout(node: torch.fx.Node, layout: _Layout) -> _Layout | None:
         del axes[place]
         return _Layout(tuple(axes), layout.features)
     if node.target in (aten.view.default, aten.reshape.default, aten.unflatten.int):
-        # The layout behind a view that only splits the last axis.
+        # The layout after a view that only splits the last axis.
         before, after = node.all_input_nodes[0].meta["val"].shape, node.meta["val"].shape
         outer = len(before) - 1
         if layout.axes != (*range(outer), -1) or len(after) <= outer or tuple(after[:outer]) != tuple(before[:outer]):
@@ -148,14 +149,15 @@ def _moved_layout(node: torch.fx.Node, layout: _Layout) -> _Layout | None:
 
 
 def _replace(module: torch.fx.GraphModule, layer: torch.fx.Node, selection: _Selection, number: int) -> None:
-    """A layer of the selected rows alone, laid out as the selection was."""
+    """Return a layer of only the selected rows, in the layout of the selection."""
     import torch
 
     aten, graph, layout = torch.ops.aten, module.graph, selection.layout
     outer = len(layer.meta["val"].shape) - 1
     name = str(layer.args[1].target)  # type: ignore[union-attr]  # get_attr
     owner = name.rpartition(".")[0]
-    home = f"{owner}.part_{number}" if owner else f"{name}_part_{number}"  # a weight of the model's own is no module
+    # A weight of the model itself belongs to no module.
+    home = f"{owner}.part_{number}" if owner else f"{name}_part_{number}"
     with graph.inserting_before(selection.node):
         constants = [value(module, constant) for constant in layer.args[1:3]]
         parts = [
@@ -181,7 +183,7 @@ def _replace(module: torch.fx.GraphModule, layer: torch.fx.Node, selection: _Sel
 def fold_scales(module: torch.fx.GraphModule) -> None:
     """Fold numbers that follow a linear layer or come before a convolution.
 
-    The scale of attention and the normalization of pixels each are a pass over memory; in a layer's weights they cost
+    The scale of attention and the normalization of pixels each are a pass over memory. In a layer's weights they cost
     nothing.
     """
     import torch
@@ -196,7 +198,7 @@ def fold_scales(module: torch.fx.GraphModule) -> None:
 
 
 def _fold_into_layer_before(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
-    """A number times a linear layer's answer, which nothing else reads and which is only laid out between."""
+    """Fold a factor of a linear layer's answer into its weights, if nothing else reads the answer."""
     import torch
 
     aten = torch.ops.aten
@@ -216,7 +218,7 @@ def _fold_into_layer_before(module: torch.fx.GraphModule, node: torch.fx.Node) -
 
 
 def _fold_into_convolution(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
-    """Numbers by which pixels are scaled and shifted before a convolution that pads nothing."""
+    """Fold the scale and shift of pixels into a convolution without padding."""
     weight, bias = value(module, node.args[1]), value(module, argument(node, 2))
     padding = argument(node, 4)
     if weight is None or bias is None or any(padding or ()) or argument(node, 6, 1) != 1:
@@ -232,7 +234,7 @@ def _fold_into_convolution(module: torch.fx.GraphModule, node: torch.fx.Node) ->
 
 
 def _affine(node: object) -> tuple[torch.fx.Node, float, float] | None:
-    """What a node scales and shifts by numbers; None for others."""
+    """Return the numbers by which a node scales and shifts, or None for others."""
     import torch
 
     aten = torch.ops.aten
@@ -244,16 +246,17 @@ def _affine(node: object) -> tuple[torch.fx.Node, float, float] | None:
     steps = {aten.mul.Tensor: (number, 0.0), aten.add.Tensor: (1.0, number), aten.sub.Tensor: (1.0, -number)}
     if node.target is aten.div.Tensor:
         return x, 1.0 / number, 0.0
-    step = steps.get(node.target)  # type: ignore[call-overload]  # operators are hashed
+    # Operators are hashed.
+    step = steps.get(node.target)  # type: ignore[call-overload]
     return (x, *step) if step else None
 
 
 def fold_norms(module: torch.fx.GraphModule) -> None:
-    """Fold those of layer norms that only linear layers read.
+    """Fold the slopes and shifts of layer norms that only linear layers read.
 
-    Slopes and shifts become part of the weights of the layers that read them. Not for INT8: weights that lie on a grid
-    of 8 bits, as those of arr-coc-tiny do, leave it when their inputs are scaled. Its largest NRMSE on real inputs was
-    0.105 with them folded, 0.040 without.
+    They become part of the weights of these layers. INT8 does not use this. Weights on a grid of 8 bits, as those of
+    arr-coc-tiny, leave it when their inputs are scaled. Its largest NRMSE on real inputs was 0.105 with them folded,
+    0.040 without.
     """
     import torch
 
@@ -264,7 +267,7 @@ def fold_norms(module: torch.fx.GraphModule) -> None:
 
 
 def _fold(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
-    """Slopes and shifts of a layer norm that only linear layers with a bias read."""
+    """Fold the slopes and shifts of a layer norm, if only linear layers with a bias read it."""
     import torch
 
     slopes, shifts = (
@@ -290,13 +293,13 @@ def _fold(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
 
 @dataclass(frozen=True)
 class _Combination:
-    """A tensor whose values along an axis are a matrix times those of another.
+    """A tensor whose values along an axis are the product of a matrix and those of another tensor.
 
     Attributes:
         base: The other tensor.
         axis: The axis, from the front.
         matrix: [values here, values of the base].
-        slices: How many slices it is made of.
+        slices: Count of its slices.
     """
 
     base: torch.fx.Node
@@ -310,10 +313,10 @@ class _Combination:
 
 
 def combine_slices(module: torch.fx.GraphModule) -> None:
-    """Replace what at least two slices of a tensor with a growing axis are combined to.
+    """Replace the combinations of at least two slices of a tensor with a growing axis.
 
-    XNNPACK takes no slice where the batch grows. A filter that is written as sums of shifted slices, and a border that
-    is repeated, are linear along an axis: one small matrix has all of it.
+    XNNPACK takes no slice where the batch grows. A filter written as sums of shifted slices is linear along an axis,
+    and so is a repeated border. One small matrix replaces all of it.
     """
     combinations: dict[torch.fx.Node, _Combination] = {}
     for node in module.graph.nodes:
@@ -397,7 +400,7 @@ def _join_combinations(
 def _combination_from(
     first: _Combination, part: torch.fx.Node, combinations: dict[torch.fx.Node, _Combination]
 ) -> _Combination | None:
-    """Return a part as a combination of the same values as another; None where it is not one."""
+    """Return a part as a combination of the same values as another, or None."""
     import torch
 
     if part is first.base:
@@ -430,10 +433,10 @@ def _calculate(node: torch.fx.Node, combinations: dict[torch.fx.Node, _Combinati
 
 
 def write_out_reductions(module: torch.fx.GraphModule) -> None:
-    """Replace those over axes whose sizes are numbers.
+    """Replace reductions over axes of fixed size.
 
-    XNNPACK has no sum, and a mean over pictures only. A sum over an axis is a product with ones, a maximum a pool as
-    long as the axis.
+    XNNPACK has no sum, and only a mean over pictures. A sum over an axis is a product with ones, and a maximum is a
+    pool over the whole axis.
     """
     import torch
 
@@ -480,10 +483,10 @@ def _write_out_sum(module: torch.fx.GraphModule, node: torch.fx.Node, read: torc
 def layer_norm(
     x: torch.Tensor, mean: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
 ) -> torch.Tensor:
-    """Layer norm over the last axes, which have as many values as `mean`: [1, n], all 1 / n."""
+    """Return the layer norm over the last axes, which have as many values as `mean`: [1, n], all 1 / n."""
     import torch
 
-    # The first of the last axes that hold so many values.
+    # The first of the last axes with so many values.
     count = mean.shape[1]
     axis = x.dim() - 1
     while math.prod(x.shape[axis:]) < count:
@@ -497,7 +500,7 @@ def layer_norm(
 
 
 def log_softmax(x: torch.Tensor, ones: torch.Tensor) -> torch.Tensor:
-    """Over the last axis, of n values; `ones` is [1, n]."""
+    """Return the logarithm of the softmax over the last axis, of n values. `ones` is [1, n]."""
     import torch
 
     shifted = x - maximum(x, True)
@@ -505,7 +508,7 @@ def log_softmax(x: torch.Tensor, ones: torch.Tensor) -> torch.Tensor:
 
 
 def maximum(x: torch.Tensor, keep: bool = False) -> torch.Tensor:
-    """Over the last axis: each row is a channel, which XNNPACK pools side by side, three times as fast."""
+    """Return the maximum over the last axis. Each row is a channel, since XNNPACK pools those three times faster."""
     import torch
 
     length = x.shape[-1]
@@ -515,7 +518,7 @@ def maximum(x: torch.Tensor, keep: bool = False) -> torch.Tensor:
 
 
 def weighted_sum(x: torch.Tensor, row: torch.Tensor, axes: Sequence[int], keep: bool) -> torch.Tensor:
-    """Sum of the values along some axes times those of `row`: [1, n], n values along them."""
+    """Return the sum over some axes of the values times those of `row`: [1, n], n values along the axes."""
     import torch
 
     remaining = [axis for axis in range(x.dim()) if axis not in axes]
@@ -526,13 +529,13 @@ def weighted_sum(x: torch.Tensor, row: torch.Tensor, axes: Sequence[int], keep: 
 
 
 def mean_picture(x: torch.Tensor, keep: bool) -> torch.Tensor:
-    """Mean over height and width of [B, C, H, W]."""
+    """Return the mean over height and width of [B, C, H, W]."""
     mean = x.mean((2, 3), keepdim=True)
     return mean if keep else mean.reshape(x.shape[:2])
 
 
 def average_pool(x: torch.Tensor, kernel: Sequence[int], stride: Sequence[int] = (), *rest: object) -> torch.Tensor:
-    """Without padding, hence none that would be counted."""
+    """Return a mean pool without padding, so that no padding counts."""
     import torch
 
     pool = torch.ops.aten.avg_pool2d.default
@@ -541,7 +544,7 @@ def average_pool(x: torch.Tensor, kernel: Sequence[int], stride: Sequence[int] =
 
 
 def _row(module: torch.fx.GraphModule, sizes: Sequence[int], *, mean: bool) -> torch.fx.Node:
-    """Return a constant [1, n] of ones, or of 1 / n for a mean; n is the product of the sizes."""
+    """Return a constant [1, n] of ones, or of 1 / n for a mean, where n is the product of the sizes."""
     import torch
 
     count = math.prod(sizes)
@@ -555,7 +558,7 @@ def _is_last(axes: object, read: torch.Tensor) -> bool:
 
 
 def value(module: torch.nn.Module, node: object) -> torch.Tensor | None:
-    """Return the tensor that a node of a graph stands for; None where it is computed."""
+    """Return the tensor of a node of a graph, or None if it is computed."""
     import torch
 
     if not isinstance(node, torch.fx.Node) or node.op != "get_attr":
@@ -567,13 +570,13 @@ def value(module: torch.nn.Module, node: object) -> torch.Tensor | None:
 
 
 def add(module: torch.fx.GraphModule, name: str, tensor: torch.Tensor) -> torch.fx.Node:
-    """Return a node for a constant, at the graph's place of insertion; one of this name and value is taken again.
+    """Return a node for a constant, at the graph's place of insertion, or the existing one of this name and value.
 
-    It is a parameter: of a buffer whose INT8 values a layer reads ExecuTorch keeps the fp32 values in the file too.
+    It is a parameter: where a layer reads a buffer's INT8 values, ExecuTorch keeps the fp32 values in the file too.
 
     Args:
         module: Gets the constant.
-        name: Its dotted name, to which a number is added where another value has it; modules that are not there are
+        name: Its dotted name. A number is added if another value has the name, and missing modules are
             added.
         tensor: Its value.
     """
@@ -595,14 +598,14 @@ def add(module: torch.fx.GraphModule, name: str, tensor: torch.Tensor) -> torch.
 
 
 def replace(module: torch.nn.Module, node: torch.fx.Node, tensor: torch.Tensor) -> None:
-    """Another value for a constant that one node stands for."""
+    """Change the value of a constant that only one node reads."""
     home, _, last = str(node.target).rpartition(".")
     setattr(module.get_submodule(home), last, _parameter(tensor))
     node.meta["val"] = tensor
 
 
 def set_weights(module: torch.fx.GraphModule, layer: torch.fx.Node, weights: list[torch.Tensor]) -> None:
-    """Give a layer another weight and bias: under its own names, or beside them where something else reads those."""
+    """Give a layer another weight and bias, under new names if something else reads the old ones."""
     import torch
 
     home = str(layer.args[1].target).removesuffix(".weight")  # type: ignore[union-attr]  # get_attr
@@ -636,7 +639,7 @@ def _parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
 
 
 def simplify_views(module: torch.fx.GraphModule) -> PassResult:
-    """Return a pass for ExecuTorch's `transform_passes`: squeezes to views, growing sizes to -1, fewer permutations.
+    """Return a pass for ExecuTorch's `transform_passes`: squeezes to views, open sizes to -1, fewer permutations.
 
     XNNPACK takes a view with at most one size that it computes itself.
     """

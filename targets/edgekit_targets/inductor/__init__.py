@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgekit.doors import PlaceRuntime
 
 PLACE = PlaceRuntime(
-    summary="PyTorch on an NVIDIA GPU, compiled, one CUDA graph a shape",
+    summary="PyTorch on an NVIDIA GPU, compiled, one CUDA graph per shape",
     library="torch",
     opener="edgekit_targets.inductor.cuda_runtime:TorchCudaRuntime",
     hint="pip install torch",

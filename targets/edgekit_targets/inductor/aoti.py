@@ -2,7 +2,7 @@
 
 Inductor writes C++ for the graph and the host's compiler makes a library of it
 (https://docs.pytorch.org/docs/2.13/torch.compiler_aot_inductor.html). Matrix products stay ATen's. The package holds
-no source and no path: where it was compiled shows in no byte.
+no source and no path, so no byte depends on the place of the compilation.
 """
 
 from __future__ import annotations
@@ -51,26 +51,29 @@ MARCH = Option(
     name="march",
     default="portable",
     choices=("portable", "native"),
-    help="processors it runs on; portable: x86-64-v3 (AVX2) or armv8-a (NEON); native: this host's and such as have "
-    "all that it has",
+    help="processors it runs on. portable: x86-64-v3 (AVX2) or armv8-a (NEON). native: this host's, and those with "
+    "all of its features",
 )
 PRECISION = precision_option("fp32", "int8")
 PORTABLE = {"x86_64": ("x86-64-v3", 256), "aarch64": ("armv8-a", 128), "arm64": ("armv8-a", 128)}
-"""Machine -> what the compiler may use, and bits of a vector: with 256 there is no 512-bit code."""
+"""Machine -> the compiler's features, and the bits of a vector. With 256 the code has no 512-bit vectors."""
 NO_PATHS = """ -s -Wno-builtin-macro-redefined -D__FILE__='"model"'"""
-"""Flags behind `-march=`: no symbols, and no path of a source in the library's messages."""
-FOREIGN = "vr must not be None"  # what Inductor of PyTorch 2.13 says of a replicate pad of a reshaped permutation
-DROPPED = (".cpp", "serialization_id")  # sources with their paths; a hash of all records in the order of their names
-NAME = "model"  # of the one model in a package
+"""Flags after `-march=`: no symbols, and no path of a source in the library's messages."""
+# The error of Inductor in PyTorch 2.13 on a replicate pad of a reshaped permutation.
+FOREIGN = "vr must not be None"
+# Sources with their paths, and a hash of all records in the order of their names.
+DROPPED = (".cpp", "serialization_id")
+# Of the one model in a package.
+NAME = "model"
 CAPABILITY = {"AVX2": ("AVX2", "AVX512"), "AVX512": ("AVX512",)}
-"""The first word of the vectors that a package was compiled for -> what PyTorch says of a processor that has them."""
+"""The first word of the vectors of a package -> PyTorch's word for a processor that has them."""
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Captured program -> model.pt2.
+    """Convert the captured program to `model.pt2`.
 
     Raises:
-        DependencyError: If there is no C++ compiler.
+        DependencyError: If no C++ compiler is installed.
         ExportError: If Inductor cannot compile the program.
     """
     import torch
@@ -80,10 +83,10 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     spec = load_model(job.model)
     exported = load_program(source).exported
     used = {node.target for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
-    # The operators that are not PyTorch's, as "library::name".
+    # The custom operators, as "library::name".
     if own := sorted({o._schema.name for o in used if o.namespace not in ("aten", "prims")}):
         raise ExportError(
-            f"'{spec.name}' uses the operator '{own[0]}', which LibTorch does not have: name what stands for it in "
+            f"'{spec.name}' uses the operator '{own[0]}', which LibTorch lacks. Name its replacement in "
             "`ModelSpec.decompositions`, and nothing in `translations`"
         )
     march, precision = job.get(MARCH), job.get(PRECISION)
@@ -97,30 +100,30 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def _reduce(name: str, exported: torch.export.ExportedProgram, precision: str) -> tuple[str, ...]:
-    """Put products and their weights into a precision; what is to be said of it."""
+    """Convert products and their weights to a precision, and return notes for the user."""
     if precision != "int8":
         to_half(exported, precision)
         return ()
     layers = to_int8(exported)
     if not layers:
-        raise ExportError(f"'{name}' has no linear layer with {SMALLEST} weights or more: leave aoti.precision out")
+        raise ExportError(f"'{name}' has no linear layer with {SMALLEST} weights or more. Leave aoti.precision out")
     return (
-        f"{layers} linear layers in INT8, a scale a channel and a row; all else in fp32",
-        "INT8 is for processors with VNNI, or ARM's: on others PyTorch's sums of products saturate",
+        f"{layers} linear layers in INT8, with one scale per channel and row, and all else in fp32",
+        "INT8 is for processors with VNNI, or ARM's. On others PyTorch's sums of products saturate",
     )
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in PyTorch's loader of AOTInductor packages, in this process: it is machine code."""
+    """Load the artifact in PyTorch's loader of AOTInductor packages, in this process, since it is machine code."""
     archive.require_whole(artifact / ENTRY, "an AOTInductor package")
     return AotiRuntime(artifact, ENTRY)
 
 
 def unavailable_reason() -> str:
-    """Why nothing can be compiled here, in a sentence; empty where it can."""
+    """Return why nothing can be compiled here, in a sentence. Empty if it can."""
     if shutil.which(_compiler()):
         return ""
-    return f"needs a C++ compiler, and there is no '{_compiler()}': apt-get install g++, or name one in $CXX"
+    return f"needs a C++ compiler, and '{_compiler()}' is not installed. Run apt-get install g++, or name one in $CXX"
 
 
 def _compiler() -> str:
@@ -129,7 +132,7 @@ def _compiler() -> str:
 
 
 def compiler_version() -> str:
-    """Return the first line that the compiler says of itself; empty where there is none."""
+    """Return the compiler's first line about itself, or nothing if it cannot run."""
     if unavailable_reason():
         return ""
     stdout = subprocess.run([_compiler(), "--version"], capture_output=True, text=True, check=False).stdout
@@ -145,11 +148,14 @@ def _compile(name: str, exported: torch.export.ExportedProgram, march: str) -> b
     configs = {
         "cpp.march": flags + NO_PATHS,
         "cpp.simdlen": bits,
-        "cpp.dynamic_threads": True,  # as many as whoever runs it sets
+        # As many as the host of a run sets.
+        "cpp.dynamic_threads": True,
         "compile_threads": 1,
-        "aot_inductor.model_name_for_generated_files": NAME,  # else a hash of the flags, which hold paths
+        # Otherwise the name is a hash of the flags, which hold paths.
+        "aot_inductor.model_name_for_generated_files": NAME,
         "aot_inductor.enable_line_tables": False,
-        "aot_inductor.precompile_headers": False,  # they would stay in a folder that other users may write
+        # They would stay in a folder that other users may write.
+        "aot_inductor.precompile_headers": False,
     }
     with tempfile.TemporaryDirectory() as folder, fresh_cache(dir=folder), warnings.catch_warnings(action="ignore"):
         path = Path(folder) / ENTRY
@@ -166,7 +172,7 @@ def _why(error: Exception, exported: torch.export.ExportedProgram) -> str:
     used = causes.line_using(exported, "pad") or causes.line_using(exported, "replication_pad")
     where = f" at {used}" if used else ""
     return (
-        f"PyTorch 2.13 fails at a replicate pad of a tensor that was permuted and reshaped{where}: write "
+        f"PyTorch 2.13 fails at a replicate pad of a tensor that was permuted and reshaped{where}. Write "
         "the pad as torch.cat of the edge slices and the tensor, or export to torchscript"
     )
 
@@ -192,28 +198,32 @@ class AotiRuntime:
 
     def __init__(self, folder: Path, entry: str) -> None:
         import torch
-        import torch._inductor  # its loader is made by it
+
+        # Its import makes the loader.
+        import torch._inductor
 
         self._manifest = read_artifact(folder)
         torch.set_num_threads(threads())
         if self._manifest.precision == "int8":
             require_exact_sums()
-        loader: Any = torch._C._aoti.AOTIModelPackageLoader  # its stubs lack a method
+        # The loader's stubs lack a method.
+        loader: Any = torch._C._aoti.AOTIModelPackageLoader
         try:
             _require_processor(loader.load_metadata_from_package(str(folder / entry), NAME))
-            self._loader = loader(str(folder / entry), NAME, False, 1, -1)  # one runner, on the CPU
+            # One runner, on the CPU.
+            self._loader = loader(str(folder / entry), NAME, False, 1, -1)
         except RuntimeError as error:
             raise ArtifactError(f"PyTorch refuses '{folder / entry}': {reason(error)}") from error
 
     @property
     def device(self) -> str:
-        """Library, version and threads, in words."""
+        """Library, version and threads."""
         import torch
 
         return f"PyTorch {torch.__version__} AOTInductor loader, CPU, {threads()} threads"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; inputs are copied, since a module may change them in place."""
+        """Compute the answers to one batch. Inputs are copied, since a module may change them in place."""
         import torch
 
         feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]
@@ -227,7 +237,7 @@ class AotiRuntime:
 
 
 def _require_processor(metadata: Mapping[str, str]) -> None:
-    """See that this processor has what the package was compiled for: a missing instruction would end the process."""
+    """Check that this processor has the package's features, since a missing instruction would end the process."""
     import torch
 
     here = (platform.machine(), torch.backends.cpu.get_cpu_capability())
@@ -239,12 +249,12 @@ def _require_processor(metadata: Mapping[str, str]) -> None:
 
 
 def require_exact_sums() -> None:
-    """See that PyTorch adds products of integers exactly here: on x86 without VNNI pairs of them saturate at 32,767."""
+    """Check that PyTorch adds products of integers exactly here. On x86 without VNNI pairs saturate at 32,767."""
     import torch
 
     largest = torch.full((32, 32), 127, dtype=torch.int8)
     if int(torch._int_mm(largest, largest)[0, 0]) != 32 * 127 * 127:
-        raise NotVerifiedHere("it multiplies in INT8, and PyTorch's sums saturate on this processor, which has no VNNI")
+        raise NotVerifiedHere("it multiplies in INT8, and PyTorch's sums saturate on this processor, which lacks VNNI")
 
 
 TARGET = Target(

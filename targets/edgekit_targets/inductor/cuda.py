@@ -1,8 +1,8 @@
 """The captured program for NVIDIA GPUs, its products in half precision; `cuda_runtime.py` compiles it.
 
-A convolution over patches stays one. As a matrix product it is quicker (0.248 ms for 0.294 of arr-coc-tiny on an H100),
-but the judge rejected it there, by up to 0.99, at the batch sizes that Inductor of PyTorch 2.11 compiles with a fixed
-height and width; as an operator of its own too, where its answer lay in memory by patches and not by channels.
+A convolution over patches stays one. As a matrix product it is quicker (0.248 ms instead of 0.294 of arr-coc-tiny on an
+H100). But the judge rejected it there, by up to 0.99, at the batch sizes that Inductor of PyTorch 2.11 compiles with a
+fixed height and width. It also rejected a custom operator whose answer lay in memory by patches and not by channels.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 ENTRY = "program.pt2"
 PRECISION = precision_option("fp16")
 STRIPPED = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
-"""What a captured node says of the sources, whose paths are the host's."""
+"""Metadata of a captured node about its sources, whose paths are the host's."""
 DROPPED = (".data/serialization_id",)
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """Captured program -> program.pt2."""
+    """Convert the captured program to `program.pt2`."""
     import torch
 
     spec = load_model(job.model)
@@ -46,19 +46,19 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     saved = io.BytesIO()
     torch.export.save(exported, saved, extra_files={DECLARED: json.dumps(declaration(spec))})
     (out / ENTRY).write_bytes(archive.without(saved.getvalue(), DROPPED))
-    half = f"products and their weights in {precision}, all else in fp32; " if precision != "fp32" else ""
+    half = f"products and their weights in {precision}, all else in fp32, " if precision != "fp32" else ""
     note = f"{half}for PyTorch {torch.__version__.partition('+')[0]}, which compiles it when it is opened"
     return ExportResult(precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=(note,))
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in PyTorch, on a GPU compiled."""
+    """Load the artifact in PyTorch, compiled if it runs on a GPU."""
     archive.require_whole(artifact / ENTRY, "a PyTorch program")
     return TorchCudaRuntime(artifact / ENTRY, place.settings)
 
 
 def strip(exported: torch.export.ExportedProgram) -> None:
-    """Take out the example, what names the host's sources, and checks of the device that it was captured on."""
+    """Remove the example, the names of the host's sources, and checks of the device of the capture."""
     exported.example_inputs = None
     for node in list(exported.graph.nodes):
         if operator_name(node) == "_assert_tensor_metadata":
@@ -70,7 +70,7 @@ def strip(exported: torch.export.ExportedProgram) -> None:
 
 
 def declaration(spec: ModelSpec) -> dict[str, Any]:
-    """What the file says of a model's inputs and outputs; shapes are those that are compiled first."""
+    """Return the file's description of a model's inputs and outputs. The shapes are those that are compiled first."""
     inputs = [
         {"name": tensor.name, "dtype": tensor.dtype, "shape": list(spec.shape(tensor.name))} for tensor in spec.inputs
     ]
@@ -81,7 +81,7 @@ TARGET = Target(
     summary="program for NVIDIA GPUs, compiled, CUDA graphs, fp16 products, dynamic batch and size",
     about=TargetDescription(
         use_case="servers with an NVIDIA GPU",
-        proved_by="PyTorch on the GPU, compiled; where there is none the same program on the CPU",
+        proved_by="PyTorch on the GPU, compiled. Without a GPU the same program on the CPU",
         not_covered="other GPUs, other versions of PyTorch",
     ),
     source="program",

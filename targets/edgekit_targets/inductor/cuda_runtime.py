@@ -1,11 +1,10 @@
-"""A captured program on an NVIDIA GPU: compiled by Inductor, and replayed as one CUDA graph a shape.
+"""A captured program on an NVIDIA GPU: compiled by Inductor, and replayed as one CUDA graph per shape.
 
-This file needs numpy and PyTorch, and travels in packs. A CUDA graph is a recorded list of kernels on fixed buffers:
-replaying it costs one launch instead of hundreds (https://docs.pytorch.org/docs/2.13/notes/cuda.html#cuda-graphs).
-The runtime trusts the file: loading one unpickles.
+This file needs numpy and PyTorch, and travels in packs. A CUDA graph is a recorded list of kernels on fixed buffers.
+Its replay costs one launch instead of hundreds (https://docs.pytorch.org/docs/2.13/notes/cuda.html#cuda-graphs).
+The runtime trusts the file, since loading one unpickles.
 
-Two patterns are replaced before Inductor compiles the program. Each is an operator of its own, which Inductor does not
-take apart.
+Two patterns are replaced before Inductor compiles the program. Each becomes a custom operator, which Inductor does not
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
 
 CPU, CUDA = "cpu", "cuda"
 DECLARED = "declared.json"
-"""In the file: `inputs` and `outputs` in their order; of each input its name, and shape and dtype at the start."""
+"""In the file: `inputs` and `outputs` in their order. An input has its name, dtype and first shape."""
 GRAPHS = 64
-"""Shapes whose graphs are kept; the one that was asked longest ago goes first."""
+"""Count of shapes whose graphs are kept. The one whose last use is longest ago goes first."""
 GELU_SCHEMA = "(Tensor rows, Tensor weight, Tensor bias) -> Tensor"
 PATCH_SCHEMA = "(Tensor image, Tensor weight, Tensor? bias) -> Tensor"
 TENSOR_CORE = 8
-"""Channels that a tensor core takes at once: cuDNN's quick kernels need a multiple of it."""
+"""Channels that a tensor core takes at once. cuDNN's quick kernels need a multiple of it."""
 
 
 class TorchCudaRuntime:
@@ -49,7 +48,7 @@ class TorchCudaRuntime:
         settings: `device`: "cuda", or "cpu" for the same program uncompiled.
 
     Raises:
-        NotVerifiedHere: If there is no PyTorch or no NVIDIA GPU.
+        NotVerifiedHere: If PyTorch or an NVIDIA GPU is missing.
         ArtifactError: If PyTorch refuses the file.
     """
 
@@ -61,7 +60,8 @@ class TorchCudaRuntime:
         self._device = (settings or {}).get("device", CUDA)
         if self._device == CUDA and not torch.cuda.is_available():
             raise NotVerifiedHere(f"PyTorch {torch.__version__} sees no NVIDIA GPU on this host")
-        torch.set_num_threads(threads() if self._device == CPU else 1)  # beside a GPU it only copies: others would spin
+        # With a GPU the CPU only copies, and further threads would spin.
+        torch.set_num_threads(threads() if self._device == CPU else 1)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         self._module, declared = _open_program(file, self._device)
         self._inputs, self._outputs = declared["inputs"], declared["outputs"]
@@ -74,12 +74,12 @@ class TorchCudaRuntime:
 
     @property
     def device(self) -> str:
-        """Library, version, how it runs, and the device, in words."""
+        """Library, version, way of running, and the device."""
         import torch
 
         if self._device == CPU:
             return f"PyTorch {torch.__version__}, CPU, {threads()} threads"
-        how = ", ".join(self._facts) or "compiled, one CUDA graph a shape"
+        how = ", ".join(self._facts) or "compiled, one CUDA graph per shape"
         return f"PyTorch {torch.__version__}, {how}, {torch.cuda.get_device_name()}"
 
     @property
@@ -90,15 +90,15 @@ class TorchCudaRuntime:
         return torch.cuda.get_device_name() if self._device == CUDA else processor()
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch of arrays.
+        """Compute the answers to one batch of arrays.
 
         Raises:
-            UsageError: If an input is missing, or has a size that the program does not take.
+            UsageError: If an input is missing, or the program does not take its size.
         """
         import torch
 
         if missing := [tensor["name"] for tensor in self._inputs if tensor["name"] not in inputs]:
-            raise UsageError(f"the input '{missing[0]}' is missing")
+            raise UsageError(f"the input '{missing[0]}' is missing. Pass it")
         feed = [
             torch.from_numpy(np.array(inputs[tensor["name"]], tensor["dtype"], order="C")) for tensor in self._inputs
         ]
@@ -108,7 +108,8 @@ class TorchCudaRuntime:
                     values = [value.numpy() for value in _tensors(self._module(*feed))]
                 else:
                     values = self._replay([tensor.pin_memory() for tensor in feed]).fetch()
-            except AssertionError as error:  # of the program's guards on its inputs
+            # Raised by the program's guards on its inputs.
+            except AssertionError as error:
                 raise UsageError(f"the program does not take these sizes: {reason(error)}") from error
         return dict(zip(self._outputs, values, strict=True))
 
@@ -119,36 +120,38 @@ class TorchCudaRuntime:
         del self._module, self._compiled
 
     def facts(self) -> dict[str, str]:
-        """What could not be done on this host, by name."""
+        """Steps that failed on this host, by name."""
         return self._facts
 
     def modes(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], _Bound]]]:
-        """On a GPU: with inputs and outputs that stay in its memory."""
+        """Yield a mode on a GPU, whose inputs and outputs stay in its memory."""
         if self._device == CUDA:
             yield "bound buffers", lambda: self._bound(inputs)
 
     def mode_answer(self) -> dict[str, Array]:
-        """What the last run left in the GPU's memory."""
+        """Return the last run's outputs in the GPU's memory."""
         if self._latest is None:
             return {}
         return dict(zip(self._outputs, self._latest.fetch(), strict=True))
 
     def _start(self) -> None:
-        """Compile for the declared sizes and capture them; where the host cannot compile, the program runs as it is."""
+        """Compile for the declared sizes and capture them. If the host cannot compile, the program runs uncompiled."""
         import torch
 
         example = [torch.zeros(tensor["shape"], dtype=getattr(torch, tensor["dtype"])) for tensor in self._inputs]
-        with torch.inference_mode(), warnings.catch_warnings(action="ignore"):  # advice to turn TF32 on
+        # The warnings advise to turn TF32 on.
+        with torch.inference_mode(), warnings.catch_warnings(action="ignore"):
             self._compiled = torch.compile(self._module)
             try:
                 self._compiled(*(tensor.cuda() for tensor in example))
-            except Exception as error:  # whatever Inductor and its compilers raise
+            # Inductor and its compilers raise any error.
+            except Exception as error:
                 self._compiled = self._module
                 self._facts["not compiled"] = reason(error)
             self._replay(example)
 
     def _replay(self, tensors: list[torch.Tensor]) -> _Graph:
-        """Answer tensors in the order of the inputs; the next run of this shape overwrites the answer."""
+        """Run tensors in the order of the inputs. The next run of this shape overwrites the answer."""
         key = tuple((*tensor.shape,) for tensor in tensors)
         graph = self._graphs.get(key)
         if graph is None:
@@ -163,7 +166,7 @@ class TorchCudaRuntime:
         return graph
 
     def _capture(self, tensors: list[torch.Tensor]) -> _Graph:
-        """A graph of these shapes; where PyTorch cannot capture the program, a call of it in the graph's place."""
+        """Return a graph of these shapes, or a call of the program if PyTorch cannot capture it."""
         import torch
 
         buffers = [tensor.to(CUDA, copy=True) for tensor in tensors]
@@ -171,9 +174,11 @@ class TorchCudaRuntime:
             return _CalledGraph(buffers, self._compiled)
         try:
             self._compiled(*buffers)
-        except AssertionError:  # of the program's guards on its inputs
+        # Raised by the program's guards on its inputs.
+        except AssertionError:
             raise
-        except Exception as error:  # whatever Inductor raises for a shape of another kind
+        # Inductor raises any error for a shape of another kind.
+        except Exception as error:
             self._compiled = self._module
             self._facts["not compiled"] = reason(error)
         try:
@@ -187,20 +192,20 @@ class TorchCudaRuntime:
     def _bound(self, inputs: Mapping[str, Array]) -> _Bound:
         self.run(inputs)
         if self._latest is None:
-            raise ArtifactError("nothing ran on the GPU")
+            raise ArtifactError("nothing ran on the GPU. Run the program on the CPU")
         return _Bound(self.device, self._latest)
 
 
 @dataclass
 class _Graph:
-    """A captured run: its buffers, and what replays it."""
+    """A captured run: its buffers, and the function that replays it."""
 
     inputs: list[torch.Tensor]
     outputs: tuple[torch.Tensor, ...]
     replay: Callable[[], None]
 
     def fetch(self) -> list[Array]:
-        """Copies of the outputs in the host's memory; all are on their way before the first is waited for."""
+        """Return copies of the outputs in the host's memory. All are under way before the first wait."""
         import torch
 
         hosts = [torch.empty(output.shape, dtype=output.dtype, pin_memory=True) for output in self.outputs]
@@ -211,7 +216,7 @@ class _Graph:
 
 
 class _CalledGraph(_Graph):
-    """A run that is called anew each time."""
+    """A run that calls the program each time."""
 
     def __init__(self, inputs: list[torch.Tensor], module: Callable[..., Any]) -> None:
         def call() -> None:
@@ -223,13 +228,13 @@ class _CalledGraph(_Graph):
 
 @dataclass
 class _Bound:
-    """Replays of one graph: inputs and outputs stay in the GPU's memory, as a server has them that feeds it there."""
+    """Replays of one graph. Inputs and outputs stay in the GPU's memory, as in a server that feeds it there."""
 
     device: str
     graph: _Graph
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer the inputs that are there, and wait for the GPU."""
+        """Run the inputs in the GPU's memory, and wait for the GPU."""
         import torch
 
         self.graph.replay()
@@ -237,16 +242,17 @@ class _Bound:
         return {}
 
     def close(self) -> None:
-        """Nothing of its own."""
+        """Free nothing, since the runtime owns the graph."""
 
 
 def _open_program(file: Path, device: str) -> tuple[torch.nn.Module, dict[str, Any]]:
-    """Return the program on its device, and what it declares."""
+    """Return the program on its device, and its declaration of inputs and outputs."""
     import torch
 
     extra = {DECLARED: ""}
     try:
-        with warnings.catch_warnings(action="ignore"):  # of its own deprecations
+        # It warns of its own deprecations.
+        with warnings.catch_warnings(action="ignore"):
             exported = torch.export.load(file, extra_files=extra)
             if device == CUDA:
                 from torch.export.passes import move_to_device_pass
@@ -257,7 +263,8 @@ def _open_program(file: Path, device: str) -> tuple[torch.nn.Module, dict[str, A
                 multiply_patches(module)
                 join_gelu(module)
             return module, json.loads(extra[DECLARED])
-    except Exception as error:  # whatever a reader of zips, JSON and pickles raises
+    # A reader of zips, JSON and pickles raises any error.
+    except Exception as error:
         raise ArtifactError(f"PyTorch {torch.__version__} refuses '{file.name}': {reason(error)}") from error
 
 
@@ -266,12 +273,12 @@ def _tensors(answer: object) -> tuple[torch.Tensor, ...]:
 
 
 def join_gelu(module: torch.fx.GraphModule) -> None:
-    """Replace, in place, linear layers whose half-precision result is widened for GELU alone, and is halved again.
+    """Replace, in place, linear layers whose half-precision result is widened only for GELU and then halved again.
 
-    cuBLAS computes GELU where the product's result leaves the tensor cores, so that it is not written in between and
-    read again: arr-coc-base at batch 32 takes 2.86 ms for 3.12 on an H200. It is GELU by tanh
-    (https://docs.nvidia.com/cuda/cublas/#cublasltepilogue-t), off by 5e-4 at most; the same layer's rounding to fp16 is
-    off by as much at 1.
+    cuBLAS computes GELU where the product's result leaves the tensor cores, so it is not written and read again in
+    between. So arr-coc-base at batch 32 takes 2.86 ms instead of 3.12 on an H200. It is GELU by tanh
+    (https://docs.nvidia.com/cuda/cublas/#cublasltepilogue-t), with an error of at most 5e-4. The same layer's rounding
+    to fp16 has as large an error at 1.
     """
     graph = module.graph
     joins = [node for node in graph.nodes if _joins(node)]
@@ -321,11 +328,11 @@ def _linear_gelu() -> Callable[..., torch.Tensor]:
 
 
 def multiply_patches(module: torch.fx.GraphModule) -> None:
-    """Replace, in place, the convolutions over patches that do not overlap and have as few channels as an image.
+    """Replace, in place, the convolutions over separate patches with as few channels as an image.
 
-    cuDNN has no quick fp16 kernel for patches of three channels: that of arr-coc-base took 0.24 of 3.4 ms for 32 images
-    on an H100, the product and its two copies take 0.08. The answer lies in memory as the convolution's does: of the
-    product's own layout Inductor of PyTorch 2.11 made wrong answers for an open batch.
+    cuDNN has no quick fp16 kernel for patches of three channels. That of arr-coc-base took 0.24 of 3.4 ms for 32 images
+    on an H100. The product and its two copies take 0.08. The answer has the convolution's layout in memory. With the
+    product's own layout Inductor of PyTorch 2.11 gave wrong answers for an open batch.
     """
     graph = module.graph
     patches = [node for node in graph.nodes if _covers_patches(node)]

@@ -1,4 +1,4 @@
-"""Products in half precision or INT8 in a captured program, all else in fp32: what `torch-cuda` and `aoti` share."""
+"""Products in half precision or INT8 in a captured program, all else in fp32, for `torch-cuda` and `aoti`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("fp16", "bf16", "fp32")
 LIMITS = {"fp16": FP16, "bf16": FP16}
-"""Of a place, by precision."""
+"""Limits of a place, by precision."""
 PRODUCTS = (
     "addbmm", "addmm", "baddbmm", "bmm", "chain_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "convolution", "einsum", "gru", "linear", "lstm", "matmul", "mm", "mv",
@@ -26,26 +26,27 @@ MOVES = (
     "alias", "chunk", "clone", "contiguous", "expand", "expand_as", "flatten", "narrow", "permute", "reshape", "select",
     "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten", "unsqueeze", "view",
 )  # fmt: skip
-"""Operators that only move values: between two products they move half the bytes."""
+"""Operators that only move values. Between two products they move half the bytes."""
 LEVELS = 127
-SMALLEST = 1 << 10  # weights: a smaller layer costs more to round than it gains
+# Count of weights. A smaller layer costs more to round than it gains.
+SMALLEST = 1 << 10
 LEAST_STEP = 1e-30
-"""Of a row's scale: a row of zeros stays one."""
+"""Least scale of a row, so that a row of zeros stays one."""
 
 
 def precision_option(default: str, *more: str) -> Option[str]:
-    """Return the option of a target that can do so, with what else it can do."""
+    """Return the option of a target for these precisions, and for its further ones."""
     return Option(name="precision", default=default, choices=(*DTYPES, *more), help="of products and of their weights")
 
 
 def to_half(exported: torch.export.ExportedProgram, precision: str) -> None:
-    """Let a program's products compute in half precision, in its place: inputs, outputs and all else stay in fp32.
+    """Change a program in place so that its products compute in half precision. Inputs, outputs and all else stay fp32.
 
     The operators are those of PyTorch's automatic mixed precision
     (https://docs.pytorch.org/docs/2.13/amp.html#cuda-ops-that-can-autocast-to-float16). Here the casts are part of the
-    program, so that no caller can forget them. A weight that products alone read is stored so; one that another
-    operator reads too, or that is moved first, stays in fp32 and is cast when it runs. What lies in the branches of
-    `torch.cond` and the like stays in fp32.
+    program, so no caller can forget them. A weight that only products read is stored in half precision. One that
+    another operator reads too, or that is moved first, stays in fp32 and is cast when it runs. The branches of
+    `torch.cond` and similar operators stay in fp32.
     """
     import torch
 
@@ -70,14 +71,14 @@ def to_half(exported: torch.export.ExportedProgram, precision: str) -> None:
 
 
 class _Halves:
-    """Half-precision twins of a graph's values, each made once and only where a product asks for it."""
+    """Half-precision twins of a graph's values, each made once and only where a product needs it."""
 
     def __init__(self, graph: torch.fx.Graph, dtype: torch.dtype) -> None:
         self._graph, self._dtype = graph, dtype
         self._twins: dict[Node, Node] = {}
 
     def compute(self, product: Node) -> None:
-        """Give a product twins of its inputs; who reads it gets its answer in fp32, or its twin."""
+        """Give a product twins of its inputs. A reader of its answer gets it in fp32, or its twin."""
         import torch
         from torch.fx import map_arg
 
@@ -94,7 +95,7 @@ class _Halves:
             self._twins[widened] = value
 
     def _keep_finite(self, attention: Node) -> None:
-        """Bound a mask that is added to scores: the least number of fp32 would become minus infinity."""
+        """Bound a mask that is added to scores, since the least number of fp32 would become minus infinity."""
         import torch
 
         mask: Any = attention.kwargs.get("attn_mask", (*attention.args, None, None, None, None)[3])
@@ -105,11 +106,11 @@ class _Halves:
         attention.replace_input_with(mask, bound)
 
     def forget(self) -> None:
-        """Drop all twins: an operator that writes in place may have changed what they were made of."""
+        """Drop all twins, since an operator that writes in place may have changed their sources."""
         self._twins.clear()
 
     def _twin(self, node: Node) -> Node:
-        """Return a value in half precision; anything but fp32 is its own twin."""
+        """Return a value in half precision. Anything but fp32 is its own twin."""
         import torch
 
         if not _is_float32(node):
@@ -125,14 +126,14 @@ class _Halves:
         return self._twins[node]
 
     def _has_twin(self, node: Node) -> bool:
-        """Return whether a twin is there, or is a matter of moving one."""
+        """Return whether a twin exists, or only needs a move of one."""
         if node in self._twins:
             return node.op != "placeholder"
         return operator_name(node) in MOVES and bool(node.all_input_nodes) and self._has_twin(node.all_input_nodes[0])
 
 
 def _store(exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
-    """Store weights that only products read in half precision, in the place of casts that each run would make."""
+    """Store weights that only products read in half precision, instead of a cast in each run."""
     import torch
 
     signature = exported.graph_signature
@@ -155,14 +156,14 @@ def _store(exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
 
 
 def _values(product: Node) -> tuple[Node, ...]:
-    """Return the nodes that hold a product's tensors: itself, or those that take them out of its tuple (an LSTM's)."""
+    """Return the nodes that hold a product's tensors: itself, or those that take them from its tuple (an LSTM's)."""
     if not isinstance(product.meta["val"], tuple | list):
         return (product,)
     return tuple(user for user in product.users if user.target is operator.getitem)
 
 
 def _recast(node: Node, dtype: torch.dtype) -> None:
-    """Say of a node that its tensors are of another dtype."""
+    """Set another dtype for a node's tensors in its metadata."""
     import torch
     from torch.utils._pytree import tree_map_only
 
@@ -186,19 +187,19 @@ def _is_float32(node: Node) -> bool:
 
 
 def operator_name(node: Node) -> str:
-    """Return an ATen operator's name without its overload; empty for all else."""
+    """Return an ATen operator's name without its overload. Empty for all else."""
     schema: Callable[..., Any] | str = node.target
     library, _, name = schema._schema.name.partition("::") if hasattr(schema, "_schema") else ("", "", "")
     return name if library == "aten" else ""
 
 
 def to_int8(exported: torch.export.ExportedProgram) -> int:
-    """Let a program's linear layers multiply in INT8, in its place; returns how many do.
+    """Change a program in place so that its linear layers multiply in INT8, and return how many do.
 
-    Weights are rounded once, a scale an output channel; each row of a layer's input is rounded when it runs, to a scale
-    of its own. Sums are exact in int32 where the processor has VNNI. torchao makes the same of a module's `nn.Linear`
-    (Int8DynamicActivationInt8WeightConfig, https://docs.pytorch.org/ao/stable/); here the layers are found in the
-    program, where those of any module are one operator.
+    Weights are rounded once, with one scale per output channel. Each row of a layer's input is rounded when it runs, to
+    a separate scale. Sums are exact in int32 where the processor has VNNI. torchao makes the same of a module's
+    `nn.Linear` (Int8DynamicActivationInt8WeightConfig, https://docs.pytorch.org/ao/stable/). Here the layers are found
+    in the program, where those of any module are one operator.
     """
     import torch
 
@@ -232,7 +233,7 @@ def _is_layer(node: Node, weight: Node) -> bool:
 
 
 def _round(exported: torch.export.ExportedProgram, node: Node, name: str) -> torch.Tensor:
-    """Store a weight [N, K] as integers; its scales, [N]."""
+    """Store a weight [N, K] as integers, and return its scales, [N]."""
     import torch
 
     weight = exported.state_dict[name].detach()
@@ -245,7 +246,7 @@ def _round(exported: torch.export.ExportedProgram, node: Node, name: str) -> tor
 
 
 def _declare(exported: torch.export.ExportedProgram, beside: Node, name: str, scale: torch.Tensor) -> Node:
-    """Return a parameter of the program beside another one."""
+    """Return a new parameter of the program, with a name derived from another one."""
     import torch
     from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
@@ -260,7 +261,7 @@ def _declare(exported: torch.export.ExportedProgram, beside: Node, name: str, sc
 
 
 def _multiply(graph: Graph, linear: Node, weight: Node, scale: Node) -> None:
-    """Put a product of integers in the place of a linear layer."""
+    """Replace a linear layer with a product of integers."""
     import torch
 
     aten = torch.ops.aten

@@ -169,8 +169,8 @@ def test_what_its_kernels_lack_is_named_with_the_reason_and_the_way_out(tmp_path
     spec = modules.of_rows("volumes", nn.ConvTranspose3d(2, 2, 2), 2, 3, 3, 3, batch=2)
     made = phone_models.made(executorch.TARGET, "executorch", spec, tmp_path)
     runtime = phone_models.opened(executorch.TARGET, made)
-    said = r"^ExecuTorch failed in the operator 'aten::convolution': Expect input tensor to be 3-D or 4-D, but got, 5; "
-    with pytest.raises(ArtifactError, match=said + "write that part of the model with other operators"):
+    said = r"^ExecuTorch failed in the operator 'aten::convolution': Expect input tensor to be 3-D or 4-D, but got, 5. "
+    with pytest.raises(ArtifactError, match=said + "Write that part of the model with other operators"):
         runtime.run(spec.random(0))
 
 

@@ -213,13 +213,13 @@ def test_an_int8_package_answers_and_is_refused_where_sums_saturate(tmp_path: Pa
 
 @compiles
 def test_int8_without_layers_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="'pooled' has no linear layer with 1024 weights or more: leave aoti"):
+    with pytest.raises(ExportError, match="'pooled' has no linear layer with 1024 weights or more. Leave aoti"):
         phone_models.made(aoti.TARGET, "aoti", phone_models.pooled(), tmp_path, precision="int8")
 
 
 def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    said = "needs a C.. compiler, and there is no 'no-such-compiler': apt-get install g.."
+    said = "needs a C.. compiler, and 'no-such-compiler' is not installed. Run apt-get install g.."
     with pytest.raises(DependencyError, match=said):
         phone_models.made(aoti.TARGET, "aoti", phone_models.pooled(), tmp_path)
     assert "no-such-compiler" in target_commands.examine()["targets"]["aoti"]

@@ -25,13 +25,13 @@ def installed(folder: Path, version: object) -> None:
 
 def test_without_it_the_sentence_names_the_command(folder: Path) -> None:
     command = f"npm install --ignore-scripts --prefix {folder} @litertjs/core@{browser.VERSION}"
-    with pytest.raises(NotVerifiedHere, match=f"LiteRT.js is not in '{folder}': {command}"):
+    with pytest.raises(NotVerifiedHere, match=f"LiteRT.js is not in '{folder}'. Run: {command}"):
         browser.modules()
 
 
 def test_another_version_is_not_asked(folder: Path) -> None:
     installed(folder, "2.4.0")
-    with pytest.raises(NotVerifiedHere, match=f"has LiteRT.js 2.4.0, not {browser.VERSION}: npm install"):
+    with pytest.raises(NotVerifiedHere, match=f"has LiteRT.js 2.4.0, not {browser.VERSION}. Run: npm install"):
         browser.modules()
 
 
