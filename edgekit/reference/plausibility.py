@@ -31,6 +31,8 @@ CLEAR_GAIN = 0.1
 """Of the metric: what another preprocessing must gain to be named."""
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and std of torchvision's models, for pixels in 0 to 1."""
+# Share of what a metric can gain over chance: a useful model has more.
+LITTLE_SKILL = 0.3
 SUM_TOLERANCE = 0.01
 
 
@@ -80,7 +82,9 @@ def _doubtful_metric(spec: ModelSpec, evaluation: EvaluationSet, outputs: Mappin
     count, mean, by_chance = len(own), float(own.mean()), float(chance.mean())
     # A share spreads as chance does; any other metric has its own spread.
     spread = max(math.sqrt(by_chance * (1 - by_chance)) if 0 < by_chance < 1 else 0.0, float(own.std()))
-    is_chance = mean - by_chance < SURE * spread / math.sqrt(count)
+    # With few inputs nearly everything lies within chance's scatter, so that the gain must be small too.
+    skill = (mean - by_chance) / (1 - by_chance) if by_chance < 1 else 1.0
+    is_chance = mean - by_chance < SURE * spread / math.sqrt(count) and skill < LITTLE_SKILL
     better = _better_preprocessing(spec, evaluation, outputs) if mean < GOOD_ENOUGH else ""
     if not is_chance and not better:
         return ""
