@@ -19,7 +19,7 @@ from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 if TYPE_CHECKING:
     Change = Callable[[Array], Array]
 
-MOST_ROWS = 64
+FEWEST, MOST_ROWS = 16, 64
 """Rows that are answered again for each other preprocessing."""
 TURNS = 8
 """Times that the truth is given to other rows, which says what chance has."""
@@ -85,7 +85,8 @@ def _doubtful_metric(spec: ModelSpec, evaluation: EvaluationSet, outputs: Mappin
     # With few inputs nearly everything lies within chance's scatter, so that the gain must be small too.
     skill = (mean - by_chance) / (1 - by_chance) if by_chance < 1 else 1.0
     is_chance = mean - by_chance < SURE * spread / math.sqrt(count) and skill < LITTLE_SKILL
-    better = _better_preprocessing(spec, evaluation, outputs) if mean < GOOD_ENOUGH else ""
+    # Of eight ways to prepare a few inputs one is better by chance.
+    better = _better_preprocessing(spec, evaluation, outputs) if mean < GOOD_ENOUGH and count >= FEWEST else ""
     if not is_chance and not better:
         return ""
     chance_text = f", where chance has {by_chance:.0%}" if is_chance else ""
