@@ -20,7 +20,7 @@ from edgekit.cli.completion import model_names, place_names, target_names
 from edgekit.cli.help import Commands
 from edgekit.errors import UsageError
 
-CLEAN, USER_ERROR, REJECTED, INTERRUPTED, READER_LEFT, TERMINATED = 0, 2, 3, 130, 141, 143
+CLEAN, USER_ERROR, REJECTED, NOT_CONFIRMED, INTERRUPTED, READER_LEFT, TERMINATED = 0, 2, 3, 4, 130, 141, 143
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
 
 app = typer.Typer(

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from edgekit.artifact.fact import Code
 from edgekit.cli.arguments import (
     DEFAULT_BUILD,
+    NOT_CONFIRMED,
     REJECTED,
     USER_ERROR,
     Axes,
@@ -242,6 +244,9 @@ def verify(
         left_out = f"; not signed: {', '.join(verification.unsigned)}" if verification.unsigned else ""
         print(f"signed by '{key}'{left_out}")
     conclude(verification, as_json, quiet, verbose)
+    # A stored verdict stays, but this run could not confirm it.
+    if any(reason.fact.code is Code.HOST_LIMIT for outcome in verification.outcomes for reason in outcome.reasons):
+        sys.exit(NOT_CONFIRMED)
 
 
 @epilog("Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")

@@ -150,10 +150,22 @@ def variant_target(manifest: Manifest, place: Place | EvaluationResult) -> str:
 
 def conclude(context: RunContext, name: str, manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
     """Record the outcomes in one commit: result.json, the score maps and the manifest's verdicts."""
-    folder = context.folder(name)
-    result = record_of(context, name, manifest, findings)
-    amend(folder, [_info(manifest, finding) for finding in findings], files_of(result, findings))
-    return result
+    lasting = _lasting(context, name, manifest, findings)
+    stored = record_of(context, name, manifest, lasting)
+    amend(context.folder(name), [_info(manifest, finding) for finding in lasting], files_of(stored, lasting))
+    return record_of(context, name, manifest, findings)
+
+
+def _lasting(
+    context: RunContext, name: str, manifest: Manifest, findings: Sequence[EvaluationOutcome]
+) -> list[EvaluationOutcome]:
+    """Return the outcomes to store: a limit of this host today says nothing against an earlier "verified" here."""
+    if not any(_was_unavailable(finding.verdict) for finding in findings):
+        return list(findings)
+    stored = previous(context, name, manifest)
+    earlier = settled_outcomes(context, name, manifest, stored) if stored is not None else []
+    verified = {f.verdict.place: f for f in earlier if f.verdict.status == "verified"}
+    return [verified.get(f.verdict.place, f) if _was_unavailable(f.verdict) else f for f in findings]
 
 
 def record_of(context: RunContext, name: str, manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
