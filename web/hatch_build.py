@@ -35,7 +35,7 @@ class WebBuildHook(BuildHookInterface[Any]):
             for command in (*install, ("npm", "run", "build")):
                 subprocess.run(command, cwd=web, check=True, timeout=900)
         if not (web / "dist" / "index.html").is_file():
-            raise RuntimeError(f"the page in '{web}' is not built, and npm is not installed: install Node 20")
+            raise RuntimeError(f"the page in '{web}' is not built, and npm is not installed. Install Node 20")
         if self.target_name == "wheel":
             self._compressed = tempfile.TemporaryDirectory(prefix="edgekit-")  # removed with the hook
             _include(web / "dist", Path(self._compressed.name), build_data["force_include"])

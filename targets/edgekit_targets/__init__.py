@@ -1,1 +1,1 @@
-"""One file is one target; the file name is the target name (`_` becomes `-`)."""
+"""Targets, one per file. The file name is the target name (`_` becomes `-`)."""

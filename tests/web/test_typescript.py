@@ -17,7 +17,7 @@ WEB = Path(__file__).parents[2] / "web"
 def web() -> Path:
     """The folder web/ with its npm packages, which building the page installs."""
     if shutil.which("npm") is None:
-        pytest.skip("npm is not installed: install Node 20")
+        pytest.skip("npm is not installed. Install Node 20")
     site.find()
     if not (WEB / "node_modules").is_dir():
         pytest.skip("the npm packages are not installed: npm ci --ignore-scripts in web/")

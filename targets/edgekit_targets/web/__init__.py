@@ -1,4 +1,4 @@
-"""The browser bundle, the browser that it is judged in, and `edgekit demo`."""
+"""The browser bundle, the browser that judges it, and `edgekit demo`."""
 
 from __future__ import annotations
 

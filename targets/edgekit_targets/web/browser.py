@@ -1,6 +1,7 @@
 """A web bundle in a real browser: headless Chromium, driven by Playwright, running the bundle's own library.
 
-WebGPU runs on SwiftShader where there is no GPU: right for correctness, 65-90 times slower than WASM, no 16-bit floats.
+Without a GPU, WebGPU runs on SwiftShader. That is right for correctness, 65-90 times slower than WASM, and lacks 16-bit
+floats.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
 VARIABLE = "EDGEKIT_CHROMIUM"
 QUIET = (
-    "--no-sandbox",  # as root in containers Chromium starts in no other way
+    # As root in containers Chromium starts in no other way.
+    "--no-sandbox",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
@@ -40,14 +42,15 @@ QUIET = (
 )
 SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-unsafe-swiftshader")
 SCRIPT = Path(__file__).with_name("browser.js")
-NO_PLAYWRIGHT = f"Playwright is not installed: {install_command('web')}"
-PATIENCE = 900_000  # ms for one run: SwiftShader takes minutes for the largest shapes of the grid
+NO_PLAYWRIGHT = f"Playwright is not installed. Run: {install_command('web')}"
+# In ms for one run. SwiftShader takes minutes for the largest shapes of the grid.
+PATIENCE = 900_000
 
 EXACT = 1e-3
-"""Largest difference of a value from a byte, in bytes: float32's rounding is far below."""
+"""Largest difference of a value from a byte, in bytes. float32's rounding is far below."""
 WARM_UPS, RUNS = 3, 30
 TOGETHER, TOGETHER_BYTES = 16, 16 << 20
-"""Runs, and bytes of their inputs, that are sent to the page at once. Slow runs are sent alone: progress shows then."""
+"""Most runs, and bytes of their inputs, that go to the page at once. Slow runs go one by one, to show progress."""
 
 
 class BrowserRuntime:
@@ -59,15 +62,16 @@ class BrowserRuntime:
         dtype: "fp32", "fp16" or "q8".
 
     Raises:
-        NotVerifiedHere: There is no Playwright, no Chromium, no such variant, or no GPU adapter even in software.
-        ArtifactError: The bundle does not start, or fell back to something else than was asked for.
+        NotVerifiedHere: If Playwright, Chromium, the variant or a GPU adapter (even in software) is missing.
+        ArtifactError: If the bundle does not start, or fell back to another variant or device.
     """
 
     def __init__(self, bundle: Path, device: str, dtype: str) -> None:
         self._made = read_artifact(bundle)
         if dtype not in {variant.name for variant in self._made.bundle.variants}:
-            raise NotVerifiedHere(f"the bundle has no {dtype} variant: export its target in the same run")
-        with contextlib.ExitStack() as stack:  # closes what is open already if anything below fails
+            raise NotVerifiedHere(f"the bundle has no {dtype} variant. Export its target in the same run")
+        # It closes open resources if a later step fails.
+        with contextlib.ExitStack() as stack:
             self._server = stack.enter_context(Server(bundle))
             driver, self._browser = launch(SOFTWARE_GPU if device == "webgpu" else ())
             stack.callback(driver.stop)
@@ -78,7 +82,7 @@ class BrowserRuntime:
 
     @property
     def device(self) -> str:
-        """Browser, device, threads and runtime, in words."""
+        """Browser, device, threads and runtime."""
         info = self._info
         where = f"WebAssembly, {info['threads']} thread{'s' * (info['threads'] != 1)}"
         if info["device"] == "webgpu":
@@ -90,15 +94,15 @@ class BrowserRuntime:
         return f"Chromium {self._browser.version}, {where}, onnxruntime-web {info['version']}"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: through the library's `run` where a user could give it, else as raw tensors.
+        """Compute the answers to one batch, with the library's `run` if its inputs fit a user's, else with raw tensors.
 
         Raises:
-            ArtifactError: The run failed, or the library had to leave the device that is judged.
+            ArtifactError: If the run failed, or the library had to leave the judged device.
         """
         return self._read(self._page.evaluate("answer", [self._request(inputs)])[0])
 
     def run_many(self, runs: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array] | Exception]:
-        """Answer as `run` does: on WASM by two of the library's runners, each with a worker and a session of its own.
+        """Compute answers as `run` does, on WASM with two of the library's runners, each with its worker and session.
 
         A GPU in software uses all cores for one run.
         """
@@ -108,7 +112,8 @@ class BrowserRuntime:
         for some in _windows(runs, TOGETHER if quick else 1):
             try:
                 results = self._page.evaluate("answer", [self._request(inputs) for inputs in some])
-            except Exception as error:  # the page is gone, and with it all answers
+            # The page is gone, and with it all answers.
+            except Exception as error:
                 yield from (error for _ in some)
                 continue
             for answer in results:
@@ -118,7 +123,7 @@ class BrowserRuntime:
                     yield error
 
     def benchmark(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
-        """Time runs inside the page, and what a first and a second visit take; nothing on a GPU in software."""
+        """Yield times of runs in the page, and of a first and a second visit. Nothing on a GPU in software."""
         if self._info["device"] == "webgpu":
             return Timings(notes=("not timed: the GPU is a piece of software here",))
         self._page.evaluate("closeOthers")
@@ -136,7 +141,7 @@ class BrowserRuntime:
         return Timings(tuple(seconds_taken), (note,))
 
     def close(self) -> None:
-        """End the browser and the server."""
+        """Stop the browser and the server."""
         self._open.close()
 
     def _request(self, inputs: Mapping[str, Array]) -> dict[str, object]:
@@ -153,7 +158,9 @@ class BrowserRuntime:
         if "error" in answer:
             raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
         if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
-            raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
+            raise ArtifactError(
+                f"the browser left {self._info['device']} for {answer['device']} in the test. Try again"
+            )
         outputs = {name: decode_tensor(tensor) for name, tensor in answer["outputs"].items()}
         return {output.name: outputs[output.name].astype(output.dtype, copy=False) for output in self._made.outputs}
 
@@ -165,21 +172,21 @@ class BrowserRuntime:
         if (info["device"], info["dtype"]) != (device, dtype):
             reason = "; ".join(f["reason"] for f in info["fallbacks"]) or "no reason was given"
             if device == "webgpu" and "adapter" in reason:
-                raise NotVerifiedHere(f"this browser gives no WebGPU adapter, not even a software one ({reason})")
+                raise NotVerifiedHere(f"this browser has no WebGPU adapter, not even a software one ({reason})")
             raise ArtifactError(f"the browser does not run {dtype} on {device}: {reason}")
         return info
 
 
 @dataclass
 class Driver:
-    """Playwright, of which a thread can have one alone: it ends with the last browser that it drives."""
+    """Playwright, which a thread can have only once. It ends with the last browser that it drives."""
 
     playwright: Playwright
     thread: int
     users: int = 0
 
     def stop(self) -> None:
-        """End it, where nobody else uses it."""
+        """Stop it if no other browser uses it."""
         self.users -= 1
         if not self.users:
             del _drivers[self.thread]
@@ -187,14 +194,14 @@ class Driver:
 
 
 _drivers: dict[int, Driver] = {}
-"""By thread."""
+"""Drivers by thread."""
 
 
 def launch(flags: tuple[str, ...] = ()) -> tuple[Driver, Browser]:
     """Start headless Chromium.
 
     Raises:
-        RuntimeMissingError: There is no Playwright or no Chromium, with what to install.
+        RuntimeMissingError: If Playwright or Chromium is missing. The message says what to install.
     """
     try:
         from playwright.sync_api import Error, sync_playwright
@@ -210,7 +217,7 @@ def launch(flags: tuple[str, ...] = ()) -> tuple[Driver, Browser]:
     except Error as error:
         driver.stop()
         raise RuntimeMissingError(
-            f"Chromium does not start ({error.message.splitlines()[0]}): is '{find_chromium()}' whole?"
+            f"Chromium does not start ({error.message.splitlines()[0]}). Check the file '{find_chromium()}'"
         ) from error
     except NotVerifiedHere:
         driver.stop()
@@ -218,7 +225,7 @@ def launch(flags: tuple[str, ...] = ()) -> tuple[Driver, Browser]:
 
 
 def find_chromium() -> str:
-    """A Chromium of the system: what the environment names, or what lies on the path; empty where there is none."""
+    """Return a Chromium of the system: one that the environment names, or one on the path. Empty without one."""
     configured = os.environ.get(VARIABLE, "")
     return configured or next((path for name in NAMES if (path := shutil.which(name))), "")
 
@@ -236,14 +243,14 @@ def _own(playwright: Playwright) -> str:
     path = playwright.chromium.executable_path
     if not Path(path).is_file():
         raise RuntimeMissingError(
-            "there is no Chromium: install it (`apt-get install chromium`, `brew install chromium`, "
+            "Chromium is missing. Install it (`apt-get install chromium`, `brew install chromium`, "
             f"`playwright install chromium`), or name one in {VARIABLE}"
         )
     return path
 
 
 def _windows(runs: Iterable[Mapping[str, Array]], most: int) -> Iterator[list[Mapping[str, Array]]]:
-    """Yield the runs in their order, as many together as TOGETHER_BYTES allows: at least one, at most so many."""
+    """Yield the runs in their order, in groups of at least one and at most so many, within TOGETHER_BYTES."""
     some: list[Mapping[str, Array]] = []
     size = 0
     for inputs in runs:
@@ -258,7 +265,7 @@ def _windows(runs: Iterable[Mapping[str, Array]], most: int) -> Iterator[list[Ma
 
 
 def sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
-    """Arrays by name, as `decode` in the page takes them."""
+    """Return arrays by name, as `decode` in the page takes them."""
 
     def encode(array: Array) -> dict[str, object]:
         data = base64.b64encode(array.tobytes()).decode()
@@ -269,17 +276,17 @@ def sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
 
 @dataclass(frozen=True)
 class UserInput:
-    """What a user gives the library: a picture [H, W, 3] uint8 in RGB, and a query [Q] float32 where there is one."""
+    """A user's inputs to the library: a picture [H, W, 3] uint8 in RGB, and perhaps a query [Q] float32."""
 
     pixels: Array
     query: Array | None
 
 
 def user_input(declared: Sequence[TensorInfo], inputs: Mapping[str, Array]) -> UserInput | None:
-    """What a user would give for one run's inputs; None where there is no such thing.
+    """Return a user's inputs to the library for one run's inputs, or None if no user could give them.
 
-    A library takes one picture at a time, whose values are bytes, and a query where the model has one. Raw tensors
-    alone would say nothing about the library's own preprocessing and how it reads the outputs.
+    A library takes one picture at a time, whose values are bytes, and a query if the model has one. Raw tensors alone
+    would not test the library's own preprocessing and its reading of the outputs.
     """
     if sorted(tensor.kind for tensor in declared) not in (["image"], ["image", "query"]):
         return None
@@ -295,6 +302,6 @@ def user_input(declared: Sequence[TensorInfo], inputs: Mapping[str, Array]) -> U
 
 
 def decode_tensor(tensor: Mapping[str, Any]) -> Array:
-    """Return an array as the page tells it."""
+    """Return an array from the page's description."""
     data = base64.b64decode(tensor["data"])
     return np.frombuffer(data, tensor["dtype"]).reshape(tensor["shape"]).copy()

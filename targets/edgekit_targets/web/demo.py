@@ -16,9 +16,9 @@ from edgekit.cli.help import epilog
 LOCAL, EVERY = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only where the user asks for it
 OPEN_TO_ALL = (
     "Warning: every device of this network can open the page. Over plain HTTP browsers give other devices no threads, "
-    "no WebGPU, no camera and no offline use: serve the folder over HTTPS for these."
+    "no WebGPU, no camera and no offline use. Serve the folder over HTTPS for these."
 )
-NO_CODE = "For a QR code of the address: pip install segno"
+NO_CODE = "For a QR code of the address, run: pip install segno"
 
 
 @epilog(
@@ -27,9 +27,9 @@ NO_CODE = "For a QR code of the address: pip install segno"
 )
 def demo(
     build: BuildFolder = DEFAULT_BUILD,
-    port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option(help="Port on this machine. 0 takes a free one.", min=0, max=65535)] = 0,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 lets every device of the network in, such as a phone.")
+        str, typer.Option(help="Address to listen on. 0.0.0.0 admits every device of the network, such as a phone.")
     ] = LOCAL,
     browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the default browser.")] = True,
 ) -> None:
@@ -53,7 +53,7 @@ def demo(
 
 
 def _reachable(url: str) -> tuple[str, ...]:
-    """Where a page is, for this machine and, where the server listens on every address, for other devices."""
+    """Return a page's addresses: for this machine, and for others if the server listens on every address."""
     from urllib.parse import urlsplit
 
     address = urlsplit(url)
@@ -61,17 +61,17 @@ def _reachable(url: str) -> tuple[str, ...]:
         return (url,)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
         try:
-            connection.connect(
-                ("192.0.2.1", 9)
-            )  # an address of documentation: nothing is sent, the route names our own
+            # A documentation address. Nothing is sent: the route gives the host's own address.
+            connection.connect(("192.0.2.1", 9))
             own = connection.getsockname()[0]
-        except OSError:  # no network
+        # Raised without a network.
+        except OSError:
             own = LOCAL
     return tuple(f"http://{name}:{address.port}/" for name in dict.fromkeys((LOCAL, own)))
 
 
 def qr_code(url: str) -> str:
-    """Return a QR code of an address, in block characters; empty where segno is not installed."""
+    """Return a QR code of an address, in block characters. Empty if segno is not installed."""
     if util.find_spec("segno") is None:
         return ""
     import segno

@@ -1,7 +1,7 @@
 """A static folder for browsers: the proved ONNX variants, a page and a library that run them, and golden vectors.
 
-It works on any static host, offline too, and fetches from its own origin only. The library checks the golden vectors on
-the user's own device before it answers, and falls back where a result is off (see web/README.md).
+It works on any static host, offline too, and fetches only from its own origin. The library checks the golden vectors on
+the user's own device before it answers, and falls back if a result is off (see web/README.md).
 """
 
 from __future__ import annotations
@@ -44,17 +44,20 @@ if TYPE_CHECKING:
 
 ENTRY = "index.html"
 INT8_TARGETS = ("onnx-int8-static", "onnx-int8-dynamic")
-# The file names that transformers.js looks for, so that a bundle opens there too.
+# transformers.js looks for these file names, so a bundle opens there too.
 FIRST = ("q8", "fp32")
-"""Variants of which a page on WASM chooses one unasked."""
+"""Variants from which a page on WASM chooses one by default."""
 PATHS = {"fp32": "onnx/model.onnx", "fp16": "onnx/model_fp16.onnx", "q8": "onnx/model_quantized.onnx"}
 PRECISIONS = {"fp32": "fp32", "fp16": "fp16", "q8": "int8"}
 
-IMAGES_JUDGED = 32  # of the evaluation set, on WASM: the ONNX artifacts are judged on all of it
-FP16_IMAGES = 8  # WASM computes fp16 in fp32, by the kernels that the fp32 variant is judged with
-SOFTWARE_IMAGES = 2  # of the evaluation set: SwiftShader takes nine processor-seconds for a run of arr-coc-tiny
+# Of the evaluation set, on WASM. The ONNX artifacts are judged on all of it.
+IMAGES_JUDGED = 32
+# WASM computes fp16 in fp32, with the kernels of the fp32 variant.
+FP16_IMAGES = 8
+# Of the evaluation set. SwiftShader takes nine processor-seconds for a run of arr-coc-tiny.
+SOFTWARE_IMAGES = 2
 ASYNCIFY_NOTE = (
-    "the runtime's asyncify build brings WebGPU to browsers without JSPI, for 3.9 MB with brotli; its file has 25.5"
+    "the runtime's asyncify build brings WebGPU to browsers without JSPI, for 3.9 MB with brotli. Its file has 25.5"
     " MiB, and common static hosts refuse more than 25 per file"
 )
 PLACEHOLDER = "EDGEKIT_BUNDLE"
@@ -62,12 +65,12 @@ VARIANTS = Option[tuple[str, ...]](
     name="variants",
     default=(),
     choices=tuple((name,) for name in PATHS),
-    help="models in the bundle, separated by commas; the others are not made; default: all that are proved",
+    help="models in the bundle, separated by commas. By default all proved ones. Others are not made",
 )
 RUNTIME = Option(
     name="runtime",
     default="jspi",
-    help="build of onnxruntime-web; asyncify has WebGPU also where a browser has no JSPI",
+    help="build of onnxruntime-web. asyncify has WebGPU even if a browser lacks JSPI",
     choices=("jspi", "asyncify"),
 )
 IMAGES = Option(
@@ -82,7 +85,7 @@ INT8_SOURCE = Option(
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
-    """ONNX artifacts -> a bundle."""
+    """Make a bundle from the ONNX artifacts."""
     spec = load_model(job.model)
     asyncify = job.get(RUNTIME) == "asyncify"
     job.progress(0.05, "building the page")
@@ -122,7 +125,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def parts(options: Mapping[str, OptionValue]) -> tuple[tuple[str, ...], ...]:
-    """The targets that a whole bundle takes: fp16, and INT8 both ways, of which the better verified one goes in."""
+    """Return the targets of a full bundle: fp16, and both INT8 ones, of which the better verified one goes in."""
     variants, int8_source = options[VARIANTS.name], options[INT8_SOURCE.name]
     names = variants if isinstance(variants, tuple) and variants else tuple(PATHS)
     int8 = tuple(target for target in INT8_TARGETS if int8_source in ("auto", target.removeprefix("onnx-int8-")))
@@ -131,14 +134,14 @@ def parts(options: Mapping[str, OptionValue]) -> tuple[tuple[str, ...], ...]:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run a variant in Chromium, on WASM or WebGPU."""
+    """Load a variant in Chromium, on WASM or WebGPU."""
     from edgekit_targets.web.browser import BrowserRuntime
 
     return BrowserRuntime(artifact, place.settings["device"], place.variant)
 
 
 def _choose(source: Path, job: Job) -> dict[str, Path]:
-    """Return the artifact of each variant, those that the user wants and that were not rejected."""
+    """Return the artifact of each variant that the user wants and the judge did not reject."""
     artifacts = {"fp32": source}
     if "onnx-fp16" in job.artifacts:
         artifacts["fp16"] = job.artifacts["onnx-fp16"]
@@ -148,21 +151,19 @@ def _choose(source: Path, job: Job) -> dict[str, Path]:
             artifacts.setdefault("q8", job.artifacts[target])
     variants = job.get(VARIANTS)
     if variants and "fp32" not in variants:
-        raise UsageError(f"the variants '{','.join(variants)}' lack fp32, which the others fall back to: add it")
+        raise UsageError(f"the variants '{','.join(variants)}' lack fp32, the fallback of the others. Add it")
     absent = [name for name in variants if name not in artifacts]
     if absent:
-        raise ExportError(
-            f"the variant '{absent[0]}' was asked for, and there is no artifact of it: export it in the same run"
-        )
+        raise ExportError(f"the variant '{absent[0]}' has no artifact. Export it in the same run")
     return {name: folder for name, folder in artifacts.items() if not variants or name in variants}
 
 
 def _write_golden(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Write the golden vectors; returns notes, and the path of golden.json."""
+    """Write the golden vectors. Return notes, and the path of golden.json."""
     with closing(OrtRuntime(out / PATHS["fp32"])) as fp32:
         cases = golden.choose_golden(spec, job.reference, fp32.run, job.dynamic)
         if not cases.cases:
-            return ("an input has a dtype that golden vectors do not hold, so the bundle has no self-test",), ""
+            return ("an input has a dtype that golden vectors cannot hold, so the bundle has no self-test",), ""
         limits = {"delegated": cases.limits("delegated", {})}
         for name in names:
             with closing(OrtRuntime(out / PATHS[name])) as runtime:
@@ -173,18 +174,18 @@ def _write_golden(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) 
 
 
 def _stamp(out: Path) -> None:
-    """Write the hash of everything into the service worker: a new bundle is a new worker."""
+    """Write the hash of all files into the service worker, so that a new bundle has a new worker."""
     script = out / "sw.js"
     paths = sorted(p for p in out.rglob("*") if p.is_file())
     lines = "\n".join(f"{p.relative_to(out).as_posix()} {digest_file(p)}" for p in paths)
     text = script.read_text()
     if PLACEHOLDER not in text:
-        raise ExportError("the page's service worker has no place for the bundle's hash: build the page again")
+        raise ExportError("the page's service worker has no place for the bundle's hash. Build the page again")
     script.write_text(text.replace(PLACEHOLDER, digest_text(lines)[:16]))
 
 
 def first_visit(out: Path, variant: str) -> list[Path]:
-    """What a first visit to the page loads until its first answer on WASM, but for manifest and sample picture."""
+    """Return the files that a first visit loads until its first answer on WASM, except manifest and sample picture."""
     parts = ["index.html", "icon.svg", "app.webmanifest", "assets/*", "ort/*wasm.min.mjs"]
     parts += ["ort/ort-wasm-simd-threaded.mjs", "ort/ort-wasm-simd-threaded.wasm"]
     parts += ["vocabulary.json", "presence.json", "samples.json", PATHS[variant]]
@@ -192,7 +193,7 @@ def first_visit(out: Path, variant: str) -> list[Path]:
 
 
 def _transfer_size(files: Iterable[Path]) -> int:
-    """Return bytes of files, with brotli where they are stored so."""
+    """Return the bytes of files, with brotli if they are stored in that form."""
     stored = ((p.with_name(f"{p.name}.br"), p) for p in files)
     return sum((small if small.is_file() else plain).stat().st_size for small, plain in stored)
 

@@ -8,8 +8,8 @@
         {"file": "samples/009-7.webp", "title": "green bar", "query": "green bar", "queries": ["green", "bar"],
          "absent": true}]}
 
-`queries` are those that the picture answers, `vector` is the query's, of the first sample alone, so that its answer
-does not wait for the words' vectors. Of a sample that is `absent` the query is not in the picture: a right miss.
+`queries` are those that the picture answers. `vector` is the query's vector, only in the first sample, so that its
+answer does not wait for the words' vectors. The query of an `absent` sample is not in the picture: a right miss.
 """
 
 from __future__ import annotations
@@ -29,11 +29,16 @@ from edgekit.reference.vocabulary import Vocabulary, read_vocabulary
 from edgekit.storage.files import dump_json
 
 MOST = 8
-ABSENT = 1  # of them: one miss shows what a miss looks like
-TRIED = 2 * MOST  # rows of the evaluation set
-QUERIES = 4  # of a picture
-TELLING = 2  # words: "red circle" says more to a visitor than "large"
-QUALITY = 90  # of WebP: 20 KB instead of 60
+# Of the samples. One miss shows how a miss looks.
+ABSENT = 1
+# Rows of the evaluation set.
+TRIED = 2 * MOST
+# Per picture.
+QUERIES = 4
+# In words: "red circle" says more to a visitor than "large".
+TELLING = 2
+# Of WebP: 20 KB instead of 60.
+QUALITY = 90
 PRESENCE = "presence.json"
 
 
@@ -43,8 +48,8 @@ class Sample:
 
     Attributes:
         case: The row of the evaluation set.
-        query: In words; empty for a model without queries.
-        queries: Queries that the picture answers, that of the row first.
+        query: In words. Empty for a model without queries.
+        queries: Queries that the picture answers, with that of the row first.
         absent: Whether the picture rightly has no answer to the query.
     """
 
@@ -62,7 +67,7 @@ def write(spec: ModelSpec, model: Path, reference: Path, out: Path, answer: gold
         model: Its folder.
         reference: The reference folder.
         out: The bundle.
-        answer: Runs the bundle's fp32 model.
+        answer: Function that runs the bundle's fp32 model.
     """
     (out / "samples").mkdir()
     rows = [_row(sample, number, spec, out) for number, sample in enumerate(choose(spec, model, reference, answer))]
@@ -71,16 +76,16 @@ def write(spec: ModelSpec, model: Path, reference: Path, out: Path, answer: gold
 
 
 def choose(spec: ModelSpec, model: Path, reference: Path, answer: golden.Answer) -> list[Sample]:
-    """Return the samples, the most telling queries first, and last one that is rightly not answered."""
+    """Return the samples, the most telling queries first, and last one that rightly has no answer."""
     cases = golden.pictures(spec, reference, TRIED)
     vocabulary = read_vocabulary(model)
     if vocabulary is None or not any(i.kind == "query" for i in spec.inputs):
         return [Sample(case) for case, _ in zip(cases, range(MOST), strict=False)]
     file = model / PRESENCE
-    # The least of the highest scores that answer a query; None where the model has none.
+    # The lowest of the highest scores that answer a query, or None without one.
     threshold = float(json.loads(file.read_text(encoding="utf-8"))["threshold"]) if file.is_file() else None
     asker = _Asker(spec, vocabulary, threshold, answer)
-    # The cases on which the model agrees with the truth, as far as that is known.
+    # The cases in which the model agrees with the known truth.
     agreed = []
     nothing = _nothing(spec)
     for case in cases:
@@ -94,7 +99,7 @@ def choose(spec: ModelSpec, model: Path, reference: Path, answer: golden.Answer)
 
 @dataclass(frozen=True)
 class _Asker:
-    """A model and its words; without a threshold everything counts as answered."""
+    """A model and its words. Without a threshold every query counts as answered."""
 
     spec: ModelSpec
     vocabulary: Vocabulary
@@ -119,7 +124,7 @@ class _Asker:
         return float(outputs[scores].max()) >= self.threshold
 
     def with_queries(self, sample: Sample) -> Sample:
-        """Return a sample with what its picture answers: the row's query and parts of it, which ask for less."""
+        """Return a sample with the queries that its picture answers: the row's query, and wider parts of it."""
         words = tuple(sample.query.split())
         parts = [words, *((word,) for word in words), *combinations(words, 2)]
         queries = [part for part in dict.fromkeys(parts) if not (sample.absent and part == words)]
@@ -128,7 +133,7 @@ class _Asker:
 
 
 def _nothing(spec: ModelSpec) -> dict[str, bool]:
-    """Which rows of the evaluation set have no answer, by name, where its truth says so."""
+    """Return whether each row of the evaluation set lacks an answer, by name, as far as its truth says."""
     evaluation = evaluation_of(spec)
     if evaluation is None or evaluation.truth is None:
         return {}
@@ -137,7 +142,7 @@ def _nothing(spec: ModelSpec) -> dict[str, bool]:
 
 
 def _row(sample: Sample, number: int, spec: ModelSpec, out: Path) -> dict[str, object]:
-    """Write a sample's picture; returns its row."""
+    """Write a sample's picture and return its row."""
     from PIL import Image
 
     case = sample.case

@@ -1,7 +1,7 @@
-"""Serving a bundle on this machine: a fixed table of the manifest's hashed files, and nothing else.
+"""Serving of a bundle on this machine: a fixed table of the manifest's hashed files, and nothing else.
 
-A request's path is looked up, never joined to a folder, so that there is nothing to traverse. Precompressed siblings
-are chosen by Accept-Encoding; every answer carries the headers that threads need (COOP and COEP).
+A request's path is looked up and never joined to a folder, so no path can leave the bundle. Precompressed siblings
+are chosen by Accept-Encoding. Every answer has the headers that threads need (COOP and COEP).
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ from edgekit.storage.files import digest_bytes
 
 LOCAL = "127.0.0.1"
 EVERY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not chosen
-IDLE = 30.0  # seconds a connection may say nothing
-MOST = 64  # connections at once; a browser opens six to one host
-PATIENCE = 1.0  # seconds without a request or a part of an answer, after which a connection makes room for another one
+# Seconds for which a connection may send nothing.
+IDLE = 30.0
+# Connections at once. A browser opens six to one host.
+MOST = 64
+# Seconds without a request or a part of an answer, after which a connection may be closed for another one.
+PATIENCE = 1.0
 CHUNK = 1 << 18
-ENCODINGS = {"br": ".br", "gzip": ".gz"}  # best first
+# Best first.
+ENCODINGS = {"br": ".br", "gzip": ".gz"}
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -57,7 +61,7 @@ POLICY = (
     "img-src 'self' blob: data:; media-src 'self' blob:; style-src 'self'; manifest-src 'self'; "
     "base-uri 'none'; form-action 'none'"
 )
-"""The content security policy of web/index.html, which a host must send too: workers obey their own answer's only."""
+"""The content security policy of web/index.html. A host must send it too: workers obey only that of their answer."""
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -67,12 +71,12 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-"""What goes out with every file: the policy, and what threads need (COOP and COEP)."""
+"""Headers of every file: the policy, and those that threads need (COOP and COEP)."""
 
 
 @dataclass(frozen=True)
 class ServedFile:
-    """One file as it goes out, and its compressed siblings by encoding; `packed`: with gzip, if it has no sibling."""
+    """One file as it is sent, and its compressed siblings by encoding. `packed` is its gzip form without a sibling."""
 
     file: _File
     encoded: Mapping[str, _File]
@@ -81,7 +85,7 @@ class ServedFile:
 
 @dataclass
 class _File:
-    """A file of the bundle as it was when its hash was checked: what the system then said of it (`_marks`)."""
+    """A file of the bundle at the check of its hash, with the system's facts about it then (`_marks`)."""
 
     path: Path
     sha256: str
@@ -92,20 +96,20 @@ class _File:
         return cls(folder / name, sha256, _marks((folder / name).lstat()))
 
     def open(self) -> BinaryIO:
-        """Open it, not through a link; where it was written since, its content is compared first.
+        """Open the file, but not through a link. If it was written since, its content is compared first.
 
         Raises:
-            OSError: If it is no plain file any more, or holds something else.
+            OSError: If it is no longer a plain file, or has other content.
         """
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         stream = os.fdopen(os.open(self.path, flags), "rb")
         status = os.fstat(stream.fileno())
         try:
             if not stat.S_ISREG(status.st_mode):
-                raise OSError("it is no file")
+                raise OSError("it is not a plain file")
             if (marks := _marks(status)) != self.marks:
                 if hashlib.file_digest(stream, "sha256").hexdigest() != self.sha256:
-                    raise OSError("its content is another one")
+                    raise OSError("its content changed")
                 self.marks = marks
                 stream.seek(0)
         except OSError:
@@ -115,17 +119,17 @@ class _File:
 
 
 def _marks(status: os.stat_result) -> tuple[int, ...]:
-    """What changes with a file's content or place."""
+    """Return facts that change with a file's content or place."""
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 class Server:
-    """Serves one bundle, an artifact folder of the target `web`, within a `with` block; port 0 takes a free one.
+    """Server of one bundle, an artifact folder of the target `web`, within a `with` block. Port 0 takes a free one.
 
-    It holds a socket within the block alone.
+    It holds a socket only within the block.
 
     Raises:
-        ArtifactError: If it is no artifact, or a file differs from its manifest.
+        ArtifactError: If the folder is not an artifact, or a file differs from its manifest.
     """
 
     def __init__(self, folder: Path, host: str = LOCAL, port: int = 0) -> None:
@@ -139,7 +143,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}/"
 
@@ -151,41 +155,43 @@ class Server:
         """Serve in a thread.
 
         Raises:
-            UsageError: If the address cannot be listened on.
+            UsageError: If the server cannot listen on the address.
         """
         try:
             self._server = _Threads(self._address, self._handler)
         except OSError as error:
             host, port = self._address
             raise UsageError(
-                f"cannot listen on '{host}:{port}' ({error.strerror}): choose another port with --port"
+                f"cannot listen on '{host}:{port}' ({error.strerror}). Choose another port with --port"
             ) from error
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 def tabulate(folder: Path) -> dict[str, ServedFile]:
-    """Request path -> file, for what the manifest names and for the manifest."""
+    """Return request path -> file, for the manifest and the files that it names."""
     began = time.time_ns()
     hashes = {file.path: file.sha256 for file in read_artifact(folder).files}
     if "index.html" not in hashes:
-        raise ArtifactError(f"'{folder}' is not a web bundle: make one with `edgekit export -t web`")
+        raise ArtifactError(f"'{folder}' is not a web bundle. Make one with `edgekit export -t web`")
     files = {path: _File.of(folder, path, sha256) for path, sha256 in hashes.items()}
     for file in files.values():
-        if max(file.marks[2:]) >= began:  # written while it was hashed, or after
+        # Written while it was hashed, or after.
+        if max(file.marks[2:]) >= began:
             file.marks = ()
     table = {}
     for path, file in files.items():
         encoded = {e: files[path + suffix] for e, suffix in ENCODINGS.items() if path + suffix in files}
         table[f"/{path}"] = ServedFile(file, encoded)
-    data = (folder / MANIFEST).read_bytes()  # no sibling of it can be in the list of files that it is
+    # Its own list of files cannot hold a sibling of it.
+    data = (folder / MANIFEST).read_bytes()
     own = _File.of(folder, MANIFEST, digest_bytes(data))
     table[f"/{MANIFEST}"] = ServedFile(own, {}, gzip.compress(data, mtime=0))
     table["/"] = table["/index.html"]
@@ -201,7 +207,7 @@ class _Threads(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; where there are many, hang up on the one that has done nothing for longest."""
+        """Answer in a thread. At the limit, close the connection that was idle for longest."""
         now = time.monotonic()
         with self._lock:
             slowest = min(self._moved, key=lambda each: self._moved[each], default=None)
@@ -209,7 +215,8 @@ class _Threads(ThreadingHTTPServer):
             if not room and slowest is not None and now - self._moved[slowest] > PATIENCE:
                 del self._moved[slowest]
                 with contextlib.suppress(OSError):
-                    slowest.shutdown(socket.SHUT_RDWR)  # its thread ends
+                    # Its thread ends.
+                    slowest.shutdown(socket.SHUT_RDWR)
                 room = True
             if room:
                 self._moved[request] = now
@@ -219,13 +226,13 @@ class _Threads(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def note_activity(self, request: socket.socket) -> None:
-        """Take note that a connection has sent a request, or has taken a part of an answer."""
+        """Record that a connection sent a request, or took a part of an answer."""
         with self._lock:
             if request in self._moved:
                 self._moved[request] = time.monotonic()
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One connection, until it is closed."""
+        """Serve one connection, until it is closed."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -233,7 +240,7 @@ class _Threads(ThreadingHTTPServer):
                 self._moved.pop(request, None)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that closes a tab breaks its connections: nothing to say."""
+        """Ignore errors: a browser that closes a tab breaks its connections."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -252,13 +259,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: bool) -> None:
         self._note()
-        if not self._meant(self.headers.get("Host", "").rpartition(":")[0]):  # a page elsewhere that has its name here
-            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name: open its own address", body)
+        # A page elsewhere that has its name here.
+        if not self._meant(self.headers.get("Host", "").rpartition(":")[0]):
+            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name. Open its own address", body)
             return
         name = unquote_to_bytes(self.path.partition("?")[0]).decode("utf-8", "replace")
         served = self.files.get(name)
         if served is None:
-            self._refuse(HTTPStatus.NOT_FOUND, "there is no such file in this bundle", body)
+            self._refuse(HTTPStatus.NOT_FOUND, "this bundle has no such file", body)
             return
         accepted = {
             part.partition(";")[0].strip()
@@ -275,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
             file: BinaryIO = served.encoded.get(encoding, served.file).open()
         except OSError:
             self._refuse(
-                HTTPStatus.CONFLICT, "the file changed since the bundle was opened: start the demo again", body
+                HTTPStatus.CONFLICT, "the file changed since the bundle was opened. Start the demo again", body
             )
             return
         packed = served.packed if encoding else b""
@@ -290,7 +298,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.note_activity(self.connection)
 
     def _meant(self, host: str) -> bool:
-        """Whether a request names this server: where it listens on every address, any address, but no other name."""
+        """Return whether a request names this server: its own name, or any address if it listens on every address."""
         if host in self.names:
             return True
         if not self.names & EVERY:
@@ -301,7 +309,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _start(self, status: HTTPStatus, name: str, tag: str, encoding: str, size: int) -> None:
         file = "index.html" if name == "/" else name.removeprefix("/")
-        # The build's names hold a hash, and the library asks for the runtime with its version.
+        # The build's names hold a hash, and the library requests the runtime with its version.
         hashed = file.startswith("assets/") or (file.startswith("ort/") and "?" in self.path)
         headers = {
             "Cache-Control": "public, max-age=31536000, immutable" if hashed else "no-cache",
@@ -325,4 +333,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-        """Requests are not news."""
+        """Log nothing about requests."""

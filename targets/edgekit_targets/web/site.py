@@ -1,7 +1,7 @@
-"""The page and the runtime that a web bundle carries: where they lie, what hosts must send, compressed siblings.
+"""The page and the runtime of a web bundle: their places, headers for hosts, compressed siblings.
 
-In a wheel they are the folder `edgekit_targets/web/_web`, with WebAssembly as `.wasm.xz`; in a checkout `web/dist`,
-built on demand.
+In a wheel they are the folder `edgekit_targets/web/_web`, with WebAssembly as `.wasm.xz`. In a checkout they are
+`web/dist`, built on demand.
 """
 
 from __future__ import annotations
@@ -27,29 +27,40 @@ PACKAGED = Path(__file__).parent / "_web"
 CHECKOUT = Path(__file__).parents[3] / "web"
 SOURCES = ("src", "page", "sw", "public", "licences", "index.html", "vite.config.ts", "package-lock.json")
 STAMP = ".sources"
-UNCHANGING = ("/assets/", "/ort/")  # the address of each file there holds a hash or a version
+# The address of each file there holds a hash or a version.
+UNCHANGING = ("/assets/", "/ort/")
 FOREVER = "public, max-age=31536000, immutable"
 ASYNCIFY = ("*asyncify*", "ort.webgpu.*")
 
-QUALITY_VARIABLE = "EDGEKIT_BROTLI_QUALITY"  # lower where the size is not the point, as in tests
-QUALITY = 11  # of brotli: 24 s for the larger runtime once, and 20 % smaller than quality 9
-MODEL_QUALITY = 9  # of larger models: weights hardly compress, and quality 11 takes ten times as long for 1 %
-SMALL_MODEL = 4 << 20  # bytes up to which a model gets the best quality: seven seconds
+# Lower if the size does not matter, as in tests.
+QUALITY_VARIABLE = "EDGEKIT_BROTLI_QUALITY"
+# Of brotli: 24 s for the larger runtime once, and 20 % smaller than quality 9.
+QUALITY = 11
+# Of larger models. Weights hardly compress, and quality 11 takes ten times as long for 1 %.
+MODEL_QUALITY = 9
+# Bytes up to which a model gets the best quality: seven seconds.
+SMALL_MODEL = 4 << 20
 WINDOW = 24
-WORTH = 0.97  # a compressed file must be smaller than this share
-KEPT = 1 << 16  # bytes from which compressed bytes are kept: below, compressing takes milliseconds
-SMALLEST = 512  # bytes; below, headers weigh more
+# Share of the original size below which a compressed file is kept.
+WORTH = 0.97
+# Bytes from which compressed bytes are cached. Below, compression takes milliseconds.
+KEPT = 1 << 16
+# In bytes. Below, headers weigh more.
+SMALLEST = 512
 COMPRESSED = {".br", ".gz", ".png", ".jpg", ".webp"}
-PACKED = ".wasm.xz"  # how a wheel holds WebAssembly (web/hatch_build.py)
-SERVED = {".html", ".css", ".js", ".mjs", ".json", ".wasm", ".svg", ".bin", ".onnx", ".txt"}  # what browsers fetch
-LARGEST = 25 << 20  # bytes a file: common static hosts refuse more
+# The form of WebAssembly in a wheel (web/hatch_build.py).
+PACKED = ".wasm.xz"
+# File types that browsers fetch.
+SERVED = {".html", ".css", ".js", ".mjs", ".json", ".wasm", ".svg", ".bin", ".onnx", ".txt"}
+# Bytes per file. Common static hosts refuse more.
+LARGEST = 25 << 20
 
 
 def find() -> Path:
     """Return the built page: packaged, or built from the checkout if its sources changed.
 
     Raises:
-        ExportError: It is not built and cannot be.
+        ExportError: If it is not built and cannot be.
     """
     if (PACKAGED / "index.html").is_file():
         return PACKAGED
@@ -57,7 +68,7 @@ def find() -> Path:
         raise ExportError(reason)
     stamp = CHECKOUT / "dist" / STAMP
     expected_digest = digest(CHECKOUT)
-    # Two exports at once must not empty the folder under each other.
+    # Two exports at once must not both empty the folder.
     with lock(CHECKOUT, lambda: None):
         if not stamp.is_file() or stamp.read_text() != expected_digest:
             build(CHECKOUT)
@@ -66,25 +77,25 @@ def find() -> Path:
 
 
 def unavailable_reason() -> str:
-    """Why the page cannot be had here, in a sentence; empty where it can."""
+    """Return why the page is not available here, in a sentence. Empty if it is."""
     if (PACKAGED / "index.html").is_file():
         return ""
     if not (CHECKOUT / "package.json").is_file():
-        return "this installation lacks the page of the target 'web': reinstall edgekit from a wheel"
+        return "this installation lacks the page of the target 'web'. Reinstall edgekit from a wheel"
     stamp = CHECKOUT / "dist" / STAMP
     if shutil.which("npm") or (stamp.is_file() and stamp.read_text() == digest(CHECKOUT)):
         return ""
-    return f"the page in '{CHECKOUT}' is not built, and npm is not installed: install Node 20 and export again"
+    return f"the page in '{CHECKOUT}' is not built, and npm is not installed. Install Node 20 and export again"
 
 
 def fingerprint() -> str:
-    """sha256 of the page that a bundle gets, whether it is packaged or built from a checkout."""
+    """Return the sha256 of a bundle's page, either packaged or built from a checkout."""
     packaged = (PACKAGED / "index.html").is_file()
     return _digest(PACKAGED, sorted(p.name for p in PACKAGED.iterdir())) if packaged else digest(CHECKOUT)
 
 
 def digest(web: Path) -> str:
-    """sha256 of everything that the built page is made from."""
+    """Return the sha256 of all sources of the built page."""
     return _digest(web, SOURCES)
 
 
@@ -101,7 +112,7 @@ def build(web: Path) -> None:
     """Build the page with npm.
 
     Raises:
-        ExportError: The build fails.
+        ExportError: If the build fails.
     """
     installed = web / "node_modules" / ".package-lock.json"
     current = installed.is_file() and installed.stat().st_mtime >= (web / "package-lock.json").stat().st_mtime
@@ -115,7 +126,7 @@ def build(web: Path) -> None:
 
 
 def copy(site: Path, out: Path, asyncify: bool = False) -> None:
-    """Put the page, the runtime and the licences into a bundle; the runtime's asyncify build only if it is wanted."""
+    """Copy the page, the runtime and the licences into a bundle. The asyncify build is optional."""
     left_out = shutil.ignore_patterns(STAMP, "*.br", "*.gz", *(() if asyncify else ASYNCIFY))
     shutil.copytree(site, out, ignore=left_out, dirs_exist_ok=True)
     for packed in sorted(out.rglob(f"*{PACKED}")):
@@ -124,10 +135,11 @@ def copy(site: Path, out: Path, asyncify: bool = False) -> None:
 
 
 def write_headers(out: Path) -> None:
-    """Header files for hosts that read them; the service worker stands in on hosts that read none."""
+    """Write header files for hosts that read them. The service worker replaces them on other hosts."""
     lines = "".join(f"  {name}: {value}\n" for name, value in HEADERS.items())
     rules = "".join(f"{folder}*\n  Cache-Control: {FOREVER}\n" for folder in UNCHANGING)
-    (out / "_headers").write_text(f"/*\n{lines}{rules}")  # Netlify, Cloudflare Pages
+    # Netlify, Cloudflare Pages.
+    (out / "_headers").write_text(f"/*\n{lines}{rules}")
     rows = [{"key": name, "value": value} for name, value in HEADERS.items()]
     forever = [{"key": "Cache-Control", "value": FOREVER}]
     entries = [{"source": f"{folder}(.*)", "headers": forever} for folder in UNCHANGING]
@@ -135,11 +147,12 @@ def write_headers(out: Path) -> None:
     apache = "".join(f'  Header set {name} "{value}"\n' for name, value in HEADERS.items())
     types = "AddType application/wasm .wasm\nAddType text/javascript .mjs .js\n"
     (out / ".htaccess").write_text(f"{types}<IfModule mod_headers.c>\n{apache}</IfModule>\n")
-    (out / ".nojekyll").write_text("")  # GitHub Pages: files that begin with _ are files
+    # For GitHub Pages, which otherwise ignores files that begin with _.
+    (out / ".nojekyll").write_text("")
     deploy = out / "deploy"
     deploy.mkdir()
     nginx = "".join(f'add_header {name} "{value}" always;\n' for name, value in HEADERS.items())
-    # A `types` block of a server would replace all the types that nginx knows.
+    # A server's `types` block would replace all the types that nginx knows.
     kinds = {"wasm": "application/wasm", "mjs": "text/javascript"}
     served = "".join(f"location ~ \\.{end}$ {{ types {{ }} default_type {kind}; }}\n" for end, kind in kinds.items())
     static = f"# Inside a server block.\n{served}gzip_static on;\nbrotli_static on;  # with ngx_brotli\n"
@@ -149,18 +162,20 @@ def write_headers(out: Path) -> None:
 
 
 def compress(out: Path, progress: Callable[[float], None]) -> None:
-    """Write `.br` and `.gz` beside every file that gets smaller; the work is kept by content hash.
+    """Write `.br` and `.gz` files next to every file that gets smaller, with a cache by content hash.
 
     Raises:
-        ExportError: A file is larger than static hosts take.
+        ExportError: If a file is larger than static hosts take.
     """
     files = [p for p in sorted(out.rglob("*")) if p.is_file() and p.suffix not in COMPRESSED]
     for path in files:
-        if path.stat().st_size > LARGEST and "asyncify" not in path.name:  # that one was asked for, with a note
+        # That one was asked for, with a note.
+        if path.stat().st_size > LARGEST and "asyncify" not in path.name:
             size = path.stat().st_size / 2**20
             raise ExportError(f"'{path.name}' has {size:.1f} MiB, and common static hosts refuse more than 25 per file")
     files = [p for p in files if p.stat().st_size >= SMALLEST and p.suffix in SERVED]
-    files.sort(key=lambda path: -path.stat().st_size)  # the longest first, so that no core waits for it at the end
+    # The longest first, so that no core waits for it at the end.
+    files.sort(key=lambda path: -path.stat().st_size)
     sizes, bytes_done = {path: path.stat().st_size for path in files}, 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = {pool.submit(_compress, path): path for path in files}
@@ -171,7 +186,7 @@ def compress(out: Path, progress: Callable[[float], None]) -> None:
 
 
 def prepare() -> None:
-    """Build the page, and compress what every bundle takes of it, so that an export need not."""
+    """Build the page and compress its fixed files, so that an export need not."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         copy(find(), Path(folder))
         compress(Path(folder), lambda share: None)
@@ -205,7 +220,7 @@ def _brotli(data: bytes, quality: int) -> bytes:
 def _cached_compression(
     data: bytes, how: str, compress: Callable[[], bytes], expand: Callable[[bytes], bytes]
 ) -> bytes:
-    """What compressing gave before, if it still expands to the data, or gives now; short files are never kept."""
+    """Return cached compressed data if it expands to the data, else compress. Short files are never cached."""
     if len(data) < KEPT:
         return compress()
     root = user_folder("compressed")
@@ -214,14 +229,16 @@ def _cached_compression(
         content = cached.read_bytes()
         if expand(content) == data:
             return content
-    except Exception as error:  # none yet, or damaged: each library has an error of its own for that
+    # Missing or damaged. Each library has a different error for that.
+    except Exception as error:
         del error
     content = compress()
     try:
         root.mkdir(parents=True, exist_ok=True)
         write_bytes(cached, content)
     except OSError:
-        pass  # a home that cannot be written costs time only
+        # A home that cannot be written costs only time.
+        pass
     return content
 
 

@@ -213,7 +213,7 @@ def test_an_int8_package_answers_and_is_refused_where_sums_saturate(tmp_path: Pa
 
 @compiles
 def test_int8_without_layers_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="'pooled' has no linear layer with 1024 weights or more. Leave aoti"):
+    with pytest.raises(ExportError, match=r"'pooled' has no linear layer with 1024 weights or more\. Leave aoti"):
         phone_models.made(aoti.TARGET, "aoti", phone_models.pooled(), tmp_path, precision="int8")
 
 

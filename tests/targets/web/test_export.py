@@ -122,11 +122,11 @@ def test_a_wheels_page_is_unpacked(tmp_path: Path) -> None:
 def test_without_node_the_page_of_a_checkout_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "CHECKOUT", tmp_path)
     monkeypatch.setattr(site, "PACKAGED", tmp_path / "packaged")
-    assert "reinstall edgekit from a wheel" in site.unavailable_reason()
+    assert "Reinstall edgekit from a wheel" in site.unavailable_reason()
     (tmp_path / "package.json").write_text("{}")
     monkeypatch.setenv("PATH", "/nowhere")
     assert "npm is not installed" in site.unavailable_reason()
-    with pytest.raises(ExportError, match="npm is not installed: install Node 20"):
+    with pytest.raises(ExportError, match=r"npm is not installed\. Install Node 20"):
         site.find()
     assert plan._installed_targets({"web": web.TARGET}) == ()
 

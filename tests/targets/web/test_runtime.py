@@ -29,14 +29,14 @@ def test_no_chromium_is_a_sentence_that_tells_how_to_get_it(monkeypatch: pytest.
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", "/nowhere")
     monkeypatch.delenv(browser.VARIABLE, raising=False)
-    with pytest.raises(NotVerifiedHere, match=r"there is no Chromium: install it .* or name one in EDGEKIT_CHROMIUM"):
+    with pytest.raises(NotVerifiedHere, match=r"Chromium is missing\. Install it .* or name one in EDGEKIT_CHROMIUM"):
         launch()
 
 
 def test_a_chromium_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("playwright", reason=browser.NO_PLAYWRIGHT)
     monkeypatch.setenv(browser.VARIABLE, "/bin/false")
-    with pytest.raises(NotVerifiedHere, match=r"Chromium does not start .* is '/bin/false' whole"):
+    with pytest.raises(NotVerifiedHere, match=r"Chromium does not start .* Check the file '/bin/false'"):
         launch()
 
 
@@ -44,7 +44,7 @@ def test_without_chromium_no_socket_stays_open(monkeypatch: pytest.MonkeyPatch, 
     """A leak would warn when the socket is collected, in whichever test that happens."""
 
     def launch(flags: tuple[str, ...]) -> None:
-        raise NotVerifiedHere("there is no Chromium")
+        raise NotVerifiedHere("Chromium is missing")
 
     (tmp_path / "index.html").write_text("<!doctype html>")
     variants = (Variant(name="fp32", precision="fp32", path="index.html", target="onnx"),)

@@ -111,7 +111,7 @@ NOT_SERVED = (
 def test_nothing_outside_the_list_is_served(server: Server) -> None:
     for path in NOT_SERVED:
         response, body = ask(server, path)
-        assert (response.status, body) == (404, b"there is no such file in this bundle\n"), path
+        assert (response.status, body) == (404, b"this bundle has no such file\n"), path
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_damaged_bundle_is_refused_at_the_start(bundle: Path) -> None:
 def test_another_artifact_is_no_bundle(bundle: Path) -> None:
     (bundle / "index.html").unlink()
     commit(bundle, unchecked(bundle).model_copy(update={"entry": "run.wasm", "bundle": BundleInfo()}))
-    with pytest.raises(ArtifactError, match="is not a web bundle: make one with `edgekit export -t web`"):
+    with pytest.raises(ArtifactError, match=r"is not a web bundle\. Make one with `edgekit export -t web`"):
         Server(bundle)
 
 
