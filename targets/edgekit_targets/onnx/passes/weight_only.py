@@ -48,6 +48,7 @@ LARGE_TABLE = 65536
 """Elements: for a smaller lookup table fp16 costs little more than INT8, and is more exact."""
 LARGEST_ERROR = 1e-3
 """Error of a value stored in fp16: a sine or an exponential may follow, for which an error is absolute."""
+QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 EXACT = {"session.x64quantprecision": "1"}
 """ONNX Runtime's setting that keeps sums exact on x86 without VNNI, by slower kernels."""
@@ -73,6 +74,9 @@ def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.
         values = numpy_helper.to_array(weight)
         # Small weights, and those that only a branch or a loop reads.
         if values.size < LEAST or name not in users:
+            continue
+        # The scales of a layer with thousands of outputs are large too, but later passes read them as they are.
+        if any(node.op_type in QUANTIZING for node in users[name]):
             continue
         weighs = all((node.op_type in CHANNEL and [*node.input].index(name) == 1) for node in users[name])
         if weighs and (convolutions or users[name][0].op_type not in CONVOLUTIONS):

@@ -14,7 +14,7 @@ from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets.onnx.passes import weight_only
 from edgekit_targets.onnx.passes.weight_only import EXACT
 from edgekit_targets.openvino.runtime import OpenvinoRuntime
-from tests.targets.onnx.passes.graphs import answers, model, rounded, weights
+from tests.targets.onnx.passes.graphs import answers, linear_in_qdq, model, rounded, weights
 
 
 def test_stored_weights_are_within_half_a_step(graph: onnx.ModelProto) -> None:
@@ -207,3 +207,13 @@ def test_other_tables_stay_as_they_were(other: str) -> None:
         outputs["z"] = (64, 1024)
     before = model(nodes, {"ids": ("n",)}, outputs, {"table": table}, {"ids": onnx.TensorProto.INT64})
     assert "table_int8" not in weights(weight_only.quantize_weights(before))
+
+
+def test_scales_of_a_layer_with_thousands_of_outputs_stay_as_they_are() -> None:
+    graph = linear_in_qdq(np.ones((8, 5000), np.int8))
+    stored = weights(weight_only.quantize_weights(graph))
+    assert stored["ones"].dtype == np.float32
+    assert sorted(stored) == sorted(weights(graph))
+    x = np.arange(16, dtype=np.float32).reshape(2, 8)
+    emulated = weight_only.emulate_without_vnni(weight_only.quantize_weights(graph))
+    np.testing.assert_array_equal(answers(emulated, x=x)["y"], np.repeat(x.sum(1, keepdims=True), 5000, 1))
