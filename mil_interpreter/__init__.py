@@ -1,8 +1,8 @@
 """Core ML's ML Programs (MIL) without Apple hardware: saved packages read, written and computed with NumPy.
 
-- `records.py`: what a program says; `package.py`: a `.mlpackage` on disk <-> records.
-- `interpreter.py`: a program checked, made ready and computed; `operators/`: a table for each of MIL's modules.
-- `errors.py`: what can go wrong.
+- `records.py`: the records of a program. `package.py`: a `.mlpackage` on disk <-> records.
+- `interpreter.py`: a program checked, prepared and computed. `operators/`: a table for each of MIL's modules.
+- `errors.py`: the errors.
 """
 
 from mil_interpreter.errors import InputError, MilError, PackageError, UnsupportedError

@@ -1,8 +1,8 @@
-"""What can go wrong. Every message is one line: what failed, and the value in quotes.
+"""Errors. Every message is one line: what failed, and the value in quotes.
 
 MilError
 ├── PackageError          a package that is missing, damaged, or computes something other than it declares
-├── UnsupportedError      a valid program that uses what the interpreter does not have
+├── UnsupportedError      a valid program that uses something that the interpreter lacks
 └── InputError            an input that is missing or has a shape that the package does not accept
 """
 
@@ -18,8 +18,8 @@ class PackageError(MilError):
 
 
 class UnsupportedError(MilError):
-    """The interpreter has no such operator, parameter, type or kind of model; the message names it."""
+    """The interpreter lacks an operator, parameter, type or kind of model. The message names it."""
 
 
 class InputError(MilError):
-    """An input does not fit what the package declares."""
+    """An input does not fit the package's declaration."""

@@ -1,11 +1,11 @@
-"""A saved ML Program, checked and computed with NumPy, rounded after each operator as the program declares its types.
+"""A saved ML Program, checked and computed with NumPy, and rounded after each operator to its declared type.
 
-A `Plan` is a block made ready: constants decompressed once, operators looked up, every name and parameter checked. A
-`Step` is one operation of it: its function, its arguments, and the check of what it returns.
+A `Plan` is a prepared block: constants decompressed once, operators looked up, every name and parameter checked. A
+`Step` is one operation of it: its function, its arguments, and the check of its results.
 
-What the interpreter models: fp16 storage. An operator's inputs are fp16 numbers, its inside runs in fp32 or fp64, and
-its result is rounded to the declared type. What it does not model: the accumulators of a particular chip, which may be
-narrower, and the fusions of Apple's compiler, which may skip a rounding.
+The interpreter models fp16 storage. An operator's inputs are fp16 numbers, it computes in fp32 or fp64, and its result
+is rounded to the declared type. It does not model the accumulators of a particular chip, which may be narrower. It also
+does not model the fusions of Apple's compiler, which may skip a rounding.
 """
 
 from __future__ import annotations
@@ -31,21 +31,24 @@ from mil_interpreter.records import (
     Value,
 )
 
-LONGEST_LOOP = 100_000  # turns of a while_loop: a program that needs more is damaged
-_OPSETS = ("CoreML5", "CoreML6", "CoreML7")  # iOS 15, 16 and 17: what the operators' parameters are those of
+# Turns of a while_loop. A program that needs more is damaged.
+LONGEST_LOOP = 100_000
+# iOS 15, 16 and 17. They define the operators' parameters.
+_OPSETS = ("CoreML5", "CoreML6", "CoreML7")
 CONTROL = frozenset({"cond", "while_loop"})
 _CONSTANT = "const"
-_VARIADIC = frozenset({"values", "loop_vars", "ref_tensors", "begins", "ends", "end_masks"})  # always tuples
+# Always tuples.
+_VARIADIC = frozenset({"values", "loop_vars", "ref_tensors", "begins", "ends", "end_masks"})
 _FAILURES = (ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
-"""What an operator raises when a damaged program feeds it arguments that do not fit."""
+"""Errors of an operator whose arguments do not fit, as in a damaged program."""
 
 
 class Interpreter:
-    """A package's program, ready to run; every constant is read and decompressed once, here.
+    """A package's program, ready to run. Every constant is read and decompressed once, here.
 
     Raises:
         PackageError: If the program is damaged.
-        UnsupportedError: If it uses operators that the interpreter does not have; the message names them all.
+        UnsupportedError: If it uses operators that the interpreter lacks. The message names them all.
     """
 
     def __init__(self, package: Package) -> None:
@@ -56,13 +59,13 @@ class Interpreter:
         """Return the main function's outputs by name, in the working dtypes of their declared types.
 
         Args:
-            inputs: Arrays by name, rounded here to the declared types; an image as pixel values in [0, 255],
+            inputs: Arrays by name, rounded here to the declared types. An image has pixel values in [0, 255],
                 [1, channels, height, width].
 
         Raises:
             InputError: If an input is missing or has a shape that the package does not accept.
-            UnsupportedError: If the interpreter does not take inputs of a kind that the package has.
-            PackageError: If an operator cannot be computed, or gives another shape than the program declares.
+            UnsupportedError: If the interpreter lacks a kind of input that the package has.
+            PackageError: If an operator cannot be computed, or returns another shape than the program declares.
         """
         features = {feature.name: feature for feature in self.package.inputs}
         values: dict[str, Value] = {}
@@ -71,10 +74,11 @@ class Interpreter:
             if not fits(value.shape, argument.type):
                 raise PackageError(
                     f"the program of '{self.package.path}' declares '{argument.name}' as {argument.type.shape}, "
-                    f"its package gives it {value.shape}"
+                    f"but its package passes {value.shape}"
                 )
             values[argument.name] = value
-        with np.errstate(all="ignore"):  # overflow to infinity and NaN are results, as on a device
+        # Overflow to infinity and NaN are results, as on a device.
+        with np.errstate(all="ignore"):
             answers = _walk(self._plan, values)
         return {name: np.asarray(value) for name, value in zip(self._plan.outputs, answers, strict=True)}
 
@@ -91,7 +95,7 @@ def _walk(plan: Plan, outer: Mapping[str, Value]) -> list[Value]:
 
 
 def _control(step: Step, nested: tuple[Plan, ...], values: Mapping[str, Value]) -> Sequence[Value]:
-    """MIL's `cond` (blocks: then, else) and `while_loop` (blocks: condition, body); MIL module `control_flow`."""
+    """Run MIL's `cond` (blocks: then, else) or `while_loop` (blocks: condition, body). MIL module: `control_flow`."""
     if len(nested) != 2:
         raise invalid_operation(step.operation, step.where, f"has {len(nested)} blocks where two are needed")
     first, second = nested
@@ -114,7 +118,7 @@ def _bound(step: Step, plan: Plan, state: Sequence[Value], values: Mapping[str, 
 def _check(step: Step, results: Sequence[Value]) -> Sequence[Value]:
     if len(results) != len(step.operation.outputs):
         raise invalid_operation(
-            step.operation, step.where, f"gives {len(results)} values for {len(step.operation.outputs)}"
+            step.operation, step.where, f"returns {len(results)} values for {len(step.operation.outputs)}"
         )
     return results
 
@@ -140,7 +144,7 @@ def prepare(package: Package) -> Plan:
     unknown = sorted(set(_kinds(package.main)) - OPERATORS.keys() - CONTROL - {_CONSTANT})
     if unknown:
         raise UnsupportedError(
-            f"{where} uses the operators {quote_names(unknown)}, which the Core ML interpreter does not have"
+            f"{where} uses the operators {quote_names(unknown)}, which the Core ML interpreter lacks"
         )
     return _Planner(where, package.opset).plan(package.main, frozenset(a.name for a in package.arguments), {})
 
@@ -209,7 +213,8 @@ class _Planner:
                 f"{describe_operation(operation, self.where)} has {quote_names(unknown)}, which is not supported here"
             )
         missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in names]
-        if missing and self.opset not in _OPSETS:  # iOS 18 has some operators under the same name in another form
+        # iOS 18 has some operators under the same name in another form.
+        if missing and self.opset not in _OPSETS:
             raise UnsupportedError(
                 f"{describe_operation(operation, self.where)} lacks {quote_names(missing)} in the opset {self.opset!r}"
             )
@@ -220,7 +225,7 @@ class _Planner:
 def _with_drops(
     steps: list[tuple[Step, tuple[Plan, ...]]], preserved: frozenset[str]
 ) -> tuple[tuple[Step, tuple[Plan, ...]], ...]:
-    """Return the steps, each with the values that it is the last to use; without this a large model keeps them all."""
+    """Return the steps, each with the values of its last use. Without this a large model keeps them all."""
     computed = {r.name for step, _ in steps for r in step.operation.outputs} - preserved
     last = {name: i for i, (step, _) in enumerate(steps) for name in _used_names(step.operation)}
     drops: dict[int, list[str]] = {}
@@ -245,8 +250,8 @@ class Step:
     """One operation, ready to run.
 
     Attributes:
-        operation: What the program says.
-        operator: Its function; None for control flow.
+        operation: The operation of the program.
+        operator: Its function, or None for control flow.
         fixed: Constant arguments by parameter.
         wired: Computed arguments by parameter: the name of one value, or of several for a tuple of tensors.
         where: The program, in words.
@@ -277,7 +282,7 @@ class Step:
         """Return the operation's outputs, stored as the program declares them.
 
         Raises:
-            PackageError: If it cannot be computed, or gives another number or shape of results than declared.
+            PackageError: If it cannot be computed, or returns another number or shape of results than declared.
         """
         if self.operator is None:
             raise invalid_operation(self.operation, self.where, "is control flow and computes nothing itself")
@@ -294,18 +299,18 @@ class Step:
             raise invalid_operation(self.operation, self.where, f"cannot be computed ({first})") from error
         for result, output in zip(results_as_stored, self.operation.outputs, strict=True):
             if not fits(result.shape, output.type):
-                why = f"gives the sizes {result.shape} where {output.type.shape} are declared"
+                why = f"returns the sizes {result.shape}, but {output.type.shape} are declared"
                 raise invalid_operation(self.operation, self.where, why)
         return results_as_stored
 
 
 def cast_result(value: Array, declared: TensorType, exact: bool = False) -> Array:
-    """Return a result as its declared type keeps it: fp16 numbers rounded to nearest even, in the working dtype.
+    """Return a result as its declared type stores it: fp16 numbers rounded to nearest even, in the working dtype.
 
     Args:
         value: The result.
         declared: Its type in the program.
-        exact: Whether it is known to hold fp16 numbers already.
+        exact: Whether it already holds fp16 numbers.
     """
     if declared.dtype == "fp16" and not exact:
         with np.errstate(over="ignore"):
@@ -314,22 +319,22 @@ def cast_result(value: Array, declared: TensorType, exact: bool = False) -> Arra
 
 
 def fits(shape: tuple[int, ...], declared: TensorType) -> bool:
-    """Return whether a shape is what a program declares, where it leaves some sizes open."""
+    """Return whether a shape matches the program's declaration, which may leave sizes open."""
     return len(shape) == len(declared.shape) and all(
         n is None or n == m for m, n in zip(shape, declared.shape, strict=True)
     )
 
 
 def invalid_operation(operation: Operation, where: str, why: str) -> PackageError:
-    """Return the error of an operation that makes no sense."""
+    """Return the error of an invalid operation."""
     return PackageError(f"{describe_operation(operation, where)} {why}")
 
 
 def describe_operation(operation: Operation, where: str) -> str:
-    """Return an operation in words."""
+    """Return a description of an operation."""
     return f"operator {operation.kind!r} ({operation.name!r}) in {where}"
 
 
 def quote_names(names: Sequence[str]) -> str:
-    """Return names in quotes, with commas; what a damaged file puts into a name cannot break the line."""
+    """Return names in quotes, with commas. Characters of a damaged file cannot break the line."""
     return ", ".join(map(repr, names))

@@ -1,14 +1,14 @@
 """A saved `.mlpackage`: read from disk as records, and written so that equal programs give equal bytes.
 
-Layout: `Manifest.json` names items under `Data/`; the root item is `model.mlmodel` (a `Model` protobuf holding the ML
+Layout: `Manifest.json` names items under `Data/`. The root item is `model.mlmodel` (a `Model` protobuf with the ML
 Program), the other one the folder of its weight files. Definitions: `Model.proto`, `FeatureTypes.proto` and `MIL.proto`
 in coremltools' `mlmodel/format`, and `ModelPackage.cpp` in its `modelpackage/src` for the manifest. Nothing here trusts
 the file: sizes are checked against the data that carry them before an array is made.
 
-Core ML's protobuf classes come from coremltools without importing all of it: `import coremltools` takes its converters,
-torch and scikit-learn along (10 s, and a page of warnings), its `proto` folder needs none of them. That folder is
-imported on its own, under another name; where coremltools is loaded already its own classes are used (protobuf makes
-them one and the same).
+Core ML's protobuf classes come from coremltools without an import of all of it. `import coremltools` also imports its
+converters, torch and scikit-learn (10 s, and a page of warnings), and its `proto` folder needs none of them. So that
+folder is imported alone, under another name. If coremltools is loaded already, its own classes are used (protobuf makes
+both the same).
 
 Weight files (`weights/weight.bin`): Core ML's blob storage, version 2, read with every bound checked. The format,
 little-endian, from coremltools' `mlmodel/src/MILBlob/Blob/StorageFormat.hpp`:
@@ -50,7 +50,8 @@ from mil_interpreter.records import (
 )
 
 _AUTHOR = "com.apple.CoreML"
-_MODEL_ID = "A1B3C1E2-6F0D-5E5B-9C1B-0A6D3F6A0001"  # fixed: coremltools draws a random one for every save
+# Fixed, since coremltools draws a random one for every save.
+_MODEL_ID = "A1B3C1E2-6F0D-5E5B-9C1B-0A6D3F6A0001"
 _WEIGHTS_ID = "A1B3C1E2-6F0D-5E5B-9C1B-0A6D3F6A0002"
 _ITEMS = {
     _MODEL_ID: {
@@ -66,13 +67,15 @@ _ITEMS = {
         "path": f"{_AUTHOR}/weights",
     },
 }
-_LARGEST_JSON = 1 << 20  # bytes
+# In bytes.
+_LARGEST_JSON = 1 << 20
 _ARRAY_TYPES = {65568: "fp32", 65600: "fp64", 131104: "int32", 131080: "int8", 65552: "fp16"}
 _COLOURS = {10: "GRAYSCALE", 20: "RGB", 30: "BGR", 40: "GRAYSCALE_FLOAT16"}
 Message = Any
-"""A protobuf message: coremltools ships no types for its classes."""
+"""A protobuf message. coremltools has no types for its classes."""
 _PROTO_PACKAGE = "mil_interpreter_coremltools_proto"
-MODEL_PATH = "@model_path/"  # how a program names the folder of its model.mlmodel
+# The folder of a program's model.mlmodel, in the program.
+MODEL_PATH = "@model_path/"
 _DTYPES = {
     1: "bool",
     2: "string",
@@ -89,12 +92,14 @@ _DTYPES = {
     34: "uint64",
 }
 _IN_BYTES = {"fp16": "<f2", "int8": "i1", "uint8": "u1", "int16": "<i2", "uint16": "<u2", "uint32": "<u4"}
-_ALIGNMENT = 64  # bytes
+# In bytes.
+_ALIGNMENT = 64
 _VERSION = 2
 _SENTINEL = 0xDEADBEEF
 _HEADER = struct.Struct("<II56x")
 _DESCRIPTION = struct.Struct("<IIQQQ32x")
-_STORED: dict[str, tuple[int, str]] = {  # MIL element type -> (blob element type, NumPy dtype in the file)
+# MIL element type -> (blob element type, NumPy dtype in the file).
+_STORED: dict[str, tuple[int, str]] = {
     "fp16": (1, "<f2"),
     "fp32": (2, "<f4"),
     "uint8": (3, "u1"),
@@ -121,7 +126,7 @@ def read_package(path: Path | str) -> Package:
     except (OSError, ValueError) as error:
         raise PackageError(f"the model '{model_file}' is damaged ({error})") from error
     if model.WhichOneof("Type") != "mlProgram":
-        raise UnsupportedError(f"the interpreter runs ML Programs; '{path}' holds {model.WhichOneof('Type')!r}")
+        raise UnsupportedError(f"the interpreter runs only ML Programs. '{path}' holds {model.WhichOneof('Type')!r}")
     main = model.mlProgram.functions.get("main")
     if main is None or main.opset not in main.block_specializations:
         raise PackageError(f"the program in '{path}' has no function 'main' for its opset")
@@ -154,12 +159,12 @@ def read_package(path: Path | str) -> Package:
 
 
 def write_package(model: Message, weights: Path | None, path: Path) -> None:
-    """Write a package whose bytes depend on the program alone: fixed identifiers, sorted maps, no dates or paths.
+    """Write a package whose bytes depend only on the program: fixed identifiers, sorted maps, no dates or paths.
 
     Args:
-        model: A `Model` protobuf; its blobs are in `weights/weight.bin`.
-        weights: The weight file, or None where the program has none.
-        path: The `.mlpackage` to make; its parent exists.
+        model: A `Model` protobuf, whose blobs are in `weights/weight.bin`.
+        weights: The weight file, or None for a program without weights.
+        path: The `.mlpackage` to make. Its parent exists.
     """
     folder = path / "Data" / _AUTHOR
     folder.mkdir(parents=True)
@@ -176,7 +181,7 @@ def write_package(model: Message, weights: Path | None, path: Path) -> None:
 
 
 def _root(path: Path) -> Path:
-    """Return the file that the manifest calls the root model, known to lie inside the package."""
+    """Return the file of the manifest's root model, after a check that it lies inside the package."""
     manifest = path / "Manifest.json"
     try:
         if manifest.stat().st_size > _LARGEST_JSON:
@@ -238,13 +243,13 @@ def _proto_package() -> str:
     if _PROTO_PACKAGE not in sys.modules:
         coremltools = importlib.util.find_spec("coremltools")
         if coremltools is None or coremltools.origin is None:
-            raise ModuleNotFoundError("reading a Core ML package needs coremltools: pip install coremltools")
+            raise ModuleNotFoundError("reading a Core ML package needs coremltools. Run: pip install coremltools")
         folder = Path(coremltools.origin).parent / "proto"
         spec = importlib.util.spec_from_file_location(
             _PROTO_PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
         if spec is None or spec.loader is None:
-            raise ModuleNotFoundError(f"coremltools in '{folder.parent}' has no protobuf classes: install it again")
+            raise ModuleNotFoundError(f"coremltools in '{folder.parent}' has no protobuf classes. Install it again")
         module = importlib.util.module_from_spec(spec)
         sys.modules[_PROTO_PACKAGE] = module
         spec.loader.exec_module(module)
@@ -252,10 +257,10 @@ def _proto_package() -> str:
 
 
 class Decoder:
-    """Decodes one program's messages; holds its open weight files.
+    """Decoder of one program's messages, with its open weight files.
 
     Args:
-        folder: The folder of `model.mlmodel`, which weight files are named relative to.
+        folder: The folder of `model.mlmodel`. Names of weight files are relative to it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -296,13 +301,13 @@ class Decoder:
         """Return a constant, from the program itself or from its weight file.
 
         Raises:
-            PackageError: If data are missing, cut off or not what their type says.
-            UnsupportedError: If the interpreter has no such kind of value.
+            PackageError: If data are missing, cut off or differ from their type.
+            UnsupportedError: If the interpreter lacks this kind of value.
         """
         if message.type.WhichOneof("type") != "tensorType":
             kind = message.immediateValue.WhichOneof("value")
             if kind not in ("tuple", "list"):
-                raise UnsupportedError(f"the Core ML interpreter has no values of the kind '{kind or 'state'}'")
+                raise UnsupportedError(f"the Core ML interpreter lacks values of the kind '{kind or 'state'}'")
             return tuple(self.value(v) for v in getattr(message.immediateValue, kind).values)
         declared = self._type(message.type)
         if message.WhichOneof("value") == "blobFileValue":
@@ -320,11 +325,11 @@ class Decoder:
     def _type(self, message: Message) -> TensorType:
         kind = message.WhichOneof("type")
         if kind != "tensorType":
-            raise UnsupportedError(f"the Core ML interpreter has no values of the type '{kind}'")
+            raise UnsupportedError(f"the Core ML interpreter lacks values of the type '{kind}'")
         tensor = message.tensorType
         dtype = _DTYPES.get(tensor.dataType)
         if dtype is None:
-            raise UnsupportedError(f"the Core ML interpreter has no elements of the MIL type {tensor.dataType}")
+            raise UnsupportedError(f"the Core ML interpreter lacks elements of the MIL type {tensor.dataType}")
         shape: Shape = tuple(
             int(d.constant.size) if d.WhichOneof("dimension") == "constant" else None for d in tensor.dimensions
         )
@@ -346,25 +351,26 @@ def _immediate(message: Message, declared: TensorType) -> Value:
         flat = np.array(getattr(message, kind).values if kind and kind not in ("bytes", "strings") else ())
     shape = tuple(flat.size if n is None else n for n in declared.shape)
     if flat.size != np.prod([1, *shape], dtype=object):
-        raise PackageError(f"a constant of the sizes {shape} carries {flat.size} values: the program is damaged")
+        raise PackageError(f"a constant of the sizes {shape} has {flat.size} values, so the program is damaged")
     return flat.reshape(shape).astype(WORKING_DTYPES[declared.dtype])
 
 
 class WeightFile:
-    """One weight file, opened once; `read` copies a blob out of it in its working dtype."""
+    """One weight file, opened once. `read` copies a blob from it in its working dtype."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
-        except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+        # ValueError: an empty file cannot be mapped.
+        except (OSError, ValueError) as error:
             raise PackageError(f"the weight file '{path}' cannot be read ({error})") from error
         count, version = _HEADER.unpack(self._piece(0, _HEADER.size, "its header").tobytes())
         if version != _VERSION or count == 0:
             raise PackageError(f"the weight file '{path}' has no valid header (version {version})")
 
     def read(self, offset: int, declared: TensorType) -> Array:
-        """Return the blob described at `offset`, which must be what the program declares.
+        """Return the blob described at `offset`, which must match the program's declaration.
 
         Raises:
             PackageError: If the description or the data lie outside the file or are of another type or size.
@@ -380,7 +386,7 @@ class WeightFile:
             raise self._damage_error(offset, "no blob starts there")
         if kind != wanted_kind or size != wanted_size:
             raise self._damage_error(
-                offset, f"{size} bytes of type {kind}, the program says {wanted_size} of {wanted_kind}"
+                offset, f"it has {size} bytes of type {kind}, but the program declares {wanted_size} of {wanted_kind}"
             )
         if start % _ALIGNMENT:
             raise self._damage_error(offset, f"its data start at {start}, which is not a multiple of {_ALIGNMENT}")

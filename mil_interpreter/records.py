@@ -1,4 +1,4 @@
-"""What an ML Program says, as plain records: types, values, operations, blocks, functions, and the package around them.
+"""An ML Program as plain records: types, values, operations, blocks, functions, and the package around them.
 
 The names are those of the MIL protobuf (`MIL.proto`, `Model.proto` in coremltools' `mlmodel/format`).
 """
@@ -16,19 +16,20 @@ import numpy.typing as npt
 from mil_interpreter.errors import InputError, UnsupportedError
 
 Array = npt.NDArray[Any]
-"""A NumPy array of any dtype; shapes are given in docstrings."""
+"""A NumPy array of any dtype. Docstrings give shapes."""
 
 Value = Array | str | tuple["Value", ...]
 """A decoded constant: an array in its working dtype, a text, or a tuple of these."""
 
 Shape = tuple[int | None, ...]
-"""Sizes; None where the program leaves a size open."""
+"""Sizes. None means that the program leaves a size open."""
 
 WORKING_DTYPES: Mapping[str, np.dtype[np.generic]] = {
     name: np.dtype(working)
     for name, working in {
         "bool": np.bool_,
-        "fp16": np.float32,  # the values are fp16 numbers; arithmetic widens them, `store` rounds them again
+        # The values are fp16 numbers. Arithmetic widens them, and `store` rounds them again.
+        "fp16": np.float32,
         "fp32": np.float32,
         "fp64": np.float64,
         "int8": np.int8,
@@ -43,13 +44,14 @@ WORKING_DTYPES: Mapping[str, np.dtype[np.generic]] = {
 }
 """MIL element type -> NumPy dtype that holds its values while the interpreter computes."""
 
-LARGEST_TENSOR = 1 << 28  # elements (1 GiB of fp32): a declaration beyond it is damage, not a phone's model
+# Elements (1 GiB of fp32). A declaration beyond it is damage, and not a phone's model.
+LARGEST_TENSOR = 1 << 28
 _CHANNELS = {"RGB": 3, "GRAYSCALE": 1}
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """Element type by MIL name ("fp16", "string", ...) and sizes; a scalar has no sizes."""
+    """Element type by MIL name ("fp16", "string", ...) and sizes. A scalar has no sizes."""
 
     dtype: str
     shape: Shape = ()
@@ -69,10 +71,10 @@ class Operation:
 
     Attributes:
         kind: The operator, by MIL name.
-        name: What the converter called this use of it.
+        name: The converter's name for this use of it.
         inputs: Arguments by parameter: names of values, or constants written in place.
-        attributes: Constants by parameter; `const` keeps its value here, constexpr operators all of theirs.
-        outputs: What it defines, in order.
+        attributes: Constants by parameter. `const` keeps its value here, and constexpr operators keep all of them.
+        outputs: Its results, in order.
         blocks: Nested blocks of control flow.
     """
 
@@ -93,7 +95,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class MilBlock:
-    """Operations in order, the values they may use from outside by name, and the names they hand back."""
+    """Operations in order, the outer values that they may use by name, and the names that they return."""
 
     inputs: tuple[OperationResult, ...]
     operations: tuple[Operation, ...]
@@ -102,15 +104,15 @@ class MilBlock:
 
 @dataclass(frozen=True)
 class Feature:
-    """An input or output of the package, as an app sees it.
+    """An input or output of the package, for an app.
 
     Attributes:
         name: Its name.
         kind: "tensor" (MLMultiArray), "image" (a pixel buffer of 8-bit values) or "other".
         dtype: MIL element type of a tensor.
-        shape: Default sizes of a tensor; (height, width) of an image.
-        shapes: Every allowed shape, where they are enumerated.
-        bounds: Smallest and largest size of each dimension, where ranges are allowed; None means no limit.
+        shape: Default sizes of a tensor, or (height, width) of an image.
+        shapes: Every allowed shape, if they are enumerated.
+        bounds: Smallest and largest size of each dimension, if ranges are allowed. None means no limit.
         colours: Colour layout of an image: "RGB", "BGR", "GRAYSCALE" ...
     """
 
@@ -123,7 +125,7 @@ class Feature:
     colours: str = ""
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
-        """Return whether a tensor of this shape may be given."""
+        """Return whether a tensor may have this shape."""
         if self.shapes:
             return shape in self.shapes
         if self.bounds:
@@ -137,29 +139,29 @@ class Feature:
         """Return this input of some arrays by name, in its working dtype.
 
         Args:
-            inputs: Arrays by name; an image as pixel values in [0, 255], [1, channels, height, width].
+            inputs: Arrays by name. An image has pixel values in [0, 255], [1, channels, height, width].
 
         Raises:
             InputError: If it is missing, or has a shape that the package does not accept.
             UnsupportedError: If the interpreter does not take inputs of its kind.
         """
         if self.name not in inputs:
-            raise InputError(f"the input '{self.name}' is missing: the package takes it")
+            raise InputError(f"the input '{self.name}' of the package is missing. Pass it")
         array = inputs[self.name]
         if self.kind == "image":
             if self.colours not in _CHANNELS:
                 raise UnsupportedError(
-                    f"the image '{self.name}' is {self.colours}: RGB and GRAYSCALE are supported here"
+                    f"the image '{self.name}' is {self.colours}. Only RGB and GRAYSCALE are supported"
                 )
             shape: tuple[int, ...] = (1, _CHANNELS[self.colours], *self.shape)
             if array.shape != shape:
-                raise InputError(f"the image '{self.name}' has the shape {array.shape}, the package takes {shape}")
+                raise InputError(f"the image '{self.name}' has the shape {array.shape}. The package takes {shape}")
             return np.asarray(array, dtype=np.float32)
         if self.kind != "tensor" or self.dtype not in WORKING_DTYPES:
             raise UnsupportedError(f"the interpreter does not take inputs of the kind of '{self.name}'")
         if not self.accepts(array.shape):
             takes = self.shapes or self.bounds or self.shape
-            raise InputError(f"the input '{self.name}' has the shape {array.shape}, the package takes {takes}")
+            raise InputError(f"the input '{self.name}' has the shape {array.shape}. The package takes {takes}")
         return np.asarray(array, dtype=WORKING_DTYPES[self.dtype])
 
 
@@ -169,8 +171,8 @@ class Package:
 
     Attributes:
         path: The `.mlpackage` folder.
-        inputs: What an app gives.
-        outputs: What an app gets.
+        inputs: An app's inputs.
+        outputs: An app's outputs.
         arguments: The main function's arguments.
         main: The main function's block.
         opset: The operator set that the block is written for, for example "CoreML7".

@@ -1,6 +1,6 @@
-"""The operators of the ML Program interpreter: one table, put together from the tables of MIL's modules.
+"""The operators of the ML Program interpreter: one table, made from the tables of MIL's modules.
 
-An operator is a function whose parameters have MIL's names. To add one, write it beside those of its MIL module, name
+An operator is a function whose parameters have MIL's names. To add one, write it next to those of its MIL module, name
 it in that module's table, and give it a row in `tests/mil_interpreter/`.
 """
 
@@ -35,4 +35,4 @@ OPERATORS: Mapping[str, Operator] = {
 """Every supported operator by MIL name."""
 
 EXACT = frozenset(SHAPE_OPERATORS)
-"""Operators that only move values: what they give is as exact as what they got."""
+"""Operators that only move values. Their results are as exact as their inputs."""

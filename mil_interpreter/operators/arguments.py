@@ -14,7 +14,7 @@ import numpy as np
 from mil_interpreter.records import LARGEST_TENSOR, Array, Value
 
 Operator = Callable[..., Array | tuple[Array, ...]]
-"""Takes its arguments by MIL's parameter names; gives one array, or a tuple where MIL defines several outputs."""
+"""Function of arguments by MIL's parameter names. It returns one array, or a tuple for several outputs in MIL."""
 
 
 def integer(value: Value | int) -> int:
@@ -28,19 +28,19 @@ def integers(value: Value | Iterable[int]) -> tuple[int, ...]:
 
 
 def flags(value: Value | Iterable[bool] | None, count: int) -> tuple[bool, ...]:
-    """Return a vector of masks, all False where the parameter was left out."""
+    """Return a vector of masks, all False without the parameter."""
     return (False,) * count if value is None else tuple(bool(v) for v in np.asarray(value).reshape(-1))
 
 
 def text(value: Value, *choices: str) -> str:
     """Return a text parameter that must be one of the choices."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"'{value}' is none of {', '.join(choices)}")
+        raise ValueError(f"'{value}' is unknown. Possible: {', '.join(choices)}")
     return value
 
 
 def axes(value: Value | None, rank: int) -> tuple[int, ...]:
-    """Axes counted from the front; every axis where the parameter was left out.
+    """Return axes counted from the front, or every axis without the parameter.
 
     Raises:
         ValueError: If an axis lies outside the tensor.
@@ -59,12 +59,12 @@ def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
     """
     sizes = tuple(int(n) for n in shape)
     if any(n < 0 for n in sizes) or math.prod(sizes) > LARGEST_TENSOR:
-        raise ValueError(f"a tensor of the sizes {sizes} cannot be made")
+        raise ValueError(f"a tensor of the sizes {sizes} is too large or has a negative size")
     return sizes
 
 
 def along(vector: Array, axis: int, rank: int) -> Array:
-    """Return a vector shaped to broadcast along one axis of a tensor; a scalar stays as it is."""
+    """Return a vector shaped to broadcast along one axis of a tensor. A scalar does not change."""
     if vector.ndim == 0:
         return vector
     return vector.reshape([-1 if d == axis % rank else 1 for d in range(rank)])

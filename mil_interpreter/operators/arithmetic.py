@@ -6,10 +6,10 @@ https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.de
 is iOS18's).
 
 - Binary operators broadcast as NumPy does.
-- Sums of a matrix product run in fp32 from the stored inputs; only the result is rounded to its declared type.
+- Sums of a matrix product run in fp32 from the stored inputs. Only the result is rounded to its declared type.
 - A normalisation is one operator to Core ML, so its inside runs in fp32 (means and sums in fp64) and only its result is
   rounded.
-- Reductions of floats accumulate in fp64, of integers in int64; the interpreter stores the result as declared.
+- Reductions of floats accumulate in fp64, of integers in int64. The interpreter stores the result as declared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _ERF_Q: tuple[float, ...] = (
     -2.13374055278905e-04,
     -1.45660718464996e-05,
 )
-_ERFC_NEAR: tuple[float, ...] = (  # powers of 1 / x^2, for x in [1, 2)
+# Powers of 1 / x^2, for x in [1, 2).
+_ERFC_NEAR: tuple[float, ...] = (
     5.638259427386472e-01,
     -2.741127028184656e-01,
     3.404879937665872e-01,
@@ -50,7 +51,8 @@ _ERFC_NEAR: tuple[float, ...] = (  # powers of 1 / x^2, for x in [1, 2)
     -1.387039388740657e-01,
     2.326819970068386e-02,
 )
-_ERFC_FAR: tuple[float, ...] = (  # the same, for x >= 2
+# The same, for x >= 2.
+_ERFC_FAR: tuple[float, ...] = (
     5.641895067754075e-01,
     -2.820767439740514e-01,
     4.218463358204948e-01,
@@ -61,14 +63,16 @@ _ERFC_FAR: tuple[float, ...] = (  # the same, for x >= 2
     -1.047766399936249e01,
 )
 _CASTS = tuple(WORKING_DTYPES)
-_axes = axes  # `layer_norm` has a parameter of this name
+# `layer_norm` has a parameter of this name.
+_axes = axes
 Reduction = Callable[[Array, tuple[int, ...]], Array]
 
 
 def erf(x: Array) -> Array:
-    """Gauss error function, by the rational approximation of Eigen and XLA for fp32 (error below 5e-7 on [-4, 4]).
+    """Return the Gauss error function, by the rational approximation of Eigen and XLA for fp32.
 
-    Source: Eigen `generic_fast_erf_float`; NumPy has none, and `math.erf` takes 100 ns an element.
+    Its error is below 5e-7 on [-4, 4]. Source: Eigen `generic_fast_erf_float`. NumPy has none, and `math.erf` takes 100
+    ns per element.
     """
     clamped = np.clip(x, np.float32(-4), np.float32(4))
     square = clamped * clamped
@@ -76,7 +80,7 @@ def erf(x: Array) -> Array:
 
 
 def erfc(x: Array) -> Array:
-    """`1 - erf(x)`, without the cancellation of that difference where `erf(x)` is near 1 (relative error below 1e-6).
+    """Return `1 - erf(x)`, without cancellation where `erf(x)` is near 1 (relative error below 1e-6).
 
     Source: Cephes `ndtrf.c`, as in XLA: `exp(-x^2) / x` times a polynomial in `1 / x^2`.
     """
@@ -90,40 +94,40 @@ def erfc(x: Array) -> Array:
 
 
 def clip(x: Array, alpha: Array, beta: Array) -> Array:
-    """`min(max(x, alpha), beta)`."""
+    """Return `min(max(x, alpha), beta)`."""
     return np.minimum(np.maximum(x, alpha), beta)
 
 
 def inverse(x: Array, epsilon: Array | float = 1e-4) -> Array:
-    """`1 / (x + epsilon)`."""
+    """Return `1 / (x + epsilon)`."""
     return np.asarray(1 / (x + np.float32(epsilon)))
 
 
 def log(x: Array, epsilon: Array | float = 1e-45) -> Array:
-    """`log(x + epsilon)`."""
+    """Return `log(x + epsilon)`."""
     return np.log(x + np.float32(epsilon))
 
 
 def rsqrt(x: Array, epsilon: Array | float = 1e-12) -> Array:
-    """`1 / sqrt(x + epsilon)`."""
+    """Return `1 / sqrt(x + epsilon)`."""
     return np.asarray(1 / np.sqrt(x + np.float32(epsilon)))
 
 
 def threshold(x: Array, alpha: Array) -> Array:
-    """`max(x, alpha)`."""
+    """Return `max(x, alpha)`."""
     return np.maximum(x, alpha)
 
 
 def cast(x: Array, dtype: Value) -> Array:
-    """Return the same values as another type; a fraction is cut off, as in NumPy and C.
+    """Return the same values as another type. A fraction is cut off, as in NumPy and C.
 
-    Rounding to fp16 is the interpreter's, which stores every result as its declared type.
+    The interpreter rounds to fp16, since it stores every result as its declared type.
     """
     return np.asarray(x).astype(WORKING_DTYPES[text(dtype, *_CASTS)])
 
 
 def select(cond: Array, a: Array, b: Array) -> Array:
-    """`a` where `cond` is true, else `b` (MIL `control_flow.select`)."""
+    """Return `a` where `cond` is true, else `b` (MIL `control_flow.select`)."""
     return np.where(cond, a, b)
 
 
@@ -166,7 +170,8 @@ ELEMENTWISE_OPERATORS: Mapping[str, Operator] = {
     "exp": _unary(np.exp),
     "exp2": _unary(np.exp2),
     "floor": _unary(np.floor),
-    "floor_div": _binary(np.floor_divide),  # towards minus infinity
+    # Towards minus infinity.
+    "floor_div": _binary(np.floor_divide),
     "greater": _binary(np.greater),
     "greater_equal": _binary(np.greater_equal),
     "inverse": inverse,
@@ -179,12 +184,14 @@ ELEMENTWISE_OPERATORS: Mapping[str, Operator] = {
     "logical_xor": _binary(np.logical_xor),
     "maximum": _binary(np.maximum),
     "minimum": _binary(np.minimum),
-    "mod": _binary(np.mod),  # the sign of the divisor
+    # The sign of the divisor.
+    "mod": _binary(np.mod),
     "mul": _binary(np.multiply),
     "not_equal": _binary(np.not_equal),
     "pow": _binary(np.power),
     "real_div": _binary(np.true_divide),
-    "round": _unary(np.round),  # halves to even
+    # Halves to even.
+    "round": _unary(np.round),
     "rsqrt": rsqrt,
     "select": select,
     "sign": _unary(np.sign),
@@ -200,93 +207,94 @@ ELEMENTWISE_OPERATORS: Mapping[str, Operator] = {
 
 
 def relu(x: Array) -> Array:
-    """`max(x, 0)`."""
+    """Return `max(x, 0)`."""
     return np.maximum(x, 0)
 
 
 def relu6(x: Array) -> Array:
-    """`min(max(x, 0), 6)`."""
+    """Return `min(max(x, 0), 6)`."""
     return np.clip(x, 0, 6)
 
 
 def clamped_relu(x: Array, alpha: Array, beta: Array) -> Array:
-    """`min(beta, x)` where `x >= 0`, else `min(beta, alpha * x)`."""
+    """Return `min(beta, x)` where `x >= 0`, else `min(beta, alpha * x)`."""
     return np.minimum(np.where(x >= 0, x, alpha * x), beta)
 
 
 def leaky_relu(x: Array, alpha: Array) -> Array:
-    """`x` where `x >= 0`, else `alpha * x`."""
+    """Return `x` where `x >= 0`, else `alpha * x`."""
     return np.where(x >= 0, x, alpha * x)
 
 
 def prelu(x: Array, alpha: Array) -> Array:
-    """`x` where positive, else `alpha[c] * x` with the slope of its channel (axis 1)."""
+    """Return `x` where positive, else `alpha[c] * x` with the slope of its channel (axis 1)."""
     return np.where(x > 0, x, along(alpha, 1, x.ndim) * x)
 
 
 def elu(x: Array, alpha: Array) -> Array:
-    """`x` where positive, else `alpha * (exp(x) - 1)`."""
+    """Return `x` where positive, else `alpha * (exp(x) - 1)`."""
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
 def thresholded_relu(x: Array, alpha: Array) -> Array:
-    """`x` where `x >= alpha`, else 0."""
+    """Return `x` where `x >= alpha`, else 0."""
     return np.where(x >= alpha, x, np.float32(0))
 
 
 def gelu(x: Array, mode: Value = "EXACT") -> Array:
-    """Gaussian error linear unit, exact or by its tanh or sigmoid approximation."""
+    """Return the Gaussian error linear unit, exact or by its tanh or sigmoid approximation."""
     variant = text(mode, "EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")
     if variant == "EXACT":
-        return np.asarray(0.5 * x * erfc(x * np.float32(-math.sqrt(0.5))))  # 1 + erf would cancel below zero
+        # 1 + erf would cancel below zero.
+        return np.asarray(0.5 * x * erfc(x * np.float32(-math.sqrt(0.5))))
     if variant == "TANH_APPROXIMATION":
         return np.asarray(0.5 * x * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * (x + 0.044715 * x * x * x))))
     return np.asarray(x * sigmoid(1.702 * x))
 
 
 def sigmoid(x: Array) -> Array:
-    """`1 / (1 + exp(-x))`, computed so that neither end overflows."""
+    """Return `1 / (1 + exp(-x))`, computed so that neither end overflows."""
     small = np.exp(-np.abs(x))
     return np.asarray(np.where(x >= 0, 1, small) / (1 + small))
 
 
 def sigmoid_hard(x: Array, alpha: Array, beta: Array) -> Array:
-    """`min(max(alpha * x + beta, 0), 1)`."""
+    """Return `min(max(alpha * x + beta, 0), 1)`."""
     return np.asarray(np.clip(alpha * x + beta, 0, 1))
 
 
 def silu(x: Array) -> Array:
-    """`x * sigmoid(x)`."""
+    """Return `x * sigmoid(x)`."""
     return np.asarray(x * sigmoid(x))
 
 
 def softplus(x: Array) -> Array:
-    """`log(1 + exp(x))`."""
+    """Return `log(1 + exp(x))`."""
     return np.asarray(np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0))
 
 
 def softplus_parametric(x: Array, alpha: Array, beta: Array) -> Array:
-    """`alpha[c] * log(1 + exp(beta[c] * x))` with the parameters of its channel (axis 1)."""
+    """Return `alpha[c] * log(1 + exp(beta[c] * x))` with the parameters of its channel (axis 1)."""
     return np.asarray(along(alpha, 1, x.ndim) * softplus(along(beta, 1, x.ndim) * x))
 
 
 def softsign(x: Array) -> Array:
-    """`x / (1 + |x|)`."""
+    """Return `x / (1 + |x|)`."""
     return np.asarray(x / (1 + np.abs(x)))
 
 
 def scaled_tanh(x: Array, alpha: Array, beta: Array) -> Array:
-    """`alpha * tanh(beta * x)`."""
+    """Return `alpha * tanh(beta * x)`."""
     return np.asarray(alpha * np.tanh(beta * x))
 
 
 def linear_activation(x: Array, alpha: Array, beta: Array) -> Array:
-    """`alpha * x + beta`."""
+    """Return `alpha * x + beta`."""
     return np.asarray(alpha * x + beta)
 
 
 def softmax(x: Array, axis: Value | int = -1) -> Array:
-    """`exp(x) / sum(exp(x))` along an axis, shifted by the maximum so that nothing overflows."""
+    """Return `exp(x) / sum(exp(x))` along an axis, shifted by the maximum so that nothing overflows."""
     along_axis = integer(axis)
     powers = np.exp(x - x.max(axis=along_axis, keepdims=True))
     return np.asarray(powers / powers.sum(axis=along_axis, keepdims=True))
@@ -317,7 +325,7 @@ ACTIVATION_OPERATORS: Mapping[str, Operator] = {
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """`x @ weight.T + bias`; x [..., D_in], weight [D_out, D_in], bias [D_out]."""
+    """Return `x @ weight.T + bias` with x [..., D_in], weight [D_out, D_in], bias [D_out]."""
     flat = x.reshape(-1, x.shape[-1]) @ weight.T
     if bias is not None:
         flat += bias
@@ -325,21 +333,21 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 def matmul(x: Array, y: Array, transpose_x: Array | bool = False, transpose_y: Array | bool = False) -> Array:
-    """`x @ y` over the last two axes, either transposed first; the leading axes broadcast."""
+    """Return `x @ y` over the last two axes, either transposed first. The leading axes broadcast."""
     first = x.swapaxes(-1, -2) if transpose_x and x.ndim > 1 else x
     right = y.swapaxes(-1, -2) if transpose_y and y.ndim > 1 else y
     return np.asarray(np.matmul(first, right))
 
 
 def einsum(values: tuple[Array, ...], equation: Value) -> Array:
-    """Einstein summation of two tensors; a repeated letter is summed over."""
+    """Return the Einstein summation of two tensors, which sums over a repeated letter."""
     if not isinstance(equation, str):
         raise ValueError("the equation is not a text")
     return np.asarray(np.einsum(equation, *values, optimize=True))
 
 
 def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_mask: Array | None = None) -> Array:
-    """`softmax(query @ key.T / sqrt(E) + mask) @ value`; a boolean mask takes part where it is true."""
+    """Return `softmax(query @ key.T / sqrt(E) + mask) @ value`. A boolean mask takes part where it is true."""
     scores = np.matmul(query, key.swapaxes(-1, -2)) / np.float32(np.sqrt(query.shape[-1]))
     if attn_mask is not None:
         scores = np.where(attn_mask, scores, -np.inf) if attn_mask.dtype == np.bool_ else scores + attn_mask
@@ -359,7 +367,7 @@ def batch_norm(
     beta: Array | None = None,
     epsilon: Array | float = 1e-5,
 ) -> Array:
-    """`gamma * (x - mean) / sqrt(variance + epsilon) + beta`, one of each a channel (axis 1)."""
+    """Return `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, with one of each per channel (axis 1)."""
     scale = 1 / np.sqrt(variance + np.float32(epsilon))
     return _scale((x - along(mean, 1, x.ndim)) * along(scale, 1, x.ndim), gamma, beta)
 
@@ -367,7 +375,7 @@ def batch_norm(
 def instance_norm(
     x: Array, gamma: Array | None = None, beta: Array | None = None, epsilon: Array | float = 1e-5
 ) -> Array:
-    """Mean 0 and variance 1 over the spatial axes of each image and channel, then scaled a channel."""
+    """Return the spatial axes of each image and channel with mean 0 and variance 1, then scaled per channel."""
     return _scale(_standardise(x, tuple(range(2, x.ndim)), epsilon), gamma, beta)
 
 
@@ -378,7 +386,7 @@ def layer_norm(
     beta: Array | None = None,
     epsilon: Array | float = 1e-5,
 ) -> Array:
-    """`gamma * (x - mean) / sqrt(variance + epsilon) + beta` over the given axes; gamma and beta have their shape."""
+    """Return `gamma * (x - mean) / sqrt(variance + epsilon) + beta` over axes, whose shape gamma and beta have."""
     normalized_axes = _axes(axes, x.ndim)
     shape = [n if d in normalized_axes else 1 for d, n in enumerate(x.shape)]
     result = _standardise(x, normalized_axes, epsilon)
@@ -390,7 +398,7 @@ def layer_norm(
 
 
 def l2_norm(x: Array, epsilon: Array | float = 1e-6) -> Array:
-    """`x / sqrt(sum(x^2) + epsilon)` over the last three axes."""
+    """Return `x / sqrt(sum(x^2) + epsilon)` over the last three axes."""
     total = np.square(x).sum(axis=(-3, -2, -1), keepdims=True, dtype=np.float64)
     return np.asarray(x / np.sqrt(total + np.float32(epsilon)))
 
@@ -402,7 +410,7 @@ def local_response_norm(
     beta: Array | float = 0.75,
     k: Array | float = 1.0,
 ) -> Array:
-    """`x / (k + alpha / size * sum of squares of the `size` channels around it) ^ beta`.
+    """Return `x / (k + alpha / size * sum of squares of the `size` channels around it) ^ beta`.
 
     The window is that of `torch.nn.LocalResponseNorm`: `size // 2` channels before, the rest after.
     """
@@ -436,7 +444,7 @@ NORM_OPERATORS: Mapping[str, Operator] = {
 def reduce_argmax(
     x: Array, axis: Value | int = -1, keep_dims: Array | bool = False, output_dtype: Value = "int32"
 ) -> Array:
-    """Index of the largest value along an axis; of equal ones the first."""
+    """Return the index of the largest value along an axis, the first of equal ones."""
     text(output_dtype, "int32", "uint16")
     return np.asarray(np.argmax(x, axis=integer(axis), keepdims=bool(keep_dims)))
 
@@ -444,13 +452,13 @@ def reduce_argmax(
 def reduce_argmin(
     x: Array, axis: Value | int = -1, keep_dims: Array | bool = False, output_dtype: Value = "int32"
 ) -> Array:
-    """Index of the smallest value along an axis; of equal ones the first."""
+    """Return the index of the smallest value along an axis, the first of equal ones."""
     text(output_dtype, "int32", "uint16")
     return np.asarray(np.argmin(x, axis=integer(axis), keepdims=bool(keep_dims)))
 
 
 def cumsum(x: Array, axis: Value | int = 0, exclusive: Array | bool = False, reverse: Array | bool = False) -> Array:
-    """Running sum along an axis; without the element itself if exclusive, from the end if reversed."""
+    """Return the running sum along an axis, without the element itself if exclusive, from the end if reversed."""
     along_axis = integer(axis)
     values = np.flip(x, along_axis) if reverse else x
     total = np.cumsum(values, axis=along_axis, dtype=_wide(x))
@@ -462,7 +470,8 @@ def cumsum(x: Array, axis: Value | int = 0, exclusive: Array | bool = False, rev
 def _over(reduction: Reduction) -> Operator:
     def operator(x: Array, axes: Value | None = None, keep_dims: Array | bool = False) -> Array:
         over = chosen(axes, x.ndim)
-        reduced = reduction(x, over)  # keeps the axes with size 1
+        # Keeps the axes with size 1.
+        reduced = reduction(x, over)
         return reduced if keep_dims else np.squeeze(reduced, axis=over)
 
     return operator

@@ -15,12 +15,12 @@ from mil_interpreter.records import WORKING_DTYPES, Array, Value
 
 
 def constexpr_affine_dequantize(quantized_data: Array, zero_point: Array, scale: Array, axis: Value) -> Array:
-    """`scale * (quantized - zero_point)`, a scalar each or one a slice along an axis."""
+    """Return `scale * (quantized - zero_point)`, each a scalar or one per slice along an axis."""
     return dequantize(quantized_data, scale, zero_point, axis)
 
 
 def constexpr_blockwise_shift_scale(data: Array, scale: Array, offset: Array | None = None) -> Array:
-    """`scale * (data - offset)` with one scale and offset a block; a block's size is that of data over scale."""
+    """Return `scale * (data - offset)` with one scale and offset per block. Its size is that of data over scale."""
     sizes = [n // s for n, s in zip(data.shape, scale.shape, strict=True)]
     if tuple(n * s for n, s in zip(sizes, scale.shape, strict=True)) != data.shape:
         raise ValueError(f"scales of the sizes {scale.shape} for data of {data.shape}")
@@ -36,7 +36,7 @@ def constexpr_cast(source_val: Array, output_dtype: Value) -> Array:
 
 
 def constexpr_lut_to_dense(indices: Array, lut: Array, shape: Value) -> Array:
-    """`lut[index]` for indices packed into bytes from the least significant bit on, row-major (iOS16)."""
+    """Return `lut[index]` for indices packed into bytes from the least significant bit on, row-major (iOS16)."""
     sizes, bits = checked_shape(integers(shape)), int(np.log2(lut.size))
     stream = np.unpackbits(indices, bitorder="little")
     count = int(np.prod([1, *sizes]))
@@ -45,7 +45,7 @@ def constexpr_lut_to_dense(indices: Array, lut: Array, shape: Value) -> Array:
 
 
 def constexpr_sparse_to_dense(nonzero_data: Array, mask: Array, shape: Value) -> Array:
-    """Values where the mask's bit is set (least significant first), zeros elsewhere, row-major (iOS16)."""
+    """Return values where the mask's bit is set (least significant first), zeros elsewhere, row-major (iOS16)."""
     sizes = checked_shape(integers(shape))
     nonzero = np.unpackbits(mask, bitorder="little")[: int(np.prod([1, *sizes]))].astype(bool)
     dense = np.zeros(nonzero.size, dtype=nonzero_data.dtype)
@@ -60,7 +60,7 @@ def quantize(
     zero_point: Array | None = None,
     axis: Value | None = None,
 ) -> Array:
-    """`clip(round(input / scale) + zero_point)` to int8 or uint8; halves round to even."""
+    """Return `clip(round(input / scale) + zero_point)` as int8 or uint8. Halves round to even."""
     dtype = WORKING_DTYPES[text(output_dtype, "int8", "uint8")]
     over = 0 if axis is None else integer(axis)
     levels = np.round(input / along(scale, over, input.ndim))
@@ -76,7 +76,7 @@ def dequantize(
     zero_point: Array | None = None,
     axis: Value | None = None,
 ) -> Array:
-    """`scale * (input - zero_point)`, a scalar each or one a slice along an axis."""
+    """Return `scale * (input - zero_point)`, each a scalar or one per slice along an axis."""
     over = 0 if axis is None else integer(axis)
     values = input.astype(np.float32)
     if zero_point is not None:

@@ -2,9 +2,10 @@
 
 Definitions and the formulas of the sampling modes:
 https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html (iOS15 to iOS17).
-Convolutions take one to three spatial axes and walk the positions of the kernel; at each, every output sees one input:
-a strided slice. A window's maximum or sum is taken one axis after the other. Resizing works on the last axes, an axis
-at a time: where each output lies on the input's grid, then the two neighbours and their weights.
+Convolutions take one to three spatial axes and loop over the positions of the kernel. At each position every output
+reads one input, which is a strided slice. A window's maximum or sum is taken one axis after the other. Resizing works
+on the last axes, one at a time. It finds the place of each output on the input's grid, then the two neighbours and
+their weights.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import numpy as np
 from mil_interpreter.operators.arguments import Operator, checked_shape, integer, integers, text
 from mil_interpreter.records import Array, Value
 
-COLUMNS_LIMIT = 1 << 24  # elements (64 MiB) that the unfolded input of one matrix product may have
+# Elements (64 MiB) that the unfolded input of one matrix product may have.
+COLUMNS_LIMIT = 1 << 24
 Pads = tuple[tuple[int, int], ...]
 _MODES = ("DEFAULT", "STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "OFFSET_CORNERS", "UNALIGN_CORNERS")
 
@@ -33,7 +35,7 @@ def conv(
     dilations: Value | None = None,
     groups: Value | int = 1,
 ) -> Array:
-    """Cross-correlation; x [N, C_in, *D], weight [C_out, C_in / groups, *K], bias [C_out]."""
+    """Return the cross-correlation of x [N, C_in, *D], weight [C_out, C_in / groups, *K] and bias [C_out]."""
     kernel, g = weight.shape[2:], integer(groups)
     steps, spread = _steps_of(strides, kernel), _steps_of(dilations, kernel)
     extent = tuple((k - 1) * d + 1 for k, d in zip(kernel, spread, strict=True))
@@ -44,7 +46,8 @@ def conv(
         raise ValueError(f"a weight of the sizes {weight.shape} in {g} groups for an input of {x.shape}")
     filters = weight.reshape(g, c_out // g, each, -1)
     windows = (w.reshape(n, g, each, -1) for w in _windows(x, kernel, steps, spread, out))
-    if each == 1:  # depthwise: a product of numbers at each position, not of matrices
+    # Depthwise: a product of numbers at each position, not of matrices.
+    if each == 1:
         total = sum(filters[..., 0, i, None] * window for i, window in enumerate(windows))
     elif n * x.shape[1] * math.prod(kernel) * math.prod(out) <= COLUMNS_LIMIT:
         columns = np.stack(list(windows), axis=3).reshape(n, g, -1, math.prod(out))
@@ -65,7 +68,7 @@ def conv_transpose(
     dilations: Value | None = None,
     groups: Value | int = 1,
 ) -> Array:
-    """Return the transpose of `conv`; weight [C_in, C_out / groups, *K]; padding takes rows away at the edges."""
+    """Return the transpose of `conv` with weight [C_in, C_out / groups, *K]. Padding removes rows at the edges."""
     kernel, g = weight.shape[2:], integer(groups)
     steps, spread = _steps_of(strides, kernel), _steps_of(dilations, kernel)
     n, each = x.shape[0], weight.shape[1]
@@ -74,7 +77,8 @@ def conv_transpose(
     filters = weight.reshape(g, x.shape[1] // g, each, -1).swapaxes(1, 2)
     padding = text(pad_type, "valid", "custom", "same")
     edges = _pairs(integers(pad), len(kernel)) if padding == "custom" and pad is not None else ((0, 0),) * len(kernel)
-    if padding == "same":  # D_out = D_in * stride, the surplus taken away at both ends
+    # D_out = D_in * stride, the surplus taken away at both ends.
+    if padding == "same":
         surplus = [max(0, f - d * s) for f, d, s in zip(full, x.shape[2:], steps, strict=True)]
         edges = tuple((v // 2, v - v // 2) for v in surplus)
     sizes_out = [f - a - b for f, (a, b) in zip(full, edges, strict=True)]
@@ -100,7 +104,7 @@ def max_pool(
     pad: Value | None = None,
     ceil_mode: Array | bool = False,
 ) -> Array:
-    """Return the largest value of each window; padding is never chosen."""
+    """Return the largest value of each window. Padding is never chosen."""
     frame = _frame_of(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
     return _pool(np.maximum, x, frame, -np.inf, -np.inf)
 
@@ -114,7 +118,7 @@ def avg_pool(
     ceil_mode: Array | bool = False,
     exclude_padding_from_average: Array | bool = False,
 ) -> Array:
-    """Return the mean of each window; padding counts as zeros unless excluded (what `ceil_mode` adds never counts)."""
+    """Return the mean of each window. Padding counts as zeros unless excluded. That of `ceil_mode` never counts."""
     frame = _frame_of(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
     total = _pool(np.add, x.astype(np.float64), frame)
     counted = _pool(np.add, np.ones((1, 1, *x.shape[2:])), frame, 0.0 if exclude_padding_from_average else 1.0)
@@ -136,7 +140,7 @@ def l2_pool(
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where a pooling's windows lie, by spatial axis.
+    """Places of a pooling's windows, by spatial axis.
 
     Attributes:
         kernel: Their sizes.
@@ -160,12 +164,12 @@ def _frame_of(
 
 
 def _pool(combine: np.ufunc, x: Array, frame: _Frame, padding: float = 0.0, beyond: float = 0.0) -> Array:
-    """Return the windows' values combined; `padding` fills the padding, `beyond` what rounding up adds after it."""
+    """Return the windows' values combined. `padding` fills the padding, `beyond` the part added by rounding up."""
     kernel, steps = frame.kernel, frame.steps
     whole = _pad(x, frame.pads, padding)
     if frame.rounds_up:
         out = tuple(
-            # The last window must start inside, as in PyTorch; it may end outside.
+            # The last window must start inside, as in PyTorch. It may end outside.
             rounded_up - ((rounded_up - 1) * s >= size + before)
             for size, (before, _), n, k, s in zip(x.shape[2:], frame.pads, whole.shape[2:], kernel, steps, strict=True)
             for rounded_up in [-(-(n - k) // s) + 1]
@@ -184,7 +188,7 @@ def _pool(combine: np.ufunc, x: Array, frame: _Frame, padding: float = 0.0, beyo
 
 
 def _steps_of(value: Value | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides or dilations, all 1 where the parameter was left out."""
+    """Return strides or dilations, all 1 without the parameter."""
     steps = (1,) * len(kernel) if value is None else integers(value)
     if len(steps) != len(kernel) or any(s < 1 for s in steps):
         raise ValueError(f"steps of {steps} for a kernel of {kernel}")
@@ -194,7 +198,7 @@ def _steps_of(value: Value | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
 def _pads_of(
     pad_type: Value, pad: Value | None, sizes: tuple[int, ...], extent: tuple[int, ...], steps: tuple[int, ...]
 ) -> Pads:
-    """Amounts before and after each spatial axis; "same" makes `ceil(size / stride)` outputs, odd amounts go last."""
+    """Return amounts before and after each spatial axis. "same" makes `ceil(size / stride)` outputs, more after."""
     padding = text(pad_type, "valid", "custom", "same", "same_lower")
     if padding == "valid" or (padding == "custom" and pad is None):
         return ((0, 0),) * len(sizes)
@@ -212,7 +216,7 @@ def _pairs(flat: tuple[int, ...], count: int) -> Pads:
 
 
 def _pad(x: Array, pads: Pads, filler: float) -> Array:
-    """Return the input with its spatial axes _padded."""
+    """Return the input with padded spatial axes."""
     if not any(a or b for a, b in pads):
         return x
     checked_shape((*x.shape[:2], *(n + a + b for n, (a, b) in zip(x.shape[2:], pads, strict=True))))
@@ -220,7 +224,7 @@ def _pad(x: Array, pads: Pads, filler: float) -> Array:
 
 
 def _out_sizes(sizes: tuple[int, ...], extent: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many outputs a _padded input has on each spatial axis."""
+    """Return how many outputs a padded input has on each spatial axis."""
     out = tuple((n - k) // s + 1 for n, k, s in zip(sizes, extent, steps, strict=True))
     if any(n < 1 for n in out):
         raise ValueError(f"a kernel of {extent} does not fit into {sizes}")
@@ -230,7 +234,7 @@ def _out_sizes(sizes: tuple[int, ...], extent: tuple[int, ...], steps: tuple[int
 def _windows(
     x: Array, kernel: tuple[int, ...], steps: tuple[int, ...], spread: tuple[int, ...], out: tuple[int, ...]
 ) -> Iterator[Array]:
-    """For each position of the kernel, in row-major order, the input that every output sees there."""
+    """Yield, for each position of the kernel in row-major order, the input that every output reads there."""
     for position in np.ndindex(*kernel):
         yield x[
             (
@@ -257,7 +261,7 @@ def resize_bilinear(
     target_size_width: Value | int = 1,
     sampling_mode: Value = "DEFAULT",
 ) -> Array:
-    """Linear interpolation of the last two axes to a target size."""
+    """Return the linear interpolation of the last two axes to a target size."""
     sizes = integer(target_size_height), integer(target_size_width)
     return _linear(x, sizes, text(sampling_mode, *_MODES))
 
@@ -269,7 +273,7 @@ def upsample_bilinear(
     align_corners: Array | bool = True,
     half_pixel_centers: Array | bool | None = None,
 ) -> Array:
-    """Linear interpolation of the last two axes by factors; the scale is that of the sizes, rounded down."""
+    """Return the linear interpolation of the last two axes by factors, with the scale of the rounded-down sizes."""
     half = not align_corners if half_pixel_centers is None else bool(half_pixel_centers)
     if align_corners and half:
         raise ValueError("aligned corners and half-pixel centres exclude each other")
@@ -296,7 +300,7 @@ def resize(
     interpolation_mode: Value = "LINEAR",
     sampling_mode: Value = "DEFAULT",
 ) -> Array:
-    """Return the last `resized_dims` axes to the last sizes in `shape`, where 0 keeps the input's size.
+    """Return the last `resized_dims` axes resized to the last sizes in `shape`, where 0 keeps the input's size.
 
     Raises:
         ValueError: For nearest neighbours off the default grid, whose rounding Apple does not define.
@@ -335,7 +339,7 @@ def _linear(x: Array, sizes: tuple[int, ...], mode: str) -> Array:
 
 
 def _grid(size: int, target: int, mode: str) -> Array:
-    """Where each output lies on the input's grid, before it is clipped to it; formulas of `resize_bilinear`."""
+    """Return the place of each output on the input's grid, before clipping. Formulas of `resize_bilinear`."""
     steps = np.arange(target, dtype=np.float64)
     if mode == "ALIGN_CORNERS" and target == 1:
         return np.array([(size - 1) / 2])

@@ -3,7 +3,7 @@
 They are MIL's modules `tensor_transformation`, `tensor_operation` and `scatter_gather`. Definitions:
 https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html (iOS15 to iOS17).
 The results of `SHAPE_OPERATORS` need no rounding. Indices may be negative (counted from the end). One outside the
-tensor is an error here; a device may read anything.
+tensor is an error here, while a device may read anything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from mil_interpreter.operators.arguments import Operator, axes, checked_shape, flags, integer, integers, text
 from mil_interpreter.records import Array, Value
 
-_axes = axes  # parameters of some operators have this name
+# Parameters of some operators have this name.
+_axes = axes
 _UPDATES: Mapping[str, np.ufunc | None] = {
     "update": None,
     "add": np.add,
@@ -38,7 +39,7 @@ def shape(x: Array) -> Array:
 
 
 def reshape(x: Array, shape: Value) -> Array:
-    """Other sizes: -1 takes what is left, 0 keeps the input's size in that place."""
+    """Return another shape: -1 takes the remaining size, 0 keeps the input's size in that place."""
     sizes = integers(shape)
     if 0 in sizes and x.size and len(sizes) != x.ndim:
         raise ValueError(f"the sizes {sizes} keep a size of a tensor of rank {x.ndim}")
@@ -52,7 +53,7 @@ def reshape_like(
     ends: tuple[Array, ...],
     end_masks: tuple[Array, ...],
 ) -> Array:
-    """Return the sizes `begins[i]:ends[i]` of each reference, one after the other; to its end where masked."""
+    """Return the sizes `begins[i]:ends[i]` of each reference, one after the other, or to its end where masked."""
     sizes: tuple[int, ...] = ()
     for reference, begin, end, open_ended in zip(ref_tensors, begins, ends, end_masks, strict=True):
         sizes += reference.shape[integer(begin) : None if open_ended else integer(end)]
@@ -60,17 +61,17 @@ def reshape_like(
 
 
 def expand_dims(x: Array, axes: Value) -> Array:
-    """New axes of size 1."""
+    """Return the input with new axes of size 1."""
     return np.expand_dims(x, integers(axes))
 
 
 def squeeze(x: Array, axes: Value | None = None) -> Array:
-    """Without axes of size 1; an axis of another size stays, as in PyTorch."""
+    """Return the input without axes of size 1. An axis of another size stays, as in PyTorch."""
     return np.squeeze(x, axis=tuple(a for a in _axes(axes, x.ndim) if x.shape[a] == 1))
 
 
 def transpose(x: Array, perm: Value) -> Array:
-    """Axes in another order."""
+    """Return the input with its axes in another order."""
     return np.transpose(x, integers(perm))
 
 
@@ -81,7 +82,7 @@ def flatten2d(x: Array, axis: Value | int = 1) -> Array:
 
 
 def concat(values: tuple[Array, ...], axis: Value, interleave: Array | bool = False) -> Array:
-    """Joined along an axis (scalars become a vector); interleaved, one element of each in turn."""
+    """Return tensors joined along an axis (scalars as a vector), or interleaved, one element of each in turn."""
     along = integer(axis)
     if not interleave:
         return np.concatenate([np.atleast_1d(v) for v in values], axis=along)
@@ -92,14 +93,14 @@ def concat(values: tuple[Array, ...], axis: Value, interleave: Array | bool = Fa
 
 
 def stack(values: tuple[Array, ...], axis: Value) -> Array:
-    """Joined along a new axis."""
+    """Return tensors joined along a new axis."""
     return np.stack(values, axis=integer(axis))
 
 
 def split(
     x: Array, axis: Value, num_splits: Value | None = None, split_sizes: Value | None = None
 ) -> tuple[Array, ...]:
-    """Parts along an axis, of equal or of given sizes."""
+    """Return parts along an axis, of equal or of given sizes."""
     if split_sizes is None:
         return tuple(np.split(x, integer(1 if num_splits is None else num_splits), axis=integer(axis)))
     sizes = integers(split_sizes)
@@ -117,7 +118,7 @@ def slice_by_index(
     end_mask: Value | None = None,
     squeeze_mask: Value | None = None,
 ) -> Array:
-    """`x[begin:end:stride]` on each axis; masks say "from the start", "to the end", "only `begin`, no axis"."""
+    """Return `x[begin:end:stride]` on each axis. Masks mean "from the start", "to the end", "only `begin`, no axis"."""
     steps = (1,) * x.ndim if stride is None else integers(stride)
     open_begin, open_end, single = (flags(mask, x.ndim) for mask in (begin_mask, end_mask, squeeze_mask))
     slices: list[int | slice] = []
@@ -130,7 +131,7 @@ def slice_by_index(
 
 
 def slice_by_size(x: Array, begin: Value, size: Value) -> Array:
-    """`size` elements from `begin` on each axis; -1 means all the rest."""
+    """Return `size` elements from `begin` on each axis, where -1 means all the rest."""
     slices = []
     for first, count, length in zip(integers(begin), integers(size), x.shape, strict=True):
         start = first + length if first < 0 else first
@@ -139,18 +140,18 @@ def slice_by_size(x: Array, begin: Value, size: Value) -> Array:
 
 
 def reverse(x: Array, axes: Value | None = None) -> Array:
-    """Back to front along some axes, or all."""
+    """Return the input back to front along some axes, or all."""
     return np.flip(x, _axes(axes, x.ndim))
 
 
 def tile(x: Array, reps: Value) -> Array:
-    """Repeated along each axis."""
+    """Return the input repeated along each axis."""
     checked_shape(n * r for n, r in zip(x.shape, integers(reps), strict=True))
     return np.tile(x, integers(reps))
 
 
 def pad(x: Array, pad: Value, mode: Value = "constant", constant_val: Array | float = 0.0) -> Array:
-    """Before and after each of the last axes: a constant, the mirror image without the edge, or the edge itself."""
+    """Return the last axes padded at both ends: by a constant, the mirror image without the edge, or the edge."""
     amounts = [(0, 0)] * x.ndim
     pairs = np.asarray(integers(pad)).reshape(-1, 2)
     amounts[x.ndim - len(pairs) :] = [(int(a), int(b)) for a, b in pairs]
@@ -162,13 +163,13 @@ def pad(x: Array, pad: Value, mode: Value = "constant", constant_val: Array | fl
 
 
 def crop(x: Array, crop_height: Value, crop_width: Value) -> Array:
-    """Without some rows and columns at the edges of the last two axes."""
+    """Return the input without some rows and columns at the edges of the last two axes."""
     (top, bottom), (left_edge, right) = integers(crop_height), integers(crop_width)
     return x[..., top : x.shape[-2] - bottom, left_edge : x.shape[-1] - right]
 
 
 def band_part(x: Array, lower: Value | int = -1, upper: Value | int = -1) -> Array:
-    """Zero but for `lower` diagonals below and `upper` above the main one; a negative number keeps them all."""
+    """Return zeros but for `lower` diagonals below and `upper` above the main one. A negative number keeps them all."""
     below, above = integer(lower), integer(upper)
     distance = np.arange(x.shape[-2])[:, None] - np.arange(x.shape[-1])
     band = ((below < 0) | (distance <= below)) & ((above < 0) | (-distance <= above))
@@ -176,28 +177,28 @@ def band_part(x: Array, lower: Value | int = -1, upper: Value | int = -1) -> Arr
 
 
 def depth_to_space(x: Array, block_size: Value) -> Array:
-    """Channels [block row, block column, channel] to pixels (TensorFlow's order)."""
+    """Move channels [block row, block column, channel] to pixels (TensorFlow's order)."""
     n, c, h, w = x.shape
     b = integer(block_size)
     return x.reshape(n, b, b, c // b**2, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, c // b**2, h * b, w * b)
 
 
 def space_to_depth(x: Array, block_size: Value) -> Array:
-    """Pixels to channels [block row, block column, channel]."""
+    """Move pixels to channels [block row, block column, channel]."""
     n, c, h, w = x.shape
     b = integer(block_size)
     return x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(n, c * b**2, h // b, w // b)
 
 
 def pixel_shuffle(x: Array, upscale_factor: Value) -> Array:
-    """Channels [channel, block row, block column] to pixels (PyTorch's order)."""
+    """Move channels [channel, block row, block column] to pixels (PyTorch's order)."""
     n, c, h, w = x.shape
     f = integer(upscale_factor)
     return x.reshape(n, c // f**2, f, f, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c // f**2, h * f, w * f)
 
 
 def pixel_unshuffle(x: Array, downscale_factor: Value) -> Array:
-    """Pixels to channels [channel, block row, block column]."""
+    """Move pixels to channels [channel, block row, block column]."""
     n, c, h, w = x.shape
     f = integer(downscale_factor)
     return x.reshape(n, c, h // f, f, w // f, f).transpose(0, 1, 3, 5, 2, 4).reshape(n, c * f**2, h // f, w // f)
@@ -222,7 +223,7 @@ def fill_like(ref_tensor: Array, value: Array | float = 0.0) -> Array:
 
 
 def range_1d(start: Array, end: Array, step: Array) -> Array:
-    """`start, start + step, ...` up to but without `end`."""
+    """Return `start, start + step, ...` up to but without `end`."""
     if step == 0:
         raise ValueError("a range of step 0")
     checked_shape([max(0, int(np.ceil((float(end) - float(start)) / float(step))))])
@@ -271,9 +272,9 @@ def topk(
     return_indices: Array | bool = True,
     output_indices_dtype: Value = "int32",
 ) -> tuple[Array, ...]:
-    """Return the k largest (or smallest) values along an axis, in order, and their indices; ties go to the lower index.
+    """Return the k largest (or smallest) values along an axis, in order, and their indices. Ties go to the lower index.
 
-    Where `sort` is false Core ML leaves the order open; this order is then as good as any.
+    Where `sort` is false Core ML leaves the order open, so this order is valid.
     """
     text(output_indices_dtype, "int32", "uint16")
     along, count = integer(axis), integer(k)
@@ -285,7 +286,7 @@ def topk(
 
 
 def argsort(x: Array, axis: Value | int = -1, ascending: Array | bool = False) -> Array:
-    """Indices of the values in order, largest first unless ascending; ties go to the lower index."""
+    """Return the indices of the values in order, largest first unless ascending. Ties go to the lower index."""
     return _order(x, integer(axis), bool(ascending))
 
 
@@ -296,7 +297,7 @@ def gather(
     batch_dims: Value | int = 0,
     validate_indices: Array | bool = False,
 ) -> Array:
-    """Slices of `x` along an axis, one for each index; the first `batch_dims` axes are walked together."""
+    """Return slices of `x` along an axis, one for each index. The first `batch_dims` axes are paired."""
     along, batch = integer(axis) % x.ndim, integer(batch_dims)
     if batch == 0:
         return np.take(x, _inside(indices, x.shape[along]), axis=along)
@@ -309,13 +310,13 @@ def gather(
 
 
 def gather_along_axis(x: Array, indices: Array, axis: Value | int = 0, validate_indices: Array | bool = False) -> Array:
-    """`x[..., indices[..., i, ...], ...]` along an axis: one index for each value of the result."""
+    """Return `x[..., indices[..., i, ...], ...]` along an axis: one index for each value of the result."""
     along = integer(axis)
     return np.take_along_axis(x, _inside(indices, x.shape[along]), axis=along)
 
 
 def gather_nd(x: Array, indices: Array, batch_dims: Value | int = 0, validate_indices: Array | bool = False) -> Array:
-    """`x[indices[..., 0], indices[..., 1], ...]`: the last axis of `indices` holds coordinates."""
+    """Return `x[indices[..., 0], indices[..., 1], ...]`. The last axis of `indices` holds coordinates."""
     batch = integer(batch_dims)
     depth = indices.shape[-1]
     coordinates = [_inside(indices[..., d], x.shape[batch + d]) for d in range(depth)]
@@ -363,7 +364,7 @@ def scatter_nd(
 
 
 def non_zero(x: Array) -> Array:
-    """Coordinates of the values that are not zero, one row each."""
+    """Return the coordinates of the values that are not zero, one row each."""
     return np.transpose(np.nonzero(x))
 
 
@@ -382,7 +383,7 @@ def one_hot(
 
 
 def _order(x: Array, axis: int, ascending: bool) -> Array:
-    """A stable order; descending is the stable order of the reversed array, so that integers need no negation."""
+    """Return a stable order. Descending is the stable order of the reversed array, so integers need no negation."""
     if ascending:
         return np.argsort(x, axis=axis, kind="stable")
     flipped = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
@@ -402,7 +403,8 @@ def _update(data: Array, where: tuple[Array | slice, ...], updates: Array, mode:
     if combine is None:
         result[where] = updates
     else:
-        combine.at(result, where, updates)  # type: ignore[arg-type]  # NumPy's stubs leave tuples of indices out
+        # NumPy's stubs leave out tuples of indices.
+        combine.at(result, where, updates)  # type: ignore[arg-type]
     return result
 
 

@@ -114,7 +114,7 @@ def test_a_missing_parameter_an_undefined_name_and_a_wrong_shape_are_sentences(
     for change, sentence in {
         drop: "operator 'linear' .* lacks 'weight'",
         forget: "operator 'softmax' .* has 'nothing' for 'x'",
-        shrink: r"operator 'softmax' .* gives the sizes \(6, 6\) where \(5, 6\) are declared",
+        shrink: r"operator 'softmax' .* returns the sizes \(6, 6\), but \(5, 6\) are declared",
         lose: "never defines 'softmax_",
     }.items():
         (path / MODEL).write_bytes(good)

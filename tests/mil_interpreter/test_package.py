@@ -137,7 +137,7 @@ def test_damage_is_one_sentence(made: Path, name: str) -> None:
 
 def test_a_model_that_is_no_ml_program_is_not_verified_here(made: Path) -> None:
     changed(lambda model: model.neuralNetwork.SetInParent())(made)
-    with pytest.raises(UnsupportedError, match=r"the interpreter runs ML Programs; .* holds 'neuralNetwork'"):
+    with pytest.raises(UnsupportedError, match=r"the interpreter runs only ML Programs\. .* holds 'neuralNetwork'"):
         read_package(made)
 
 
@@ -181,5 +181,5 @@ def test_blobs_of_every_type(tmp_path: Path, dtype: str) -> None:
     (tmp_path / "weight.bin").write_bytes(header + description + values.tobytes())
     read = WeightFile(tmp_path / "weight.bin").read(64, TensorType(dtype, (2, 3)))
     np.testing.assert_array_equal(read, values)
-    with pytest.raises(PackageError, match="the program says"):
+    with pytest.raises(PackageError, match="the program declares"):
         WeightFile(tmp_path / "weight.bin").read(64, TensorType(dtype, (2, 4)))

@@ -108,7 +108,7 @@ def test_flexible_batches(folder: Path, batch: str) -> None:
         if batch == "dynamic" or count != 6:
             inputs, right = asked(small_model(), count)
             near(opened.run(inputs), {"relevance": right["relevance"]}, 1e-2)
-    with pytest.raises(UsageError, match="the package takes"):
+    with pytest.raises(UsageError, match="The package takes"):
         opened.run({name: np.repeat(array, 9, axis=0) for name, array in asked(small_model())[0].items()})
 
 

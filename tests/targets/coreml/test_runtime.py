@@ -98,7 +98,7 @@ def test_inputs_that_do_not_fit_are_sentences(artifact: Path) -> None:
     opened = open_package(artifact, "interpreter")
     with pytest.raises(UsageError, match="the input 'x' is missing"):
         opened.run({"y": X})
-    with pytest.raises(UsageError, match=r"the input 'x' has the shape \(2, 4\), the package takes \(1, 4\)"):
+    with pytest.raises(UsageError, match=r"the input 'x' has the shape \(2, 4\). The package takes \(1, 4\)"):
         opened.run({"x": np.zeros((2, 4), np.float32)})
     opened.close()
     with pytest.raises(UsageError, match="was closed"):
