@@ -146,7 +146,7 @@ class Feature:
             UnsupportedError: If the interpreter does not take inputs of its kind.
         """
         if self.name not in inputs:
-            raise InputError(f"the input '{self.name}' of the package is missing. Pass it")
+            raise InputError(f"the input '{self.name}' is missing. Pass it")
         array = inputs[self.name]
         if self.kind == "image":
             if self.colours not in _CHANNELS:

@@ -19,7 +19,8 @@ from edgekit.errors import NotVerifiedHere
 from edgekit.evaluate.__main__ import ARCHIVE, COMMAND_VARIABLE
 from edgekit.hosts.catalogue import FurtherPlace
 
-LONGEST = 300  # characters of another host's message
+# Characters of another host's message.
+LONGEST = 300
 LOOK = 2.0  # seconds
 
 

@@ -29,7 +29,8 @@ from typing import NoReturn, TextIO
 from edgekit.hosts import supervisor
 from edgekit.storage import limits as child
 
-VARIABLE = "EDGEKIT_FORK_WORKERS"  # 0: start each worker as a separate process
+# With "0" each worker starts as a separate process.
+VARIABLE = "EDGEKIT_FORK_WORKERS"
 LONGEST_REQUEST = 1 << 16  # bytes
 READ_LATE = ("EDGEKIT_", "PYTEST_", "CUBLAS_", "TORCHINDUCTOR_")
 """Prefixes of variables that are read when they are used: no library reads them at import."""
@@ -80,7 +81,8 @@ class _Server:
 
 
 _lock = threading.Lock()
-_servers: list[_Server] = []  # one at most
+# At most one.
+_servers: list[_Server] = []
 
 
 def prepare(modules: Sequence[str]) -> None:

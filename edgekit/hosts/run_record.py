@@ -23,7 +23,8 @@ RESULT = "result.json"
 LARGEST_RECORD = 8 << 20
 LARGEST_ANSWERS = 2 << 30
 """Bytes, unpacked: result.json, and all answers of one artifact in one place."""
-LONGEST = 1000  # characters of a text
+# Characters of a text.
+LONGEST = 1000
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$"
 
 

@@ -71,7 +71,8 @@ def exit_as(code: int) -> NoReturn:
     if code < 0:
         # The worker's core dump is enough.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with contextlib.suppress(OSError, ValueError):  # SIGKILL has no handler
+        # SIGKILL has no handler.
+        with contextlib.suppress(OSError, ValueError):
             signal.signal(-code, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.kill(os.getpid(), -code)
@@ -97,7 +98,8 @@ def _watch(worker: int, parent: int, memory: int) -> int:
 
 def _wait_for_signal() -> bool:
     """Wait a little; return whether this process got SIGTERM."""
-    if sys.platform != "linux":  # macOS has no sigtimedwait
+    # macOS lacks sigtimedwait.
+    if sys.platform != "linux":
         time.sleep(WATCHED / 10)
         return signal.SIGTERM in signal.sigpending()
     info = signal.sigtimedwait(_SIGNALS, WATCHED)

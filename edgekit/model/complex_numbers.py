@@ -313,7 +313,8 @@ def _product(operator: Operator) -> Operator:
         sums: list[Any] = [None, None]
         for choice in itertools.product(*(range(len(each)) for each in parts)):
             value = operator(*(each[index] for each, index in zip(parts, choice, strict=True)), *args[len(tensors) :])
-            half, is_imaginary = divmod(sum(choice) % 4, 2)  # the power of i
+            # The power of i.
+            half, is_imaginary = divmod(sum(choice) % 4, 2)
             total = sums[is_imaginary]
             sums[is_imaginary] = value if total is None else total - value if half else total + value
         return torch.stack(sums, -1)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import onnx
 
 
-LARGEST = 2 << 30  # bytes; Protocol Buffers hold no more
+# In bytes. Protocol Buffers hold no more.
+LARGEST = 2 << 30
 # Messages in messages: each branch of a graph in a branch adds three.
 DEEPEST = 40
 MOST_FIELDS = 5_000_000
@@ -71,7 +72,7 @@ def check_onnx(path: Path, beside: str = "") -> None:
 
     Args:
         path: The file.
-        beside: Name of another file in its folder that may hold tensors.
+        beside: Name of a further file of its folder, which may hold tensors.
 
     Raises:
         ModelError: If it is not a regular file, is damaged, too large or too deep, or requests memory or files that

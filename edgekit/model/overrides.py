@@ -27,7 +27,8 @@ from edgekit.errors import UsageError, suggestion
 from edgekit.model.spec import SUM, Axis, Input, ModelSpec, Output, Role, axes_in
 
 BATCH = "batch"
-MOST_IMAGES = 8  # of a batch without a range
+# For a batch without a range.
+MOST_IMAGES = 8
 COLOURS = 3
 Entry = str | Mapping[Any, Any]
 Given = Entry | Sequence[str] | None
@@ -137,7 +138,7 @@ class SpecOverrides:
         return replace(self, inputs={**self.inputs, **more})
 
     def with_classes(self, output: str, classes: tuple[str, ...]) -> SpecOverrides:
-        """The same, and the names of an output's classes."""
+        """Return the same, with the names of an output's classes."""
         return replace(self, outputs={**self.outputs, output: {**self.outputs.get(output, {}), "classes": classes}})
 
     def as_record(self) -> dict[str, Any]:

@@ -156,6 +156,7 @@ def _module_of(name: str) -> str:
 
     if name in OPDEFS:
         return str(OPDEFS[name]._init_fn.__module__)
-    files = _REGISTERED.findall(torch._C._dispatch_dump(name))  # what torch.library.Library.define notes
+    # torch.library.Library.define records the file.
+    files = _REGISTERED.findall(torch._C._dispatch_dump(name))
     modules = {getattr(module, "__file__", None): module.__name__ for module in list(sys.modules.values())}
     return next((modules[file] for file in files if file in modules), name.partition("::")[0])

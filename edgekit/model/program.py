@@ -34,7 +34,8 @@ from edgekit.storage.verified_io import seal_record
 if TYPE_CHECKING:
     import torch
 
-SMALLEST = 1 << 10  # elements; a smaller tensor stays in the program
+# In elements. A smaller tensor stays in the program.
+SMALLEST = 1 << 10
 
 
 @dataclass

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 CONFIG = "config.json"
-WEIGHTS = "model.safetensors"  # of a model's folder, and of the program's
+# In a model's folder, and in the program's.
+WEIGHTS = "model.safetensors"
 # In a model's folder: the captured program that stands for the model's code.
 GRAPH = "module"
 PROGRAM = "program.pt2"

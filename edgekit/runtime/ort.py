@@ -35,7 +35,7 @@ class OrtRuntime(OrtSession):
 
 
 def check_file(model: Path, beside: str = "") -> None:
-    """Check a file before a runtime opens it; the file `beside` it, if any, holds its weights.
+    """Check a file before a runtime opens it. A file named `beside`, if any, holds its weights.
 
     Raises:
         ArtifactError: If the check refuses it.

@@ -47,7 +47,8 @@ _NOBODYS = {".DS_Store"}
 _LOCKS = Path("/tmp")  # noqa: S108 - the same for all processes of a host: a worker has its own TMPDIR
 _SCRATCH = "edgekit-scratch"
 _AT_FDCWD, _EXCHANGE = -100, 2  # of <fcntl.h> and <linux/fs.h>
-_DIGITS = 8  # of the hash that identifies a writer's host
+# Of the hash that identifies a writer's host.
+_DIGITS = 8
 
 
 def digest_text(text: str) -> str:
@@ -251,7 +252,8 @@ def sweep(parent: Path) -> None:
             if _is_abandoned(path, _FORGOTTEN):
                 _remove(path)
         elif _is_abandoned(path, _STEPPED_ASIDE):
-            with contextlib.suppress(OSError):  # another writer was quicker
+            # Another writer may be quicker.
+            with contextlib.suppress(OSError):
                 path.replace(final)
 
 
@@ -271,7 +273,8 @@ def _swap(temporary: Path, final: Path) -> None:
         if exchange_names(temporary, final):
             break
         asides.append(final.parent / _temporary(final.name, "old"))
-        with contextlib.suppress(FileNotFoundError):  # another writer moved it
+        # Another writer may move it.
+        with contextlib.suppress(FileNotFoundError):
             final.replace(asides[-1])
     else:
         raise UsageError(f"cannot replace '{final}': other processes keep writing it. Run one at a time")
@@ -289,7 +292,8 @@ def exchange_names(path: Path, other: Path) -> bool:
 
 def _put_back(asides: list[Path], final: Path) -> None:
     for aside in reversed(asides):
-        with contextlib.suppress(OSError):  # another writer was quicker
+        # Another writer may be quicker.
+        with contextlib.suppress(OSError):
             if not final.exists():
                 aside.replace(final)
 
@@ -394,7 +398,8 @@ def lock(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-ALIGNMENT = 64  # bytes, as PyTorch's own writer aligns
+# In bytes, as PyTorch's own writer aligns.
+ALIGNMENT = 64
 DEBUG = ".debug_pkl"
 IDENTITY = ".data/serialization_id"
 CODE = "code/"

@@ -22,7 +22,8 @@ from edgekit.storage.files import load_json
 
 SEAL = "content_sha256"
 """Field of a record that holds its own hash."""
-LARGEST_RECORD = 16 << 20  # bytes; real ones are some KiB
+# In bytes. Real ones have some KiB.
+LARGEST_RECORD = 16 << 20
 _CHUNK = 1 << 20
 _ITS_OWN = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO}
 """Errors of the file itself; any other error is the host's (no handles, a broken disk) and does not mean damage."""

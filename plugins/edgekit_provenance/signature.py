@@ -1,11 +1,11 @@
 """Signatures of builds: `signature/build.sig` signs every file of the folder, by OpenSSF Model Signing.
 
 A verification or an import adds results to a build later. So `signature/records` holds a copy of each file that they
-change, and the signature covers the copies: a changed result is told from a signed one, and a changed artifact, model,
-reference or program is refused. Only `cache` and the signature itself are not covered. Artifacts contain nothing of
-this: a signed build has the bytes of an unsigned one.
+change, and the signature covers the copies. A check can tell a changed result from a signed one. It refuses a changed
+artifact, model, reference or program. Only `cache` and the signature itself are not covered. Artifacts contain nothing
+of this, so a signed build has the bytes of an unsigned one.
 
-The key is an ECDSA key; the library's own command checks the signature too.
+The key is an ECDSA key. The library's own command checks the signature too.
 """
 
 from __future__ import annotations
@@ -188,7 +188,8 @@ def _hashing(root: Path) -> Hashing:
 
 def _verify(root: Path, verifier: Verifier, key: Path) -> None:
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # the library prints warnings
+        # The library prints warnings.
+        with contextlib.redirect_stdout(io.StringIO()):
             verifier.verify(root, root / FOLDER / SIGNATURE)
     # The parsers may raise anything.
     except Exception as error:
@@ -217,7 +218,8 @@ def _verifier_of(key: Path) -> Verifier:
 
 def _difference(text: str) -> str:
     """Return the library's list of differences in words, without its digests."""
-    text = text.replace("\\'", "'")  # quotes in the printed form of a list
+    # The printed form of a list escapes quotes.
+    text = text.replace("\\'", "'")
     changed = re.findall(r"Hash mismatch for '([^']*)'", text)
     others = re.findall(r"(Extra|Missing) files (?:found )?in model '[^']*': ([^'\"\]]*)", text)
     words = [f"changed: {', '.join(changed)}"] if changed else []

@@ -16,7 +16,8 @@ from edgekit.cli.help import epilog
 from edgekit.errors import DependencyError, UsageError, install_command
 
 MEBIBYTE = 1 << 20
-CONNECTIONS = 2048  # at once; more get 503
+# At once. Further ones get 503.
+CONNECTIONS = 2048
 NEEDS = "fastapi", "uvicorn", "prometheus_client", "python_multipart"
 
 

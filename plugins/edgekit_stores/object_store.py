@@ -34,7 +34,8 @@ LIBRARIES = {
 """URL schemes of stores, with the command that installs their library."""
 # Transfers; more gain little on one connection, and hold more files in memory.
 AT_ONCE = 4
-TRIES = 3  # for an object that arrived incomplete
+# For an object that arrived incomplete.
+TRIES = 3
 BLOCK = 1 << 20
 S3_SETTINGS = {"config_kwargs": {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempts": 2}}}
 """Seconds, and attempts; s3fs itself tries five times. $FSSPEC_S3 replaces these settings."""

@@ -104,7 +104,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another size": (
         rewritten(WEIGHTS, lambda data: data[:72] + struct.pack("<Q", 1 << 60) + data[80:]),
-        "is damaged at 64 .1152921504606846976 bytes",
+        "is damaged at 64 .it has 1152921504606846976 bytes",
     ),
     "another offset of the data": (
         rewritten(WEIGHTS, lambda data: data[:80] + struct.pack("<Q", 1 << 62) + data[88:]),

@@ -47,7 +47,8 @@ LARGEST_HEADER = 16 << 20
 # Bytes of data.pkl; real ones are below 1 MiB.
 LARGEST_PICKLE = 16 << 20
 MOST_TENSORS = 100_000
-MOST_DIMENSIONS = 64  # what torch itself allows
+# The limit of torch itself.
+MOST_DIMENSIONS = 64
 # Of a pickle; real files have about 25 for each tensor.
 MOST_OPCODES = 2_000_000
 DEEPEST_TUPLE = 100
@@ -58,7 +59,8 @@ DEEPEST_WRAPPER = 4  # {"model": {"state_dict": ...}}
 WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params")
 AVERAGED = ("state_dict_ema", "model_ema", "ema_state_dict", "ema_model", "ema", "averaged_model")
 """Wrappers of weights that are an exponential moving average, as named by timm, YOLO and torch's own trainers."""
-PREFIXES = ("module.", "_orig_mod.")  # DataParallel and torch.compile
+# Added by DataParallel and torch.compile.
+PREFIXES = ("module.", "_orig_mod.")
 
 _DTYPES = (
     *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "bool"),

@@ -147,7 +147,7 @@ MOST_SIBLINGS = 100
 
 
 def _external_file(path: Path) -> str:
-    """Return the name of the file next to an ONNX file that holds its weights; empty if there is none."""
+    """Return the name of the file next to an ONNX file that holds its weights. Empty if no file does."""
     with contextlib.suppress(ModelError):
         check_onnx(path)
         return ""

@@ -166,7 +166,8 @@ def _replace(module: torch.fx.GraphModule, layer: torch.fx.Node, selection: _Sel
             if tensor is not None
         ]
         node = graph.call_function(aten.linear.default, (layer.args[0], *parts))
-        if not layout.features:  # one feature was selected
+        # One feature was selected.
+        if not layout.features:
             node = graph.call_function(aten.squeeze.dim, (node, outer))
         elif len(layout.features) != 1:
             node = graph.call_function(aten.unflatten.int, (node, outer, list(layout.features)))
@@ -658,7 +659,8 @@ def simplify_views(module: torch.fx.GraphModule) -> PassResult:
             node.args = (first.args[0], [first.args[1][axis] for axis in node.args[1]])
         elif node.target in (*squeezes, aten.view_copy.default):
             sizes = [size if isinstance(size, int) else -1 for size in node.meta["val"].shape]
-            if sizes and sizes.count(-1) <= 1:  # one size may grow
+            # One size may grow.
+            if sizes and sizes.count(-1) <= 1:
                 node.target, node.args = aten.view_copy.default, (node.args[0], sizes)
     module.graph.eliminate_dead_code()
     module.recompile()

@@ -272,7 +272,8 @@ def _multiply(graph: Graph, linear: Node, weight: Node, scale: Node) -> None:
     rows: Any = linear.args[0]
     bias = (*linear.args, None)[2]
     with graph.inserting_before(linear):
-        largest = call(aten.amax.default, call(aten.abs.default, rows), [-1], True)  # magnitude of each row
+        # The magnitude of each row.
+        largest = call(aten.amax.default, call(aten.abs.default, rows), [-1], True)
         step = call(aten.clamp.default, call(aten.div.Tensor, largest, LEVELS), LEAST_STEP)
         rounded = call(aten.to.dtype, call(aten.round.default, call(aten.div.Tensor, rows, step)), torch.int8)
         flat = call(aten.flatten.using_ints, rounded, 0, -2)

@@ -57,7 +57,8 @@ OPTIONS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
     "--iree-llvmcpu-debug-symbols=false",
-    "--iree-vm-bytecode-module-strip-source-map",  # both would hold paths of the builder
+    # Both would hold paths of the builder.
+    "--iree-vm-bytecode-module-strip-source-map",
     "--iree-vm-bytecode-module-strip-debug-ops",
 )
 OPERATOR = re.compile(r"\bonnx\.(\w+)")

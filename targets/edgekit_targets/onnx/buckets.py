@@ -76,9 +76,8 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
         job.progress(0.1 + 0.8 * number / len(sizes), f"fixing the graph at {size_text(size)}")
         buckets.append(Bucket(file=f"{size_text(size)}.onnx", sizes=dict(size)))
         try:
-            at_size = fix_shapes(
-                graph, {i.name: spec.shape(i.name, size) for i in spec.inputs}
-            )  # the batch at its default
+            # The batch is at its default.
+            at_size = fix_shapes(graph, {i.name: spec.shape(i.name, size) for i in spec.inputs})
         except Exception as error:
             raise ExportError(f"cannot fix '{spec.name}' at {size_text(size)}: {reason(error)}") from error
         path = folder / buckets[-1].file

@@ -48,10 +48,11 @@ if TYPE_CHECKING:
     from edgekit.model.spec import ModelSpec
 
 ENTRY = "model.onnx"
+# 20 is the first with Gelu, 17 the first with LayerNormalization.
 OPSET = Option(
     name="opset", default=20, choices=(17, 20, 21, 22, 23), help="ONNX opset version; 17 for runtimes of 2022"
-)  # 20 is the first with Gelu, 17 the first with LayerNormalization
-# Opset of PyTorch's exporter; older ones are converted from it.
+)
+# Opset of PyTorch's exporter. Older ones are converted from it.
 LOWEST = 18
 SHAPES = Option(
     name="shapes",

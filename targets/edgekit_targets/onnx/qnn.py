@@ -132,7 +132,8 @@ def _options() -> Any:
     options.log_severity_level = 4
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     try:
-        with contextlib.suppress(onnxruntime.capi.onnxruntime_pybind11_state.Fail):  # registered already
+        # It may be registered already.
+        with contextlib.suppress(onnxruntime.capi.onnxruntime_pybind11_state.Fail):
             onnxruntime.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
         devices = [ep_device for ep_device in onnxruntime.get_ep_devices() if ep_device.ep_name == PROVIDER]
         settings = {"enable_htp_fp16_precision": "1", "soc_model": CHIP}
