@@ -34,8 +34,7 @@ from edgekit.storage.verified_io import seal_record
 if TYPE_CHECKING:
     import torch
 
-# In elements. A smaller tensor stays in the program.
-SMALLEST = 1 << 10
+SMALLEST = 1 << 10  # elements; a smaller tensor stays in the program
 
 
 @dataclass
