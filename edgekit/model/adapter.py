@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import keyword
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,7 +76,7 @@ def in_eval(module: torch.nn.Module) -> torch.nn.Module:
     with warnings.catch_warnings():
         # Copying a program's structures warns each time; the user cannot change it.
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-        settled = copy.deepcopy(module)
+        settled = copy_module(module)
     for part in settled.modules():
         part.training = False
         vars(part).pop("train", None)
@@ -102,12 +103,12 @@ def in_float32(module: torch.nn.Module) -> torch.nn.Module:
     if any(is_traceable_wrapper_subclass(parameter) for parameter in module.parameters()):
         from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters
 
-        module = unwrap_tensor_subclass_parameters(copy.deepcopy(module))
+        module = unwrap_tensor_subclass_parameters(copy_module(module))
     tensors = (*module.parameters(), *module.buffers())
     if all(t.dtype is torch.float32 or not t.is_floating_point() for t in tensors):
         return module
     # Exact: float32 holds every bfloat16 and float16 value.
-    return copy.deepcopy(module).float()
+    return copy_module(module).float()
 
 
 def adapter(module: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[str]) -> torch.nn.Module:
@@ -258,6 +259,19 @@ def _arguments(module: torch.nn.Module, inputs: Sequence[str]) -> tuple[list[str
     return others[:straight], [*others[straight:], *by_name]
 
 
+def copy_module(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy of a module with weights of its own.
+
+    A tensor that was computed once and kept as an attribute, without `no_grad`, still has its history. PyTorch cannot
+    copy that, and no answer needs it.
+    """
+    import torch
+
+    values = [value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Tensor)]
+    memo = {id(value): value.detach().clone() for value in values if value.grad_fn is not None}
+    return copy.deepcopy(module, memo)
+
+
 def parameters_of(module: torch.nn.Module) -> list[inspect.Parameter]:
     """Return the parameters of a module's `forward`; for TorchScript they come from its schema."""
     import torch
@@ -271,7 +285,10 @@ def parameters_of(module: torch.nn.Module) -> list[inspect.Parameter]:
 
 def signature(inputs: Sequence[str]) -> inspect.Signature:
     """Return the signature of a method that takes the named inputs by position."""
-    names = [name if name.isidentifier() else f"input_{number}" for number, name in enumerate(inputs)]
+    names = [
+        name if name.isidentifier() and not keyword.iskeyword(name) and name != "self" else f"input_{number}"
+        for number, name in enumerate(inputs)
+    ]
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Signature([inspect.Parameter(name, kind) for name in ("self", *names)])
 

@@ -260,7 +260,7 @@ def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:
         return onnx.module_of(folder / onnx.FILE)
     if (file := folder / GRAPH / script.FILE).is_file():
         return script.read(file)
-    module = load_program(folder / GRAPH, folder / WEIGHTS).exported.module()
+    module = load_program(folder / GRAPH, folder / WEIGHTS).exported.module(check_guards=False)
     for part in module.modules():
         # The graph was captured in eval mode, and an exported module refuses `eval()`.
         part.training = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import platform
 import statistics
@@ -20,7 +19,7 @@ from edgekit.evaluate.rows import Axes, Run, rows_of
 from edgekit.judge.detections import pair_detections
 from edgekit.judge.metrics import match_indices, reorder_rows
 from edgekit.judge.rows import PLACED, PLACES, PROJECTIONS, SUFFIX, row_axes, sample_places, sketch
-from edgekit.model.adapter import to_tensors
+from edgekit.model.adapter import copy_module, to_tensors
 from edgekit.model.capture_errors import FIXED_LENGTH, line_of, sentence
 from edgekit.model.evaluation_set import evaluation_of, metric_values
 from edgekit.model.sources.checkpoint import weights_digest
@@ -340,7 +339,7 @@ class RecordingSubject:
 
         # Otherwise the copy of a TorchScript weight tracks gradients to the original.
         with torch.no_grad():
-            return replace(self.spec, module=copy.deepcopy(self.spec.module))
+            return replace(self.spec, module=copy_module(self.spec.module))
 
     def open_runtime(self, device: str = "cpu", double: bool = False) -> Runtime:
         """Return a copy of the model on "cpu" or "cuda", in fp32 or in fp64."""

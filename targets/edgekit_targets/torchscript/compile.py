@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import copy
 import itertools
 import sys
 import traceback
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CaptureError, EdgekitError, ExportError, ModelError
 from edgekit.model import capture_errors as causes
-from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.adapter import copy_module, named_outputs, to_tensors
 from edgekit.model.evaluation_set import evaluation_of, runs_of
 from edgekit.model.own_operators import use_decompositions
 from edgekit.model.shapes import grid
@@ -158,7 +157,7 @@ def _script(spec: ModelSpec, finish: Finish, proof: Proof) -> tuple[CompiledScri
         return None, "its custom operators are replaced while it is traced"
     try:
         with quiet():
-            module = finish(torch.jit.script(copy.deepcopy(spec.module)))
+            module = finish(torch.jit.script(copy_module(spec.module)))
             axes, notes = _proven_axes(spec, proof, tuple(spec.axes), lambda _: module)
     # The compiler raises many kinds of errors, all about the user's source.
     except Exception as error:
@@ -238,7 +237,7 @@ def _trace_once(spec: ModelSpec, axes: tuple[str, ...]) -> torch.jit.ScriptModul
     # TracerWarning: `values_read` and the guards detect more than it does.
     with quiet(), warnings.catch_warnings(action="ignore"), torch.no_grad(), use_decompositions(spec):
         traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]  # untyped
-            copy.deepcopy(spec.module), arguments, check_trace=False, strict=False
+            copy_module(spec.module), arguments, check_trace=False, strict=False
         )
         return traced
 
@@ -254,7 +253,7 @@ def values_read(spec: ModelSpec) -> str:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    module = copy.deepcopy(spec.module)
+    module = copy_module(spec.module)
     environment = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=True)
     fakes = FakeTensorMode(allow_non_fake_inputs=True, shape_env=environment)
     arguments = [fakes.from_tensor(t, static_shapes=True) for t in to_tensors(spec, spec.random(0))]
@@ -283,7 +282,7 @@ def decision_on_size(spec: ModelSpec, axes: tuple[str, ...]) -> str:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    module = copy.deepcopy(spec.module)
+    module = copy_module(spec.module)
     environment = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=True, duck_shape=False)
     fakes = FakeTensorMode(allow_non_fake_inputs=True, shape_env=environment)
     axis_of: dict[sympy.Basic, str] = {}
@@ -462,7 +461,7 @@ def check_deterministic(spec: ModelSpec) -> None:
     if training is not None:
         kind = type(spec.module.get_submodule(training)).__name__
         raise CaptureError(f"'{training or spec.name}' ({kind}) is in training mode. Call .eval() before exporting")
-    module = copy.deepcopy(spec.module)
+    module = copy_module(spec.module)
     first, _, again = (answer(spec, module, seed) for seed in (0, 1, 0))
     for output in spec.outputs:
         if differs(first[output.name], again[output.name]):
