@@ -46,7 +46,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 def _made(mark: re.Match[str], page: str) -> str:
     name, arguments = mark[1], mark[2].split()
     if name not in PARTS:
-        raise PluginError(f"{page} asks for '{name}': possible are {', '.join(PARTS)}")
+        raise PluginError(f"{page} asks for '{name}'. Possible: {', '.join(PARTS)}")
     try:
         return PARTS[name](*arguments)
     except (OSError, LookupError, TypeError) as error:

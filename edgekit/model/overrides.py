@@ -320,7 +320,7 @@ def _one(*possible: str) -> Callable[[list[Any]], str]:
     def single_choice(values: list[Any]) -> str:
         (value,) = map(str, values)
         if possible and value not in possible:
-            raise ValueError(f"possible are {', '.join(possible)}")
+            raise ValueError(f"Possible: {', '.join(possible)}")
         return value
 
     return single_choice
@@ -333,7 +333,7 @@ def _of_numpy(values: list[Any]) -> str:
     except TypeError:
         dtype = np.dtype(object)
     if dtype.kind not in "biuf":
-        raise ValueError("possible are NumPy's names of number types, for example float32, int64, bool")
+        raise ValueError("Possible: NumPy's names of number types, for example float32, int64, bool")
     return str(dtype.name)
 
 
@@ -346,7 +346,7 @@ def _channels(values: list[Any]) -> tuple[float, ...]:
 def _range(values: list[Any]) -> tuple[float, float]:
     low, high = _values(values)
     if low == high:
-        raise ValueError("the lowest must be below the highest")
+        raise ValueError("The lowest must be below the highest")
     return low, high
 
 
@@ -357,7 +357,7 @@ def _values(values: list[Any]) -> tuple[float, float]:
         values = [match["low"], match["high"]] if match else []
     low, high = _numbers(values)
     if not -np.inf < low <= high < np.inf:
-        raise ValueError("the lowest must not be above the highest, and both must be finite")
+        raise ValueError("The lowest must not be above the highest, and both must be finite")
     return low, high
 
 
@@ -410,8 +410,8 @@ def _facts(what: str, name: str, entry: Entry, facts: Mapping[str, Fact]) -> dic
         try:
             parsed = facts[fact](values)
         except (ValueError, TypeError) as error:
-            why = str(error) if "possible" in str(error) or "lowest" in str(error) else f"see {EXAMPLES[what]}"
-            raise UsageError(f"{fact} '{value}' of '{name}' is not possible: {why}") from error
+            why = str(error) if "Possible" in str(error) or "lowest" in str(error) else f"See {EXAMPLES[what]}"
+            raise UsageError(f"{fact} '{value}' of '{name}' is not possible. {why}") from error
         facts_by_name |= dict(zip(("low", "high"), parsed, strict=True)) if fact == "range" else {fact: parsed}
     return facts_by_name
 

@@ -50,7 +50,7 @@ def resolve(model: str, words: SpecOverrides = NOTHING, task: str = "") -> Model
     if source is None:
         if ":" in model and not Path(model).exists():
             return factory.load_named(model, words)
-        raise UsageError(f"no model '{model}': {_hint(model)}")
+        raise UsageError(f"no model '{model}'. {_hint(model)}")
     if words and (task or not source.takes_words):
         forms = ", ".join(source.form for source in _sources() if source.takes_words)
         raise UsageError(
@@ -107,7 +107,7 @@ def check_model(model: str) -> None:
         if source.check:
             doors.resolve(source.check)(model.removeprefix(source.prefix))
     elif not model or ":" not in model:
-        raise UsageError(f"no model '{model}': {_hint(model)}")
+        raise UsageError(f"no model '{model}'. {_hint(model)}")
     else:
         factory.search_working_directory()
         factory.import_function(model)
@@ -122,12 +122,12 @@ def _hint(model: str) -> str:
     if meant := did_you_mean(model, presets()):
         hint = f"{meant} "
     elif Path(model).suffix in {suffix for source in _sources() for suffix in source.suffixes if suffix}:
-        hint = "this file does not exist; "
+        hint = "This file does not exist. "
     elif "/" in model:
-        hint = "edgekit downloads nothing: name a folder or a cached model, or load it in your own function; "
+        hint = "edgekit downloads nothing. Name a folder or a cached model, or load it in your own function. "
     else:
         hint = ""
-    return f"{hint}possible are {', '.join(source.form for source in _sources())}, or {FACTORY}"
+    return f"{hint}Possible: {', '.join(source.form for source in _sources())}, or {FACTORY}"
 
 
 def factory_of(function: Callable[[], object], words: SpecOverrides = NOTHING) -> ModelSpec | CompositeModel:

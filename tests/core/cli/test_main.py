@@ -35,7 +35,7 @@ HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib", "jinja2", "numpy")
         (("export", "tests.models:odd_size"), "the default 100 is not a multiple of 16"),
         (("export", "-O", "opset"), "is not of the form TARGET.NAME=VALUE"),
         (("export", SMALL, "--axes", "images:2=h"), "axis 'h' has no range"),
-        (("export", SMALL, "--inputs", "images:kind=photo"), "possible are image, query, tensor"),
+        (("export", SMALL, "--inputs", "images:kind=photo"), "Possible: image, query, tensor"),
         (("export", SMALL, "--outputs", "logits:role=logits"), "relevance, budgets"),
         (("export", SMALL, "--data", "photos"), "the folder 'photos' does not exist"),
         (("export", SMALL, "--metric", "top_k:relevance"), "--data FOLDER"),

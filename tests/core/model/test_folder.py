@@ -17,8 +17,8 @@ from tests import modules
     ("name", "kind", "sentence"),
     [
         ("arr-coc-tny", UsageError, "mean 'arr-coc-tiny'"),
-        ("nonsense", UsageError, "possible are arr-coc"),
-        ("microsoft/swin-tiny", UsageError, "downloads nothing: name a folder"),
+        ("nonsense", UsageError, "Possible: arr-coc"),
+        ("microsoft/swin-tiny", UsageError, "downloads nothing. Name a folder"),
         ("timm/resnet18", UsageError, "package.module:factory"),
         ("gone.onnx", UsageError, "file does not exist"),
         ("gone.safetensors", UsageError, "gone.safetensors"),

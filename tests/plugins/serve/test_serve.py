@@ -184,7 +184,7 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve_here
         response, data = server.ask("POST", path, b"{}")
         assert response.status == 404
         assert json.loads(data)["error"]
-    assert server.form(image=picture())[1] == {"error": "the field 'query' is missing: words"}
+    assert server.form(image=picture())[1] == {"error": "the field 'query' is missing. Send words"}
     assert "unknown field 'more'" in server.form(image=picture(), query=b"red", more=b"1")[1]["error"]
     assert "is not a picture" in server.form(image=b"\x89PNG nothing", query=b"red")[1]["error"]
     body, _ = question(
@@ -364,7 +364,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("arguments", "sentence"),
     [
         (("nowhere",), "nowhere"),
-        (("--device", "tpu"), "no device 'tpu': possible are cpu, cuda"),
+        (("--device", "tpu"), "no device 'tpu'. Possible: cpu, cuda"),
         (("--host", "nowhere.invalid"), "cannot listen on nowhere.invalid:0"),
     ],
 )
