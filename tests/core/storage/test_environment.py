@@ -35,7 +35,7 @@ def made(folder: Path, lock: str) -> None:
 def test_one_that_is_not_there_is_named_with_its_command(folder: Path) -> None:
     with pytest.raises(DependencyError, match=rf"no environment 'litert' in '{folder}'\. Run: edgekit env add litert"):
         environment.python(LITERT)
-    assert target_commands.environments()[LITERT] == "not here: edgekit env add litert"
+    assert target_commands.environments()[LITERT] == "not installed: edgekit env add litert"
     with pytest.raises(DependencyError, match="target 'litert' needs litert_torch: edgekit env add litert"):
         registry.require("litert", registry.find("litert"))
 
