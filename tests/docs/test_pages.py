@@ -20,9 +20,9 @@ from edgekit.testing import contract
 from tests.docs.blocks import PAGES, ROOT, RUN, Block, blocks, commands
 
 REASONS = re.compile(r"(needs|takes|installs|serves|runs in|records|illustration:) .{10,}", re.DOTALL)
-LONG = ("matrix.md", "model.md", "phones.md", "qat.md")
+LONG = ("graphs.md", "matrix.md", "model.md", "phones.md", "qat.md")
 """Pages that run in the nightly mode; the tests of their rooms run the same commands on smaller models."""
-FROM_NOTHING = ("README.md", "index.md", "phones.md", "model.md", "qat.md")
+FROM_NOTHING = ("README.md", "graphs.md", "index.md", "phones.md", "model.md", "qat.md")
 """Pages that show the first export of the small model, or none."""
 RUNNER = "tests.docs.page_runner"
 OF_EXAMPLES = ("operators",)
