@@ -9,6 +9,7 @@ keyword-only inputs, and store weights in bfloat16. A module that needs none of 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import inspect
@@ -257,6 +258,23 @@ def _arguments(module: torch.nn.Module, inputs: Sequence[str]) -> tuple[list[str
     # Named as in forward, perhaps with gaps: inputs after a gap are passed by name.
     straight = next((n for n, (a, b) in enumerate(zip(others, places, strict=False)) if a != b), len(others))
     return others[:straight], [*others[straight:], *by_name]
+
+
+@contextlib.contextmanager
+def without_fast_path() -> Iterator[None]:
+    """Run attention as its code says inside the block.
+
+    Eager PyTorch has a kernel of its own for encoder layers with a padding mask, which writes zeros at the padded
+    positions. No captured program does, and nobody reads these positions.
+    """
+    import torch
+
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def copy_module(module: torch.nn.Module) -> torch.nn.Module:

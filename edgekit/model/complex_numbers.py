@@ -326,7 +326,8 @@ def _times(a: Any, b: Any, *, paired: Sequence[bool]) -> torch.Tensor:
     import torch
 
     if isinstance(b, complex):
-        return _times(a, _pair(b, False), paired=(True, True))
+        # 1j * x of a real x is a pair too.
+        return _times(_pair(a, paired[0]), _pair(b, False), paired=(True, True))
     if not isinstance(b, torch.Tensor):
         return torch.mul(a, b)
     if all(paired):

@@ -19,7 +19,7 @@ import numpy as np
 
 from edgekit.errors import CaptureError, EdgekitError, ModelError
 from edgekit.model import complex_numbers
-from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.adapter import named_outputs, to_tensors, without_fast_path
 from edgekit.model.capture_errors import FIXED_LENGTH, Guard, at, capture_error, collect_guards, open_length, sentence
 from edgekit.model.own_operators import check_registered, use_decompositions
 from edgekit.model.shapes import example_sizes, grid
@@ -53,6 +53,7 @@ class Program:
     proof: tuple[Mapping[str, int], ...]
 
 
+@without_fast_path()
 def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     """Capture a model's module and prove the graph.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.adapter import named_outputs, to_tensors, without_fast_path
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.runtime.processor import threads
 
@@ -40,7 +40,7 @@ class EagerRuntime:
         import torch
 
         arguments = map(self._to_device, to_tensors(self._spec, inputs))
-        with torch.inference_mode():
+        with torch.inference_mode(), without_fast_path():
             return named_outputs(self._spec, self._module(*arguments))
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -110,3 +110,42 @@ def test_an_empty_output_beside_another_is_no_fault() -> None:
     assert wrong.faults
     alone = compare((Output("empty"),), {"empty": empty}, {"empty": empty}, ("a", "b", "c"))
     assert alone.faults
+
+
+def test_a_padding_mask_is_asked_without_the_fast_path_of_eager_pytorch() -> None:
+    class Encoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+            self.layers = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+        def forward(self, frames: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            padding = torch.arange(frames.shape[1])[None] >= lengths[:, None]
+            encoded: torch.Tensor = self.layers(frames, src_key_padding_mask=padding)
+            return encoded
+
+    spec = ModelSpec(
+        name="encoder",
+        module=Encoder().eval(),
+        inputs=(
+            Input("frames", ("batch", 12, 16), low=-1),
+            Input("lengths", ("batch",), dtype="int64", low=4, high=12),
+        ),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 4)},
+    )
+    before = torch.backends.mha.get_fastpath_enabled()
+    assert capture(spec).proof
+    assert torch.backends.mha.get_fastpath_enabled() == before
+
+
+def test_a_real_tensor_times_i_is_complex() -> None:
+    class Waves(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            size, angle = x.chunk(2, 1)
+            return torch.view_as_real(size + 1j * angle)
+
+    spec = ModelSpec(
+        "waves", Waves().eval(), (Input("x", ("batch", 6, 5), low=-1),), (Output("y"),), {"batch": Axis(1, 1, 4)}
+    )
+    assert capture(spec).proof

@@ -73,7 +73,7 @@ def test_without_ray_one_sentence_says_what_to_install(
     monkeypatch.syspath_prepend(str(ROOT))
     (tmp_path / "toy.toml").write_text(TOY)
     assert exit_code("matrix", tmp_path / "toy.toml", "--ray", "local", "-o", tmp_path / "out") == 2
-    assert capfd.readouterr().err == f"edgekit: a Ray cluster needs ray {install_command('ray')}\n"
+    assert capfd.readouterr().err == f"edgekit: a Ray cluster needs ray. Run: {install_command('ray')}\n"
     assert not (tmp_path / "out").exists()
 
 

@@ -119,8 +119,6 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
         DataError: If the folder cannot be read, or holds inputs on which the artifact is judged.
     """
     result = _own(spec, count) if folder is None else _read(spec, folder)
-    if folder is not None or "calibration" in spec.brought:
-        result = _with_other_light(spec, result)
     if len(result.names) < least:
         where = f"the folder '{folder}' has" if folder is not None else f"'{spec.name}' declares"
         raise CalibrationError(f"{where} {len(result.names)} calibration samples. At least {least} are needed")
@@ -129,7 +127,8 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
         if not finite.all():
             sample = result.names[int(np.flatnonzero(~finite)[0])]
             raise CalibrationError(f"calibration sample '{sample}' has a NaN or Inf in '{name}'. Remove or correct it")
-    return result
+    # After the count: a picture in other light is no other picture.
+    return _with_other_light(spec, result) if folder is not None or "calibration" in spec.brought else result
 
 
 def _with_other_light(spec: ModelSpec, result: Samples) -> Samples:

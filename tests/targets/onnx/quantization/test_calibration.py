@@ -16,7 +16,7 @@ from edgekit.reference import dataset
 from edgekit.reference.pictures import photographs
 from edgekit.testing import small_model
 from edgekit_targets.onnx.quantization import calibration
-from edgekit_targets.onnx.quantization.calibration import LEAST, samples
+from edgekit_targets.onnx.quantization.calibration import IN_OTHER_LIGHT, LEAST, samples
 
 SIZE = 96
 
@@ -32,10 +32,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_gives_its_images_and_rows(folder: Path) -> None:
     found = samples(small_model(), folder)
-    assert found.inputs["images"].shape == (LEAST, 3, SIZE, SIZE)
+    relit = [name for name in found.names if name.endswith(IN_OTHER_LIGHT)]
+    assert found.inputs["images"].shape == (LEAST + len(relit), 3, SIZE, SIZE)
+    assert relit == [f"{name}{IN_OTHER_LIGHT}" for name in found.names[:LEAST:4]]
+    assert 0 <= found.inputs["images"].min() < found.inputs["images"].max() <= 1
+    assert not np.array_equal(found.inputs["images"][LEAST], found.inputs["images"][0])
     with Image.open(folder / "007.png") as image:
         np.testing.assert_allclose(found.inputs["images"][7], np.asarray(image).transpose(2, 0, 1) / 255.0, atol=1e-6)
-    np.testing.assert_array_equal(found.inputs["queries"], np.load(folder / "queries.npy"))
+    np.testing.assert_array_equal(found.inputs["queries"][:LEAST], np.load(folder / "queries.npy"))
     assert found.names[7] == "007.png"
 
 
@@ -45,7 +49,7 @@ def test_an_input_without_a_file_comes_from_the_models_own_set(folder: Path) -> 
     made = calibration_of(spec, LEAST)
     assert made is not None
     own = made.inputs["queries"]
-    np.testing.assert_array_equal(samples(spec, folder).inputs["queries"], own)
+    np.testing.assert_array_equal(samples(spec, folder).inputs["queries"][:LEAST], own)
 
 
 def test_a_folder_with_a_picture_that_is_judged_is_refused(folder: Path) -> None:
