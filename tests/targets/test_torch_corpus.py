@@ -145,8 +145,8 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "dropout in training": (training, "'0' \\(Dropout\\) is in training mode"),
     "random numbers": (lambda: Traced(torch.rand_like), "random numbers"),
     "Python's random numbers": (lambda: Traced(lambda x: x + random.random()), "random numbers"),
-    "counter": (Counter, "remembers"),
-    "memory": (Memory, "remembers"),
+    "counter": (Counter, "keeps state"),
+    "memory": (Memory, "keeps state"),
 }
 
 

@@ -44,4 +44,4 @@ def test_refuses_what_has_no_identifier_of_a_program(content: bytes, tmp_path: P
 )
 def test_the_runtimes_own_lines_say_what_its_error_leaves_out(said: str, told: str) -> None:
     error = RuntimeError("method->execute() failed with error 0x12\nmore")
-    assert _reason(said, error) == f"{told}; {WAY_OUT}"
+    assert _reason(said, error) == f"{told}. {WAY_OUT}"

@@ -71,7 +71,7 @@ def test_what_int8_ruins_goes_back_to_float_and_nothing_else(graph: onnx.ModelPr
     ranks = {line["name"]: line["rank"] for line in table if "rank" in line}
     assert sorted(ranks.values()) == list(range(len(ranks)))
     assert all(line["passed"] for line in table if line["name"] in ranks)
-    with pytest.raises(ExportError, match=f"rank 99 does not exist {len(ranks)} recipes that passed"):
+    with pytest.raises(ExportError, match=f"rank 99 does not exist: {len(ranks)} recipes passed"):
         search.search(spec, graph, samples, tmp_path, lambda done, text: None, SearchOptions(rank=99))
 
 
