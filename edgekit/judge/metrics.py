@@ -54,7 +54,7 @@ from edgekit.judge.deviation import (
 from edgekit.judge.roles import decisions, role_measures
 from edgekit.model.spec import Array, Metric, Output
 
-# Score units: half of one step of ARR-COC's budgets, 1 / 336. Scores that differ by less have no order.
+# Score units: half a step of 1 / 336, the finest that a consumer of scores tells apart. Closer scores have no order.
 RESOLUTION = 0.0015
 # Score units: the least standard deviation of a map, so that a flat map has a scale too.
 SPREAD_FLOOR = 0.04

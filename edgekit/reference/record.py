@@ -38,8 +38,8 @@ from edgekit.target import silent
 SCHEMA_VERSION = 2
 # Rows of the first batch for measuring noise that a shipped reference lacks.
 NOISE_ROWS = 16
-# Runs by batch size: few, since a CPU reference's speed does not affect verdicts and a user waits.
-CPU_RUNS = {1: 5, 32: 1}
+# Few, and of batch 1 alone: a CPU reference's speed does not affect verdicts, and a user waits.
+CPU_RUNS = 5
 
 
 def record_reference(
@@ -197,12 +197,13 @@ def _furthest(array: Array, other: Array) -> float:
 
 def _latency(subject: RecordingSubject, device: str) -> dict[str, dict[str, dict[str, object]]]:
     latencies: dict[str, dict[str, dict[str, object]]] = {}
-    for size in LATENCY_BATCHES if "batch" in subject.spec.axes else LATENCY_BATCHES[:1]:
+    several = device == "cuda" and "batch" in subject.spec.axes
+    for size in LATENCY_BATCHES if several else LATENCY_BATCHES[:1]:
         inputs = subject.spec.random(7, {"batch": size})
         if device == "cuda":
             latencies[f"batch {size}"] = timings(subject.copy_spec(), inputs)
         else:
-            timed = timing.measure({"eager": subject.open_runtime()}, inputs, warm_up=1, runs=CPU_RUNS[size], seconds=0)
+            timed = timing.measure({"eager": subject.open_runtime()}, inputs, warm_up=1, runs=CPU_RUNS, seconds=0)
             latencies[f"batch {size}"] = {name: timing.as_record() for name, timing in timed.items()}
     return latencies
 

@@ -58,7 +58,7 @@ def test_a_recording_tells_what_made_it_and_how_it_goes_on(tmp_path: Path) -> No
     assert said["flags"] == {"tf32": False, "deterministic": True, "dtype": "float32", "double": True}
     assert said["metric"]["name"] == "found@8"
     assert len(said["metric"]["images"]) == 6
-    assert set(said["latency"]) == {"batch 1", "batch 32"}
+    assert set(said["latency"]) == {"batch 1"}  # 32 rows would take a user's time, and judge nothing
 
 
 def test_a_reference_that_ships_keeps_features_of_the_first_rows_and_sketches_of_all(tmp_path: Path) -> None:
