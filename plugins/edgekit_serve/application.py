@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import os
 import time
@@ -14,7 +15,7 @@ from importlib import metadata
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from python_multipart.multipart import parse_options_header
@@ -90,12 +91,32 @@ def application(models: Models, limits: Limits, every: float = 2.0) -> FastAPI:
             await looking
         await models.close()
 
-    app = FastAPI(title="edgekit", version=metadata.version(DISTRIBUTION), lifespan=lifespan, redoc_url=None)
+    app = FastAPI(
+        title="edgekit", version=metadata.version(DISTRIBUTION), lifespan=lifespan, docs_url=None, redoc_url=None
+    )
+    app.get("/docs", include_in_schema=False)(lambda: HTMLResponse(_page_of_routes(app)))
     _add_health(app, state)
     _add_models(app, state)
     _add_inference(app, state)
     app.add_exception_handler(HTTPException, _no_route)
     return app
+
+
+def _page_of_routes(app: FastAPI) -> str:
+    """Return a page with the routes; it loads nothing from elsewhere, so that it works offline."""
+    paths = app.openapi()["paths"]
+    rows = [
+        f"<tr><td>{method.upper()}</td><td><code>{html.escape(path)}</code></td><td>{html.escape(str(tags))}</td></tr>"
+        for path, methods in paths.items()
+        for method, facts in methods.items()
+        for tags in [", ".join(facts.get("tags", []))]
+    ]
+    return (
+        "<!doctype html><html lang='en'><meta charset='utf-8'><title>edgekit</title>"
+        "<style>body{font:16px system-ui;margin:2rem}td{padding:.2rem 1rem .2rem 0}</style>"
+        f"<h1>edgekit {html.escape(app.version)}</h1><p>Full description: <a href='/openapi.json'>openapi.json</a></p>"
+        f"<table>{''.join(rows)}</table></html>"
+    )
 
 
 async def _looking(state: _State, every: float) -> None:
@@ -157,8 +178,10 @@ class _State:
         return json.dumps(record, allow_nan=False).encode(), {"Content-Type": "application/json"}
 
     async def _run(self, served: ServedModel, inputs: Mapping[str, Array], call: _Call) -> dict[str, Array]:
-        start = time.monotonic()
-        answers, seconds = await served.run(inputs, self.limits.seconds)
+        # The place in the queue is taken when the body is there: slow senders must not lock others out.
+        with served.place(self.limits.queue), QUEUE.labels(served.name, served.target).track_inprogress():
+            start = time.monotonic()
+            answers, seconds = await served.run(inputs, self.limits.seconds)
         call.stages |= {"queue": time.monotonic() - start - seconds, "run": seconds}
         call.rows = max((array.shape[0] for array in answers.values() if array.ndim), default=1)
         return answers
@@ -259,7 +282,12 @@ def _add_models(app: FastAPI, state: _State) -> None:
         stuck = state.stuck(served)
         return JSONResponse({"name": served.name, "ready": not stuck}, 503 if stuck else 200)
 
+    async def repository() -> Response:
+        names = ((name, target) for name in state.models.names() for target in state.models.versions(name))
+        return JSONResponse([{"name": name, "version": target, "state": "READY"} for name, target in names])
+
     app.get("/v2", tags=["models"], name="server")(server)
+    app.post("/v2/repository/index", tags=["models"], name="repository")(repository)
     for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{target}"):
         app.get(path, tags=["models"], name="model")(model)
         app.get(f"{path}/ready", tags=["models"], name="model ready")(ready)
@@ -303,9 +331,7 @@ async def _answer(state: _State, request: Request, name: str, target: str, answe
     served = None
     try:
         served = state.find(name, target)
-        queue = QUEUE.labels(served.name, served.target)
-        with served.place(state.limits.queue), queue.track_inprogress():
-            body, headers = await answer(served, request, call)
+        body, headers = await answer(served, request, call)
         response = Response(body, 200, headers | _answer_headers(served))
     except ClientDisconnect:
         response = _refusal(ClientLeftError("the client left"))

@@ -52,18 +52,23 @@ def serve(
     allow_unverified: Annotated[
         bool, typer.Option("--allow-unverified", help="Serve unverified artifacts; every answer's header shows it.")
     ] = False,
+    token: Annotated[
+        Path | None, typer.Option(help="File with a secret: all routes but health need Authorization: Bearer SECRET.")
+    ] = None,
     trust_build: TrustBuild = False,
     key: Key = None,
 ) -> None:
     """Serve verified artifacts: Open Inference Protocol v2, forms with pictures and words, metrics; /docs lists all."""
     if missing := [name for name in NEEDS if find_spec(name) is None]:
         raise DependencyError(f"serving needs {missing[0]}. Run: {install_command('serve')}")
+    from edgekit_serve.access import LOOPBACK, Access, guarded
     from edgekit_serve.application import Limits, application, connection
     from edgekit_serve.models import Batching, Models, ServeOptions
     from edgekit_serve.process import inherited_socket, listening, supervise
 
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}'. Possible: cpu, cuda")
+    secret = _secret(token) if token is not None else ""
     listener = inherited_socket()
     if listener is None:
         with listening(host, port) as shared:
@@ -82,7 +87,7 @@ def serve(
     address, number = listener.getsockname()[:2]
     print(f"http://{f'[{address}]' if ':' in address else address}:{number}  (Ctrl-C stops)", flush=True)
     config = uvicorn.Config(
-        application(models, limits, reload),
+        guarded(application(models, limits, reload), Access(LOOPBACK if host in LOOPBACK else (), secret)),
         http=connection(timeout, limits.body),
         log_config=None,
         access_log=False,
@@ -94,6 +99,16 @@ def serve(
     # uvicorn has stopped, and raises the signal again.
     with suppress(KeyboardInterrupt, SystemExit):
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def _secret(path: Path) -> str:
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the token in '{path}' ({error}). Name a file with one line of text") from error
+    if not secret.isascii() or not secret.isprintable() or not secret or " " in secret:
+        raise UsageError(f"'{path}' holds no token. Write one word of ASCII letters into it")
+    return secret
 
 
 def _folders(build: Path) -> tuple[Path, ...]:

@@ -264,7 +264,7 @@ class ServedModel:
 
     @contextmanager
     def place(self, queue: int) -> Iterator[None]:
-        """Hold a place in the queue, from before a request's body is read until it is answered.
+        """Hold a place in the queue, from when a request's body is there until it is answered.
 
         Raises:
             BusyError: If `queue` requests already wait.
