@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from edgekit import registry
-from tools.zoo.catalogue import FILES, PLAIN, SHIPPED, VISION, WORDS, targets_of
+from tools.zoo.catalogue import ALSO, BUCKETS, FILES, PLAIN, SHIPPED, VISION, WORDS, targets_of
 from tools.zoo.cell import FALSE, LATE, REFUSED, REJECTED, TRACEBACK, VERIFIED, Cell
 
 COMMAND = "python -m tools.zoo --out docs/zoo.md"
@@ -45,18 +45,12 @@ def written(cells: Sequence[Cell]) -> str:
     by = {(one.model, one.target): one for one in cells}
     targets = list(dict.fromkeys(one.target for one in cells))
     lines = [HEAD.format(command=COMMAND, total=total(cells), left_out=_left_out(targets)).rstrip(), ""]
-    lines += ["## By model", ""]
-    lines += ["| | " + " | ".join(f"`{target}`" for target in targets) + " |", "|---|" + "---|" * len(targets)]
-    for group, models in GROUPS.items():
-        lines.append(f"| **{group}** |")
-        for model in models:
-            if any(one.model == model for one in cells):
-                words = [_word(by.get((model, target)), target in targets_of(model)) for target in targets]
-                lines.append(f"| {_title(model)} | " + " | ".join(words) + " |")
+    slow = [target for target in targets if target in (*ALSO, BUCKETS)]
+    lines += _verdicts("By model", by, [target for target in targets if target not in slow])
+    lines += _verdicts("By model, slow targets", by, slow)
     others = [one for one in cells if one.word != VERIFIED]
     if others:
         lines += [
-            "",
             "## Cells that are not verified",
             "",
             "| model | target | | edgekit's sentence |",
@@ -65,7 +59,22 @@ def written(cells: Sequence[Cell]) -> str:
         for one in others:
             sentence = " ".join(one.sentence.split()).replace("|", "\\|").replace("<", "&lt;")
             lines.append(f"| {_title(one.model)} | `{one.target}` | {one.word} | {sentence} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _verdicts(title: str, by: Mapping[tuple[str, str], Cell], targets: Sequence[str]) -> list[str]:
+    """Return a table with a row for each model that was exported to one of the targets."""
+    if not targets:
+        return []
+    lines = [f"## {title}", "", "| | " + " | ".join(f"`{target}`" for target in targets) + " |"]
+    lines.append("|---|" + "---|" * len(targets))
+    for group, models in GROUPS.items():
+        asked = [model for model in models if any((model, target) in by for target in targets)]
+        lines += [f"| **{group}** |"] if asked else []
+        for model in asked:
+            words = [_word(by.get((model, target)), target in targets_of(model)) for target in targets]
+            lines.append(f"| {_title(model)} | " + " | ".join(words) + " |")
+    return [*lines, ""]
 
 
 def read(page: str) -> list[Cell]:
@@ -75,7 +84,7 @@ def read(page: str) -> list[Cell]:
     targets: list[str] = []
     found = []
     for row in lines:
-        if row and not row[0] and not targets:
+        if row and not row[0] and all(part.startswith("`") for part in row[1:]):
             targets = [target.strip("`") for target in row[1:]]
         model = next((m for models in GROUPS.values() for m in models if row and _title(m) == row[0]), None)
         for target, shown in zip(targets, row[1:], strict=False) if model and len(row) == len(targets) + 1 else ():
@@ -84,7 +93,8 @@ def read(page: str) -> list[Cell]:
                 sentence = said.get((row[0], target), "").replace("\\|", "|").replace("&lt;", "<")
                 ratio = {VERIFIED: 1.0, FALSE: None}.get(word)
                 found.append(Cell(str(model), target, VERIFIED if word == FALSE else word, sentence, ratio))
-    return found
+    order = [model for models in GROUPS.values() for model in models]
+    return sorted(found, key=lambda cell: order.index(cell.model))
 
 
 def _word(one: Cell | None, asked: bool) -> str:
