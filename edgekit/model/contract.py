@@ -24,6 +24,7 @@ TENSOR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 """Packages of the modules with PyTorch's own INT8 kernels."""
+LONGEST_NAME = 200
 MOST_INPUTS, MOST_AXES = 512, 32
 MOST_VALUES = 1 << 30
 """Largest number of values of an input at default sizes: 4 GiB of float32."""
@@ -127,6 +128,10 @@ def _decides(output: Output) -> bool:
 def _check_word(model: str, what: str, name: str) -> None:
     if not TENSOR.fullmatch(name):
         raise ModelError(f"'{name}' is not a valid name for {what} of '{model}'. Use letters, digits and underscores")
+    if len(name) > LONGEST_NAME:
+        raise ModelError(
+            f"the name '{name[:20]}...' of {what} of '{model}' has {len(name)} letters. At most {LONGEST_NAME} are possible"
+        )
 
 
 def check_size(spec: ModelSpec, declared: Input) -> None:

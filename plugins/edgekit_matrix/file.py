@@ -139,9 +139,14 @@ def read_file(path: Path) -> MatrixFile:
         UsageError: If it cannot be read, is not TOML, or has a wrong key or type.
     """
     try:
+        # A pipe that nobody writes to never ends, and neither does a device.
+        if path.exists() and not path.is_file():
+            raise UsageError(f"'{path}' is not a regular file. Name the TOML file of a matrix")
         return MatrixFile.model_validate(tomllib.loads(path.read_text()))
     except OSError as error:
         raise UsageError(f"cannot read '{path}' ({error.strerror}). Name the TOML file of a matrix") from error
+    except RecursionError as error:
+        raise UsageError(f"'{path}' is nested too deeply. Name the TOML file of a matrix") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"'{path}' is not TOML: {error}") from error
     except ValidationError as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from edgekit.errors import EdgekitError
+from edgekit.errors import EdgekitError, UsageError
 from edgekit_matrix.file import Cell, cells_of, read_file
 from tests.command import exit_code
 
@@ -100,3 +101,18 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capfd: pytest.
     (tmp_path / "matrix.toml").write_text(GOOD)
     assert exit_code("matrix", tmp_path / "matrix.toml", "-o", tmp_path) == 2
     assert "does not belong to a matrix" in capfd.readouterr().err
+
+
+def test_what_is_no_file_or_never_ends_is_one_sentence(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    deep = tmp_path / "deep.toml"
+    deep.write_text(f"a = {'[' * 5000}{']' * 5000}")
+    for path, sentence in (
+        (tmp_path / "pipe", "is not a regular file"),
+        (Path("/dev/zero"), "is not a regular file"),
+        (tmp_path, "is not a regular file"),
+        (deep, "is nested too deeply"),
+        (tmp_path / "none", "cannot read"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            read_file(path)
