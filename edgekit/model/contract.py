@@ -130,7 +130,7 @@ def _check_word(model: str, what: str, name: str) -> None:
         raise ModelError(f"'{name}' is not a valid name for {what} of '{model}'. Use letters, digits and underscores")
     if len(name) > LONGEST_NAME:
         raise ModelError(
-            f"the name '{name[:20]}...' of {what} of '{model}' has {len(name)} letters. At most {LONGEST_NAME} are possible"
+            f"the name '{name[:20]}...' of {what} of '{model}' has {len(name)} letters. The limit is {LONGEST_NAME}"
         )
 
 

@@ -43,7 +43,7 @@ def test_a_page_of_another_site_is_refused(path: str, headers: dict[str, str], s
 @pytest.fixture
 def client() -> TestClient:
     models = Models((), (), ServeOptions())
-    return TestClient(guarded(application(models, Limits(), 0), Access((), "secret")))  # type: ignore[arg-type]  # an ASGI function
+    return TestClient(guarded(application(models, Limits(), 0), Access((), "secret")))
 
 
 def test_with_a_token_only_health_is_open(client: TestClient) -> None:
