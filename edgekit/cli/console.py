@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgekit.target import Target
 
 # Letters of a line of text in a pipe.
+INT8 = "int8"
 WIDTH = 120
 # Most reasons of one target; the report has all.
 MOST_REASONS = 2
@@ -91,6 +92,11 @@ def _show_next(build: Build) -> None:
     advice = recommend(study)
     for recommendation in advice:
         _print_wrapped(f"{recommendation.audience}: {recommendation.sentence}")
+        # Who asked for INT8 and is told to ship something else wants to know why.
+        if recommendation.best is not None and recommendation.best.row.precision != INT8:
+            for other in recommendation.others:
+                if INT8 in other.partition(":")[0]:
+                    _print_wrapped(f"  not {other}")
     for command in next_commands(build.path, study, advice):
         print(f"next: {command}")
 
