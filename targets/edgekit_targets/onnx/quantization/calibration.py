@@ -149,10 +149,11 @@ def _with_other_light(spec: ModelSpec, result: Samples) -> Samples:
             values = (more[i.name][number] - i.low) / (i.high - i.low)
             values = np.clip((values - values.mean()) * contrast + values.mean() + shift, 0.0, 1.0)
             more[i.name][number] = i.low + (i.high - i.low) * values
-    inputs = {name: np.concatenate([array, more[name]]) for name, array in result.inputs.items()}
-    return replace(
-        result, inputs=inputs, names=(*result.names, *(f"{result.names[row]}{IN_OTHER_LIGHT}" for row in rows))
-    )
+    # Each stands behind its own picture: a search makes ranges from the first samples and holds the last ones back.
+    order = np.argsort([*range(len(result.names)), *(row + 0.5 for row in rows)])
+    names = [*result.names, *(f"{result.names[row]}{IN_OTHER_LIGHT}" for row in rows)]
+    inputs = {name: np.concatenate([array, more[name]])[order] for name, array in result.inputs.items()}
+    return replace(result, inputs=inputs, names=tuple(names[place] for place in order))
 
 
 def available(spec: ModelSpec, count: int) -> Samples:

@@ -32,15 +32,25 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_gives_its_images_and_rows(folder: Path) -> None:
     found = samples(small_model(), folder)
-    relit = [name for name in found.names if name.endswith(IN_OTHER_LIGHT)]
-    assert found.inputs["images"].shape == (LEAST + len(relit), 3, SIZE, SIZE)
-    assert relit == [f"{name}{IN_OTHER_LIGHT}" for name in found.names[:LEAST:4]]
-    assert 0 <= found.inputs["images"].min() < found.inputs["images"].max() <= 1
-    assert not np.array_equal(found.inputs["images"][LEAST], found.inputs["images"][0])
+    own = [place for place, name in enumerate(found.names) if not name.endswith(IN_OTHER_LIGHT)]
+    assert len(own) == LEAST
     with Image.open(folder / "007.png") as image:
-        np.testing.assert_allclose(found.inputs["images"][7], np.asarray(image).transpose(2, 0, 1) / 255.0, atol=1e-6)
-    np.testing.assert_array_equal(found.inputs["queries"][:LEAST], np.load(folder / "queries.npy"))
-    assert found.names[7] == "007.png"
+        picture = found.inputs["images"][own[7]]
+        np.testing.assert_allclose(picture, np.asarray(image).transpose(2, 0, 1) / 255.0, atol=1e-6)
+    np.testing.assert_array_equal(found.inputs["queries"][own], np.load(folder / "queries.npy"))
+    assert found.names[own[7]] == "007.png"
+
+
+def test_every_fourth_picture_of_a_user_stands_in_other_light_behind_its_own(folder: Path) -> None:
+    found = samples(small_model(), folder)
+    relit = [place for place, name in enumerate(found.names) if name.endswith(IN_OTHER_LIGHT)]
+    assert len(relit) == LEAST // 4
+    for place in relit:
+        assert found.names[place] == found.names[place - 1] + IN_OTHER_LIGHT
+        np.testing.assert_array_equal(found.inputs["queries"][place], found.inputs["queries"][place - 1])
+        changed, own = found.inputs["images"][place], found.inputs["images"][place - 1]
+        assert not np.array_equal(changed, own)
+        assert 0 <= changed.min() < changed.max() <= 1
 
 
 def test_an_input_without_a_file_comes_from_the_models_own_set(folder: Path) -> None:
@@ -48,14 +58,15 @@ def test_an_input_without_a_file_comes_from_the_models_own_set(folder: Path) -> 
     spec = small_model()
     made = calibration_of(spec, LEAST)
     assert made is not None
-    own = made.inputs["queries"]
-    np.testing.assert_array_equal(samples(spec, folder).inputs["queries"][:LEAST], own)
+    found = samples(spec, folder)
+    own = [place for place, name in enumerate(found.names) if not name.endswith(IN_OTHER_LIGHT)]
+    np.testing.assert_array_equal(found.inputs["queries"][own], made.inputs["queries"])
 
 
 def test_a_folder_with_a_picture_that_is_judged_is_refused(folder: Path) -> None:
     """Also where the rest of the sample is the model's own, and where its bytes became floats in another way."""
     spec = small_model()
-    judged = dict(samples(spec, folder).part(7, 9).inputs)
+    judged = dict(samples(spec, folder).part(9, 11).inputs)
     judged["images"] = np.nextafter(judged["images"], np.float32(1))
     spec = replace(spec, evaluation=lambda: EvaluationSet(inputs=judged, names=("first", "second")))
     for _ in range(2):
@@ -95,7 +106,8 @@ def test_pictures_of_another_size_get_the_models_by_the_rule_of_the_input(
     wide.save(folder / "003.png")
     spec = small_model()
     spec = replace(spec, inputs=tuple(replace(i, fit=fit) if i.kind == "image" else i for i in spec.inputs))
-    picture = samples(spec, folder).inputs["images"][3]
+    found = samples(spec, folder)
+    picture = found.inputs["images"][found.names.index("003.png")]
     assert picture.shape == (3, SIZE, SIZE)
     np.testing.assert_allclose(picture[:, 0, 0], corner, atol=1e-6)
     np.testing.assert_allclose(picture[:, SIZE // 2, SIZE // 2], (0, 0, 1), atol=1e-6)
