@@ -172,9 +172,11 @@ def run_request(request: ExportRequest, progress: Style = "auto") -> Build:
     return export_graph(spec, request.output / spec.name, request.targets, request.command)
 
 
-class ExportKeywords(TypedDict, total=False):
+class ExportKeywords(FactFields, total=False):
     """Arguments that `quantize` passes on to `export`."""
 
+    data: EvaluationData | str | Path | None
+    metric: str
     example: Any
     output: str | Path
     progress: Style
@@ -203,7 +205,8 @@ def quantize(
         reduce_range: True for weights of 7 bits, for x86 without VNNI.
         places: Further places in which the artifact must be verified, as for `export`.
         fresh: As for `export`.
-        options: `example`, `output` and `progress`, as for `export`.
+        options: Facts of the model (`axes`, `inputs` ...), `data`, `metric`, `example`, `output` and `progress`, as for
+            `export`.
     """
     if calibration:
         check_folder(Path(calibration))

@@ -139,6 +139,7 @@ def export(
 @epilog(
     "Examples:\n\n`edgekit quantize`\n\n`edgekit quantize --search full`\n\n"
     "`edgekit quantize --method entropy --calibration photos/`\n\n"
+    "`edgekit quantize net:make --inputs x:kind=image,shape=1,3,64,64 --data photos/`\n\n"
     "`edgekit quantize --place openvino --place ort-basic`"
 )
 def quantize(
@@ -159,6 +160,11 @@ def quantize(
     reduce_range: Annotated[
         bool, typer.Option("--reduce-range", help="7-bit weights only, for x86 without VNNI (see `edgekit doctor`).")
     ] = False,
+    axes: Axes = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    data: Data = None,
+    metric: Metric = "",
     place: Places = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Quantize and judge again even if nothing changed.")] = False,
@@ -178,6 +184,11 @@ def quantize(
         method=method,
         calibration=calibration,
         reduce_range=reduce_range,
+        axes=axes,
+        inputs=inputs,
+        outputs=outputs,
+        data=data,
+        metric=metric,
         places=place or (),
         output=output,
         fresh=fresh,
