@@ -1,7 +1,7 @@
 """Arguments that several commands share, and the exit codes.
 
 Exit codes: 0 clean, 1 a bug (traceback), 2 something that the user can fix (one sentence), 3 an artifact was rejected
-or is over budget, 130 interrupted by Ctrl-C, 143 terminated.
+or is over budget, 4 a stored verdict could not be confirmed, 130 interrupted, 141 the reader left, 143 terminated.
 """
 
 from __future__ import annotations
