@@ -33,7 +33,7 @@ def runs(page: Path) -> bool:
     return any(block.kind in RUN and block.skipped is None for block in blocks(page))
 
 
-@pytest.mark.nightly(but=("index.md", "README.md"))
+@pytest.mark.nightly(but=("index.md",))
 @pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """In a folder with the small model, its program, its reference and its ONNX artifact: no page makes them again."""

@@ -87,6 +87,7 @@ def test_both_come_from_their_wheels(environment: Path, tmp_path: Path) -> None:
     assert all(path.startswith(str(environment)) for path in found.stdout.split())
 
 
+@pytest.mark.nightly
 def test_it_is_listed_with_its_option(environment: Path, tmp_path: Path) -> None:
     assert f"{NAME}\tONNX as JSON" in edgekit(environment, tmp_path, "targets")
     described = json.loads(edgekit(environment, tmp_path, "targets", NAME, "--json"))

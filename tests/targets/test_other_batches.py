@@ -18,7 +18,7 @@ TARGETS = ("onnx-fp16", "onnx-int8-dynamic", "torchscript", "openvino", "executo
 FACTORIES = ("shared", "time_first")
 
 
-@pytest.mark.nightly(but=("time_first",))
+@pytest.mark.nightly
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_a_right_artifact_is_verified_and_a_wrong_one_rejected(factory: str, tmp_path: Path) -> None:
     root = unjudged(resolve_model(f"tests.batch_modules:{factory}"), tmp_path, ("onnx",))

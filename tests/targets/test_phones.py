@@ -99,7 +99,7 @@ def constant(block: Any, kind: str, parameter: str) -> Any:
     return next(o for o in block.operations if o.outputs[0].name == name).attributes["val"]
 
 
-@pytest.mark.nightly(but=("turned",))
+@pytest.mark.nightly
 @pytest.mark.parametrize("damage", [perturbed, turned], ids=lambda d: d.__name__)
 def test_a_package_changed_after_conversion_is_rejected(
     damage: Callable[[Path], None], builds: Path, tmp_path: Path

@@ -47,6 +47,7 @@ contract.write_small_model(Path(sys.argv[1]))
 """
 
 
+@pytest.mark.nightly
 def test_a_captured_model_is_byte_identical(small_build: Path, another_day: Path | None, tmp_path: Path) -> None:
     """The model and its program, which each target's own test of identical bytes starts from.
 

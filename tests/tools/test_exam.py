@@ -41,6 +41,7 @@ def test_a_sample_is_judged_rightly(room: Room, drawn: tuple[Drawn, ...]) -> Non
     assert sum(o.word == CAUGHT for o in outcomes) >= len(outcomes) // 3
 
 
+@pytest.mark.nightly
 def test_there_are_enough_faults_and_clean_variants_of_every_class(drawn: tuple[Drawn, ...]) -> None:
     faults = [(each.paper.spec.name, each.paper.target, f.kind, f.name) for each in drawn for f in each.faults]
     clean = [(each.paper.spec.name, each.paper.target, c.name) for each in drawn for c in each.clean]

@@ -25,6 +25,7 @@ GPUDevice.prototype.createShaderModule = function (how) {
 """
 
 
+@pytest.mark.nightly
 def test_fp16_without_shader_f16_falls_back_and_says_so(library: Page) -> None:
     info = load(library, device="webgpu", dtype="fp16")
     assert (info["device"], info["dtype"]) == ("webgpu", "fp32")
@@ -142,6 +143,7 @@ def test_what_passed_before_answers_first_and_is_tested_after(library: Page) -> 
     assert library.evaluate(code) == [False, True, True]
 
 
+@pytest.mark.nightly
 def test_a_deferred_self_test_that_fails_causes_a_fallback(library: Page) -> None:
     load(library, device="wasm", dtype="fp32")
     fails = """const own = self.postMessage.bind(self);

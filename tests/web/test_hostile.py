@@ -22,6 +22,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.nightly
 def test_hostile_pictures_get_a_sentence_and_the_page_lives(page: Page) -> None:
     for number, (file, data, sentence) in enumerate(HOSTILE):
         page.set_input_files("#file", {"name": file, "mimeType": "image/png", "buffer": data})

@@ -182,6 +182,7 @@ def test_every_frame_of_the_camera_has_its_own_map(filmed: Page) -> None:
     assert filmed.get_attribute("#answer-line", "aria-live") == "polite"
 
 
+@pytest.mark.nightly
 def test_a_live_picture_is_asked_what_the_field_says(filmed: Page) -> None:
     filmed.click("#start-camera")
     running(filmed)
@@ -240,6 +241,7 @@ def test_a_video_is_answered_frame_by_frame(filmed: Page) -> None:
     assert filmed.locator("#notice").is_hidden()
 
 
+@pytest.mark.nightly
 def test_without_a_camera_a_sentence_says_why(page: Page, url: str) -> None:
     page.click("#start-camera")
     page.locator("#notice", has_text=re.compile("Access to the camera was denied|No camera was found")).wait_for()

@@ -52,6 +52,7 @@ def test_the_runtimes_bytes_are_counted_while_they_arrive_and_the_manifest_is_fe
     assert len([url for url in asked if url.endswith("manifest.json")]) == 1
 
 
+@pytest.mark.nightly
 def test_a_warm_load_asks_no_server_for_the_model(library: Page) -> None:
     asked: list[str] = []
     library.on("request", lambda request: asked.append(request.url))
@@ -128,6 +129,7 @@ def _slow(browser: Browser, bundle: Path, hold: Callable[[str], None]) -> Iterat
         context.close()
 
 
+@pytest.mark.nightly
 def test_words_without_their_vectors_are_an_error_and_answered_when_the_file_comes(
     open_page: Opener, bundle: Path, url: str
 ) -> None:

@@ -96,6 +96,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, bundle: Path) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_it_is_small_and_its_types_and_exports_are_clean(app: Path) -> None:
     package = app / "node_modules" / "@edgekit" / "web"
     assert sum(f.stat().st_size for f in package.rglob("*") if f.is_file()) < LARGEST
@@ -117,6 +118,7 @@ def test_it_compiles_strictly_however_modules_are_resolved(app: Path, resolution
     printed(app, str(TOOLS / "tsc"), "-p", str(project))
 
 
+@pytest.mark.nightly
 def test_node_runs_a_bundle_and_a_server_may_import_both_entries(app: Path, bundle: Path) -> None:
     (app / "run.mjs").write_text(IN_NODE)
     found = json.loads(printed(app, "node", "run.mjs", str(bundle)).splitlines()[-1])

@@ -121,6 +121,7 @@ def test_an_unanswerable_query_is_told_from_an_answer(page: Page) -> None:
         assert page.locator(".top-patches").is_hidden() == absent
 
 
+@pytest.mark.nightly
 def test_device_and_precision_are_switched(page: Page) -> None:
     page.locator("#dtype label", has_text="fp32").click()
     page.locator("#status-text", has_text="WASM · fp32 ·").wait_for()
@@ -223,6 +224,7 @@ def test_ten_quick_queries_never_show_a_stale_answer(page: Page) -> None:
     assert shown == sorted(shown, key=words.index), "an older answer came after a newer one"
 
 
+@pytest.mark.nightly
 def test_the_main_thread_is_never_held(
     browser: Browser, url: str, open_page: Opener, capsys: pytest.CaptureFixture[str]
 ) -> None:

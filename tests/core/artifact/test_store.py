@@ -121,6 +121,7 @@ def test_a_kill_at_any_call_leaves_the_old_artifact_the_new_one_or_none(
     assert contents(folder) == after
 
 
+@pytest.mark.nightly(but=("28",))
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE])
 def test_an_error_at_any_call_leaves_the_old_artifact_or_the_new_one(tmp_path: Path, fault: int) -> None:
     folder = tmp_path / "build" / "a"

@@ -63,6 +63,7 @@ def test_functions_are_counted_once_each_and_a_loop_as_often_as_it_says() -> Non
     check_work(functions)  # 2 ** 15 calls
 
 
+@pytest.mark.nightly
 def test_a_process_of_onnx_runtime_ends_with_its_model_and_with_its_parent(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(model([onnx.helper.make_node("Relu", ["x"], ["y"])], {"x": (1, 2)}, {"y": (1, 2)}, {}), path)

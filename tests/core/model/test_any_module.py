@@ -129,7 +129,7 @@ def test_an_axis_of_one_size_is_a_size() -> None:
     assert spec.inputs[0].shape == (4, 6)
 
 
-@pytest.mark.nightly(but=("batch_of_four",))
+@pytest.mark.nightly
 @pytest.mark.parametrize("factory", ["batch_of_four", "float32_inside"])
 def test_it_is_exported_and_verified(factory: str, tmp_path: Path) -> None:
     build = edgekit.export(f"tests.modules:{factory}", targets=["onnx"], output=tmp_path, progress="none")
@@ -174,7 +174,7 @@ def scripted(how: str, seed: int = 0) -> nn.Module:
         return torch.jit.freeze(script) if how == "frozen" else script
 
 
-@pytest.mark.nightly(but=("traced",))
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["traced", "frozen"])
 def test_torchscript_is_a_model(how: str, tmp_path: Path) -> None:
     wanted = ["onnx", "torchscript"]
@@ -218,6 +218,7 @@ class Nested(nn.Module):
         return {"logits": hidden, "others": (picture.pixels + picture.sizes[0], {"batch x": batch["x"]})}
 
 
+@pytest.mark.nightly
 def test_structures_are_inputs_and_outputs_by_name(tmp_path: Path) -> None:
     x, y, z = torch.rand(2, 6), torch.rand(2, 4), torch.rand(2, 4)
     net = Nested().eval()

@@ -111,4 +111,5 @@ def test_a_strangers_program_runs_no_code_without_the_users_word(
     assert not mark.exists()
     with contextlib.suppress(Exception):  # it need not be a model: opening or running it has run the code
         load_model(model).module(torch.ones(2, 6))
-    assert mark.exists()
+    # Guards are not run at all: the captured ranges were proven without them.
+    assert mark.exists() == (change is not guarded)

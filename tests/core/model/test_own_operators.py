@@ -54,6 +54,7 @@ def test_a_decomposition_serves_onnx_too(tmp_path: Path) -> None:
     assert {name: row.sentences for name, row in rows.items() if row.status != "verified"} == {}
 
 
+@pytest.mark.nightly
 def test_a_translation_serves_onnx_alone_and_the_others_say_what_is_missing(tmp_path: Path) -> None:
     for package in ("executorch", "coremltools"):
         pytest.importorskip(package, reason="no executorch or coremltools: pip install -e '.[executorch,coreml]'")

@@ -188,6 +188,7 @@ class TestBuild:
         assert batch["modes"][0]["mode"] == "eager"
         assert record["kernels"]
 
+    @pytest.mark.nightly
     def test_a_modules_profile_is_not_the_builds(self, build: Path) -> None:
         before = (build / "cache" / "profile.json").read_bytes()
         named = next(name for name, _ in load_model(build / "model").module.named_children())

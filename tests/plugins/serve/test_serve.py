@@ -252,6 +252,7 @@ def test_hostile_bodies_are_refused_and_nothing_falls(exported: Path, shared: Se
     assert shared.form(image=picture(), query=b"red")[0] == 200
 
 
+@pytest.mark.nightly
 def test_a_crash_starts_it_again_new_requests_wait_and_it_ends_when_told(exported: Path, serve: Start) -> None:
     server = serve(exported)
     (child,) = server.children()
@@ -407,7 +408,7 @@ def test_a_build_of_another_model_in_its_place_is_refused(build: Path, serve_her
     build.rename(tmp_path / "before")
     other.rename(build)
     server.renew()
-    assert ["'other' now" in event["error"] for event in server.events("reload")] == [True]
+    assert ["of 'other'" in event["error"] for event in server.events("reload")] == [True]
     assert server.form(image=picture(), query=b"red")[1]["model"] == "toy"
     build.rename(tmp_path / "after")
     (tmp_path / "before").rename(build)

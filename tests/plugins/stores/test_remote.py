@@ -383,6 +383,7 @@ def test_a_kill_at_any_call_of_a_pull_leaves_no_folder_or_a_whole_one(build: Pat
         assert contents(into / "small") == contents(build)
 
 
+@pytest.mark.nightly
 def test_what_was_fetched_before_a_stop_is_not_fetched_again(
     s3: S3, build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,7 +111,7 @@ class Sum(nn.Module):
         return x.sum(1)
 
 
-@pytest.mark.nightly(but=("arm64",))
+@pytest.mark.nightly
 @pytest.mark.parametrize(("device", "machine"), [("arm64", "arm_64"), ("riscv64", "riscv_64")])
 def test_code_for_another_processor_is_not_verified_here(device: str, machine: str, tmp_path: Path) -> None:
     spec = ModelSpec("sum", Sum().eval(), (Input("x", ("batch", 5)),), (Output("y"),), {"batch": Axis(1, 1, 4)})

@@ -21,6 +21,7 @@ class TestOnnx(TargetContract):
     name = "onnx"
 
 
+@pytest.mark.nightly
 def test_fixed_shapes_in_an_old_opset_are_judged_as_they_are(build: Path) -> None:
     options = {"onnx": {"shapes": "static", "opset": 17}}
     found = edgekit.export(SMALL, targets=["onnx"], options=options, output=build.parent, progress="none")

@@ -74,7 +74,7 @@ def uneven(head: bool) -> onnx.ModelProto:
     return model(nodes, {"x": ["batch", 4, 8, 8]}, {"y": ["batch", 4, 8, 8]}, held)
 
 
-@pytest.mark.nightly(but=("linear",))
+@pytest.mark.nightly
 @pytest.mark.parametrize("head", [True, False], ids=["with a linear layer", "convolutions alone"])
 def test_convolutions_that_lose_too_much_in_int8_are_stored_in_fp16(tmp_path: Path, head: bool) -> None:
     """Without calibration: as of the convolutions of silero's and PaddleOCR's files."""

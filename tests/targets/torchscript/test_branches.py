@@ -50,6 +50,7 @@ def hybrid() -> ModelSpec:
     return modules.of_rows("hybrid", Head(encoder), 8, low=-1.0, factory=f"{__name__}:hybrid")
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 def test_a_traced_encoder_under_a_head_with_control_flow_is_proved_on_both_sides(tmp_path: Path) -> None:

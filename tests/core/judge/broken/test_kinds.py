@@ -133,6 +133,7 @@ def test_clean_graphs_are_verified(shell: Shell, model: str, precision: str) -> 
     assert (said.status, said.code) == ("verified", 0), said.sentences
 
 
+@pytest.mark.nightly
 def test_what_the_model_itself_cannot_answer_is_not_asked_and_said(shell: Shell) -> None:
     """Texts of padding alone among strange and random inputs; both values of the mask are drawn."""
     recorded = read_reference(shell.built("reader") / "reference")

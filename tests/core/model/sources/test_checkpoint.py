@@ -191,6 +191,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 }
 
 
+@pytest.mark.nightly(but=("header",))
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 def test_hostile_safetensors(tmp_path: Path, name: str) -> None:
     content, match = HOSTILE[name]
