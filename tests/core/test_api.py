@@ -253,7 +253,7 @@ def test_recording_writes_a_reference_and_refuses_a_device_that_is_none(tmp_path
 
 
 def test_explaining_what_cannot_be_explained_is_a_sentence(built: Build) -> None:
-    with pytest.raises(UsageError, match="has the target 'onnx'. Only fp16 and INT8 ONNX artifacts can be explained"):
+    with pytest.raises(UsageError, match=r"has the target 'onnx'. Only fp16 and INT8 ONNX artifacts can be explained"):
         edgekit_inspect.explain(built["onnx"].path)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.web.pictures import jpeg, png
 from tests.web.test_page import answered
 
