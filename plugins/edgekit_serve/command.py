@@ -52,6 +52,10 @@ def serve(
     allow_unverified: Annotated[
         bool, typer.Option("--allow-unverified", help="Serve unverified artifacts; every answer's header shows it.")
     ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option("--allowed-host", help="Name under which a proxy asks this server on a loopback address; repeat."),
+    ] = None,
     token: Annotated[
         Path | None, typer.Option(help="File with a secret: all routes but health need Authorization: Bearer SECRET.")
     ] = None,
@@ -87,7 +91,10 @@ def serve(
     address, number = listener.getsockname()[:2]
     print(f"http://{f'[{address}]' if ':' in address else address}:{number}  (Ctrl-C stops)", flush=True)
     config = uvicorn.Config(
-        guarded(application(models, limits, reload), Access(LOOPBACK if host in LOOPBACK else (), secret)),
+        guarded(
+            application(models, limits, reload),
+            Access((*LOOPBACK, *(allowed_host or ())) if host in LOOPBACK else (), secret),
+        ),
         http=connection(timeout, limits.body),
         log_config=None,
         access_log=False,

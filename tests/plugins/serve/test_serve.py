@@ -204,7 +204,7 @@ def test_a_slow_client_and_a_large_body_are_refused(process: ProcessServing) -> 
     slow_before, large_before = process.refused("slow"), process.refused("large")
     assert process.ask("POST", INFER, b"x" * (2 << 20))[0].status == 413
     begun = {
-        f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{".encode(): b"408",
+        f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{".encode(): b"408",
         b"": b"headers did not arrive",
         b"GET / HTTP/1.1\r\nHo": b"headers did not arrive",
     }
@@ -463,6 +463,6 @@ def test_a_form_of_another_encoding_holds_up_nobody(shared: Serving) -> None:
 
 def test_a_client_that_leaves_is_no_fault(process: ProcessServing) -> None:
     with socket.create_connection(("127.0.0.1", process.port), timeout=SECONDS) as client:
-        client.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{".encode())
+        client.sendall(f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{".encode())
     assert soon(lambda: any(event["code"] == 499 for event in process.events("request")))
     assert not process.events("fault")
