@@ -23,6 +23,7 @@ from edgekit.artifact.fact import Code
 from edgekit.artifact.result import CANDIDATE
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError, VerdictError
+from edgekit.hosts import command
 from edgekit.hosts.catalogue import further_place
 from edgekit.model.sources import resolve_model
 from edgekit.report.rows import read_study
@@ -52,6 +53,17 @@ sys.path.insert(0, '.')
 sys.argv = ['evaluate']
 runpy.run_module('edgekit.evaluate', None, '__main__')
 """
+
+
+def test_a_host_that_returns_another_packs_result_verifies_nothing(
+    build: Path, result: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result is right, and of these artifacts; only the pack that was sent is another one."""
+    monkeypatch.setattr(command, "answer_pack", lambda place, folder, progress: result)
+    found = api.verify(build, places=["ort-basic@ssh:me@far"], targets=["onnx"], progress="none")
+    (place,) = found["onnx"].places
+    assert place.status == "not verified here"
+    assert "another pack" in str(place.reasons[0])
 
 
 def test_every_onnx_artifact_has_a_verdict_in_every_place_and_the_report_shows_it(build: Path) -> None:

@@ -146,3 +146,12 @@ def test_the_index_knows_the_names_of_files_that_other_rooms_write() -> None:
     assert index.BESIDE["reference"] == (info.INFO, info.INPUTS, info.OUTPUTS)
     assert signature.FOLDER == index.SIGNATURE
     assert index.HEADS[f"{imports.IMPORTED}/*"] == imports.SEAL
+
+
+def test_a_file_that_was_damaged_in_the_cache_is_fetched_again(url: str, build: Path) -> None:
+    model = edgekit.local(url, progress="none") / "onnx" / "model.onnx"
+    whole = model.read_bytes()
+    model.chmod(0o644)
+    model.unlink()
+    model.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert (edgekit.local(url, progress="none") / "onnx" / "model.onnx").read_bytes() == whole
