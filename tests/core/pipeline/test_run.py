@@ -51,7 +51,9 @@ def test_an_option_makes_a_new_artifact(build: Path) -> None:
     key = read_artifact(build / "onnx").export.key
     rows = run.export(resolve_model(SMALL), ("onnx",), build, {"onnx": {"opset": "21"}}, QuietListener())
     assert rows["onnx"].status == "verified"
-    assert read_artifact(build / "onnx").export.key != key
+    made = read_artifact(build / "onnx").export
+    assert made.key != key
+    assert made.options["opset"] == "21"
     assert onnx.load(build / "onnx" / "model.onnx").opset_import[0].version == 21
 
 

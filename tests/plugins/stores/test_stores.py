@@ -149,9 +149,8 @@ def test_the_index_knows_the_names_of_files_that_other_rooms_write() -> None:
 
 
 def test_a_file_that_was_damaged_in_the_cache_is_fetched_again(url: str, build: Path) -> None:
-    model = edgekit.local(url, progress="none") / "onnx" / "model.onnx"
-    whole = model.read_bytes()
-    model.chmod(0o644)
-    model.unlink()
-    model.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert (edgekit.local(url, progress="none") / "onnx" / "model.onnx").read_bytes() == whole
+    outputs = edgekit.local(url, progress="none") / "reference" / "outputs.safetensors"
+    whole = outputs.read_bytes()
+    outputs.unlink()
+    outputs.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert (edgekit.local(url, progress="none") / "reference" / "outputs.safetensors").read_bytes() == whole
