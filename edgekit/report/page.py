@@ -7,6 +7,7 @@ and embedded pictures.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import io
 import math
@@ -56,8 +57,9 @@ def render(study: BuildReport) -> str:
     return environment().get_template("page.html").render(context(study))
 
 
+@functools.cache
 def environment() -> Environment:
-    """Return Jinja with the globals of this room's templates; HTML and XML are escaped."""
+    """Return Jinja with the globals of this room's templates, which it compiles once; HTML and XML are escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     jinja = Environment(

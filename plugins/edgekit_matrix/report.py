@@ -193,9 +193,10 @@ def write_matrix(root: Path, cells: Sequence[CellRecord]) -> Matrix:
 
     matrix = Matrix(cells=tuple(cells))
     by = {(cell.model, cell.column): cell for cell in cells}
-    jinja = environment()
+    shared = environment()
     # The page extends a template of the report's.
-    jinja.loader = ChoiceLoader([FileSystemLoader(Path(__file__).parent), *filter(None, [jinja.loader])])
+    loaders = [FileSystemLoader(Path(__file__).parent), *filter(None, [shared.loader])]
+    jinja = shared.overlay(loader=ChoiceLoader(loaders))
     page = jinja.get_template(PAGE).render(matrix=matrix, by=by, folder=root.resolve().name)
     write_together({root / RECORD: dump_json(matrix.model_dump(mode="json")), root / PAGE: page})
     return matrix

@@ -91,6 +91,7 @@ def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: 
     assert tile(page, "001").get_attribute("aria-pressed") == "false"
 
 
+@pytest.mark.nightly
 def test_what_is_asked_after_the_shown_sample_stays(page: Page) -> None:
     """The picture is there: it is not fetched again, so that nothing can come later and replace the query."""
     fetched = page.evaluate("""() => {
@@ -131,6 +132,7 @@ def test_what_is_typed_while_a_picture_comes_stays(open_page: Opener, url: str, 
     assert page.input_value("#query") == "blue"
 
 
+@pytest.mark.nightly
 def test_two_steps_back_at_once_show_the_second(open_page: Opener, url: str) -> None:
     """The picture of both is still on its way when the second step is taken."""
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
@@ -155,6 +157,7 @@ def test_two_steps_back_at_once_show_the_second(open_page: Opener, url: str) -> 
     assert "q=striped" in page.url
 
 
+@pytest.mark.nightly
 def test_a_hint_that_stays_is_not_made_again(page: Page) -> None:
     """Else a press on its button would be lost where the button is made again under it."""
     page.evaluate("() => { globalThis.hint = document.querySelector('#query-status button'); }")
@@ -164,6 +167,7 @@ def test_a_hint_that_stays_is_not_made_again(page: Page) -> None:
     assert not page.evaluate("() => hint.isConnected")
 
 
+@pytest.mark.nightly
 def test_an_error_of_what_is_not_asked_any_more_is_not_shown(open_page: Opener, url: str) -> None:
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
     held: list[Route] = []
@@ -202,6 +206,7 @@ def test_a_choice_that_fails_says_why_and_goes_back(open_page: Opener, url: str)
     assert "int8" in page.inner_text("#status-text")
 
 
+@pytest.mark.nightly
 def test_an_unknown_word_clears_the_answer_of_the_query_before(page: Page) -> None:
     ask(page, "xqzwv")
     page.locator("#answer-line", has_text='No answer: the model does not know "xqzwv".').wait_for()
@@ -218,6 +223,7 @@ def test_an_unknown_word_clears_the_answer_of_the_query_before(page: Page) -> No
     assert "red" in page.inner_text("#answer-line")
 
 
+@pytest.mark.nightly
 def test_the_map_of_an_earlier_query_is_marked_while_another_is_typed(page: Page) -> None:
     """Every change of the mark is kept: it lasts only until the next answer, which may come before a test can look."""
     page.evaluate(
@@ -233,6 +239,7 @@ def test_the_map_of_an_earlier_query_is_marked_while_another_is_typed(page: Page
     assert (marks[:1], marks[-1:]) == ([True], [False])
 
 
+@pytest.mark.nightly
 def test_words_are_chosen_by_kind(page: Page) -> None:
     page.locator("#words summary", has_text="All 832 words").click()
     kinds = page.locator("#word-kinds section")
@@ -257,11 +264,13 @@ def test_words_are_chosen_by_kind(page: Page) -> None:
         assert page.input_value("#query") == query
 
 
+@pytest.mark.nightly
 def test_a_picture_keeps_its_shape(page: Page) -> None:
     page.locator("#file").set_input_files({"name": "own.png", "mimeType": "image/png", "buffer": png(400, 200)})
     page.locator("#patch-count", has_text="10 rows of 20").wait_for()
 
 
+@pytest.mark.nightly
 def test_the_patch_under_the_cursor_stays_described(page: Page) -> None:
     page.focus("#map-a canvas")
     page.keyboard.press("End")

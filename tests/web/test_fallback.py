@@ -74,6 +74,7 @@ def test_nothing_right_is_an_error_not_an_answer(library: Page, bundle: Path) ->
     assert error["name"] == "SelfTestError"
 
 
+@pytest.mark.nightly
 def test_a_wrong_scale_is_caught(library: Page, bundle: Path) -> None:
     manifest = json.loads((bundle / "manifest.json").read_text())
     manifest["inputs"][0]["high"] = 255
@@ -130,6 +131,7 @@ def _tampered(model: bytes) -> bytes:
     return changed
 
 
+@pytest.mark.nightly
 def test_what_passed_before_answers_first_and_is_tested_after(library: Page) -> None:
     assert load(library, device="wasm", dtype="fp32")["timings"]["selfTest"] > 0
     assert load(library, device="wasm", dtype="fp32")["selfTest"]["pass"]

@@ -56,6 +56,7 @@ def test_every_sample_and_each_of_its_queries_is_answered_and_the_one_miss_is_la
     assert missed == ["cross"]
 
 
+@pytest.mark.nightly
 def test_the_first_sentence_says_what_the_model_knows_and_what_not(page: Page) -> None:
     known = page.inner_text("#word-count")
     sentence = f"The model knows {known} words for sizes, colours, patterns, shapes and things,"
@@ -65,6 +66,7 @@ def test_the_first_sentence_says_what_the_model_knows_and_what_not(page: Page) -
     )
 
 
+@pytest.mark.nightly
 def test_the_picture_and_what_opens_another_are_in_sight(open_page: Opener) -> None:
     page = open_page(**DESKTOP)
     ready(page)
@@ -89,6 +91,7 @@ def test_where_nothing_is_found_nothing_is_outlined_or_praised_and_the_page_says
     assert page.inner_text("#outlined") == "those of 0.50 or more, which count as found"
 
 
+@pytest.mark.nightly
 def test_an_unknown_word_gets_the_list_of_known_ones(page: Page) -> None:
     page.fill("#query", "justice")
     page.locator("#query-status", has_text="The model does not know “justice”. It knows the words below.").wait_for()
@@ -111,7 +114,7 @@ def test_a_word_of_120_letters_is_cut_and_nothing_overflows(page: Page) -> None:
         assert page.locator(part).evaluate("(e) => e.scrollWidth <= e.clientWidth"), part
 
 
-@pytest.mark.nightly(but=("squares",))
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", ["red circle and blue squares", "red circle blue square"])
 def test_several_things_are_asked_one_after_the_other(page: Page, text: str) -> None:
     first, second = "red circle", text.removeprefix("red circle ").removeprefix("and ")
@@ -195,6 +198,7 @@ def test_the_six_lines_on_the_page_run_in_a_page_of_ones_own(browser: Browser, b
         context.close()
 
 
+@pytest.mark.nightly
 def test_a_result_that_cannot_be_copied_says_so(page: Page) -> None:
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
     page.get_by_role("button", name="Copy as JSON").click()

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.web.conftest import DESKTOP, PATIENCE, Opener, ready
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def test_nothing_is_cut_off(page: Page) -> None:
         assert (left[1]["x"] > left[0]["x"] + 99) == (width > height), "beside each other where the screen is low"
 
 
+@pytest.mark.nightly
 def test_what_is_chosen_shows_in_forced_colours(open_page: Opener) -> None:
     page = open_page(forced_colors="active", **DESKTOP)
     ready(page)
@@ -41,6 +44,7 @@ def test_what_is_chosen_shows_in_forced_colours(open_page: Opener) -> None:
     assert outlines["false"] == "none"
 
 
+@pytest.mark.nightly
 def test_what_was_found_is_said_and_no_milliseconds(page: Page) -> None:
     said = page.locator('[role="status"], [aria-live="polite"], [role="alert"]').all_inner_texts()
     assert any(text.startswith("Found “red circle”: ") for text in said)

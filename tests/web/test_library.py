@@ -34,6 +34,7 @@ def test_answers(library: Page, device: str) -> None:
     assert answer["indices"][0] == int(relevance.argmax())
 
 
+@pytest.mark.nightly
 def test_a_picture_that_is_not_square_keeps_its_shape(library: Page) -> None:
     """Whatever kind of picture it is given as, and as the page shows it."""
     load(library, device="wasm", dtype="fp32")

@@ -108,6 +108,7 @@ def test_an_abort_while_the_runtime_comes_ends_its_worker(browser: Browser, bund
         release.set()
 
 
+@pytest.mark.nightly(but=("more",))
 @pytest.mark.parametrize("more", [b"", b"more"])
 def test_a_stale_file_is_asked_for_again(library: Page, bundle: Path, more: bytes) -> None:
     fresh = (bundle / "golden.bin").read_bytes()

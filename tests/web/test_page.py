@@ -55,6 +55,7 @@ def violations(page: Page) -> list[Any]:
     return [v for v in found if v[0] in ("serious", "critical") or LEVELS & set(v[2])]
 
 
+@pytest.mark.nightly(but=("phone",))
 @DEVICES
 def test_the_first_sample_is_answered(page: Page) -> None:
     answered(page, "red circle")
@@ -67,6 +68,7 @@ def test_the_first_sample_is_answered(page: Page) -> None:
     )
 
 
+@pytest.mark.nightly(but=("desktop",))
 @DEVICES
 def test_a_sample_a_picture_and_a_typed_query_are_answered(page: Page) -> None:
     page.get_by_role("button", name="Sample: striped").click()
@@ -101,6 +103,7 @@ def test_an_unknown_word_is_named_and_corrected(page: Page) -> None:
     assert page.locator("#notice").is_hidden()
 
 
+@pytest.mark.nightly
 def test_an_unanswerable_query_is_told_from_an_answer(page: Page) -> None:
     picture = Image.new("RGB", (224, 224), (255, 255, 255))
     picture.paste((200, 40, 40), (40, 40, 130, 160))
@@ -132,6 +135,7 @@ def test_device_and_precision_are_switched(page: Page) -> None:
     tested(page)
 
 
+@pytest.mark.nightly
 def test_two_precisions_side_by_side(open_page: Opener) -> None:
     page = open_page("?compare=fp32", **DESKTOP)
     page.locator("#difference", has_text="int8 and fp32: largest score difference").wait_for()

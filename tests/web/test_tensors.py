@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 import edgekit
-from edgekit.errors import EdgekitError
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array
 from edgekit.pipeline import given_model
@@ -61,17 +60,13 @@ FP32 = {"web": {"variants": "fp32"}}
 
 @pytest.fixture(scope="module")
 def tabular(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A judged build: what takes raw tensors alone is verified in the browser too."""
     torch.manual_seed(3)
-    folder = tmp_path_factory.mktemp("tabular")
-    try:
-        build = edgekit.export(
-            Tabular().eval(), example=torch.rand(1, 5), targets=["web"], options=FP32, output=folder, progress="none"
-        )
-    except EdgekitError as missing:
-        pytest.skip(str(missing))
-    assert build["web"].verdict == "verified"
-    return build["web"].path.parent
+    return unjudged(
+        given_model.resolve_model(Tabular().eval(), (torch.rand(1, 5),)),
+        tmp_path_factory.mktemp("tabular"),
+        ("web",),
+        FP32,
+    )
 
 
 @pytest.fixture(scope="module")

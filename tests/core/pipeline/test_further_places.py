@@ -134,6 +134,7 @@ def test_a_result_that_comes_back_is_judged_here(build: Path, result: Path) -> N
     assert kept.places[0].evidence.inputs["evaluation"] > 0
 
 
+@pytest.mark.nightly
 def test_a_result_that_ships_with_a_model_is_judged_where_its_artifacts_are(
     build: Path, result: Path, tmp_path: Path
 ) -> None:

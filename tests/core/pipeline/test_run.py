@@ -62,7 +62,7 @@ def test_a_package_that_no_target_declares_changes_nothing(build: Path, monkeypa
     assert all(row.reused for row in export(build.parent, "onnx", "onnx-fp16").values())
 
 
-@pytest.mark.nightly(but=("onnxruntime",))
+@pytest.mark.nightly
 @pytest.mark.parametrize("library", ["onnxruntime", "onnx-ir"])
 def test_another_version_of_a_declared_library_makes_it_again(
     build: Path, monkeypatch: pytest.MonkeyPatch, library: str

@@ -95,6 +95,7 @@ def test_layout(filled: Any, page: Page) -> None:
     assert said == []
 
 
+@pytest.mark.nightly
 def test_layout_bears_wider_text(filled: Any, page: Page) -> None:
     page.goto(written(filled))
     page.evaluate("(css) => document.head.appendChild(document.createElement('style')).append(css)", SPACING)

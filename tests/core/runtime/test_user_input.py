@@ -53,6 +53,7 @@ def in_chromium(bundle: Path, inputs: dict[str, Array]) -> dict[str, Array]:
             pytest.skip(str(missing))
 
 
+@pytest.mark.nightly
 def test_two_runners_side_by_side_answer_as_one_does(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 64)  # more than the threads of one, whatever the host has
     pictures = [{**asked(), "images": np.roll(asked()["images"], k, axis=3)} for k in range(5)]

@@ -88,7 +88,7 @@ def broken(graph: onnx.ModelProto, constant: str, how: Break) -> onnx.ModelProto
     return copy
 
 
-@pytest.mark.nightly(but=("static",))
+@pytest.mark.nightly
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 def test_the_broken_module_is_named_first(static: bool, exported: dict[Callable[[], ModelSpec], Net]) -> None:
     def missed() -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -24,6 +25,8 @@ from edgekit_inspect import compilation
 from edgekit_inspect.profiling import COMPILED, EAGER, Request, advice, break_even, furthest, part_of, profile
 from tests import modules
 from tests.manifests import resealed
+
+MODES = (*(("compiled",) if os.environ.get("EDGEKIT_SLOW") else ()), "onnx", "torchscript")
 
 
 class Branching(torch.nn.Module):
@@ -156,18 +159,16 @@ class TestBuild:
     @pytest.fixture(scope="class")
     @classmethod
     def build(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Of a model with few sizes, each of which is compiled."""
+        """Of a model with few sizes, each of which is compiled (in the nightly mode)."""
         home = tmp_path_factory.mktemp("profile")
         with pytest.MonkeyPatch.context() as patched:
             patched.syspath_prepend(str(ROOT))
-            edgekit.export(
-                "tests.plugins.matrix.models:wide", targets=("onnx", "torchscript"), output=home, progress="none"
-            )
+            edgekit.export("tests.plugins.matrix.models:wide", targets=MODES[-2:], output=home, progress="none")
         folder = home / "wide"
         edgekit_inspect.profile(
             folder,
             batches=[2],
-            modes=["compiled", "onnx", "torchscript"],
+            modes=list(MODES),
             seconds=0.1,
             trust_build=True,
             progress="none",
@@ -179,7 +180,7 @@ class TestBuild:
         record = json.loads((build / "cache" / "profile.json").read_text())
         (batch,) = record["batches"]
         assert batch["batch"] == 2
-        assert {row["mode"] for row in batch["modes"]} == {"eager", "compiled", "onnx", "torchscript"}
+        assert {row["mode"] for row in batch["modes"]} == {"eager", *MODES}
         for row in batch["modes"]:
             assert row["error"] == ""
             assert 0 < row["p10"] <= row["p50"] <= row["p90"]
@@ -200,7 +201,7 @@ class TestBuild:
     def test_is_drawn_and_shown_in_the_report(self, build: Path) -> None:
         drawn = ElementTree.fromstring((build / "cache" / "profile.svg").read_text())  # noqa: S314 - our own
         texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
-        assert {"eager", "compiled", "onnx", "torchscript"} <= {*texts}
+        assert {"eager", *MODES} <= {*texts}
         page = (build / "report.html").read_text()
         assert "Modes of PyTorch, and what compiling costs" in page
 

@@ -85,6 +85,7 @@ def assert_same(spec: ModelSpec, path: Path, inputs: Mapping[str, Array], share:
         np.testing.assert_allclose(answers[name], array, atol=share * float(np.abs(array).max()))
 
 
+@pytest.mark.nightly(but=("{}", "causal"))
 @pytest.mark.parametrize(
     "changes", [{}, {"padding": 1}, {"causal": True}, {"picked": 2}, {"shift": 0.0}], ids=lambda c: str(c)
 )

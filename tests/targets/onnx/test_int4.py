@@ -64,6 +64,7 @@ def exported(module: nn.Module, folder: Path) -> edgekit.Build:
     return edgekit.export(module.eval(), example=(torch.randn(2, 64),), targets=[NAME], evaluation=shown, output=folder)
 
 
+@pytest.mark.nightly
 def test_wide_layers_are_verified_at_a_quarter_of_the_size(tmp_path: Path) -> None:
     build = exported(Encoder(), tmp_path)
     assert build[NAME].verdict.startswith("verified"), build[NAME].sentences

@@ -119,6 +119,16 @@ CONDITIONS: dict[str, Condition] = {
 }
 
 
+@pytest.mark.nightly(
+    but=(
+        "a height between",
+        "batch 5",
+        "a query of zero",
+        "dark",
+        "chance",
+        "flat",
+    )
+)
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_fault_with_a_condition_is_rejected(shell: Shell, condition: str) -> None:
     said = shell.judged("looking", inverted(CONDITIONS[condition]))

@@ -53,6 +53,12 @@ def test_a_right_graph_is_verified(detector: Shell) -> None:
     assert (said.status, said.code) == ("verified", 0), said.sentences
 
 
+@pytest.mark.nightly(
+    but=(
+        "a box shifted",
+        "a count",
+    )
+)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_graph_is_rejected(detector: Shell, fault: str) -> None:
     change, metric = FAULTS[fault]

@@ -267,6 +267,7 @@ def test_a_file_of_other_floats_takes_and_gives_float32(kind: int, dtype: str, t
     assert build["onnx"].verdict == "verified"
 
 
+@pytest.mark.nightly
 def test_a_file_in_any_order_and_without_shapes_of_its_outputs_is_taken(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Reshape", ["z", "shape"], ["y"]),
