@@ -159,7 +159,6 @@ def test_a_module_of_main_is_exported_as_its_program(script: dict[str, Any]) -> 
     first, _ = ({made["target"]: made for made in record["artifacts"]} for record in script["records"])
     assert {name: made["status"] for name, made in first.items()} == {
         "onnx": "verified",
-        "executorch": "verified",
         "torchscript": "failed",
     }
     assert first["torchscript"]["error"] == (
@@ -167,15 +166,14 @@ def test_a_module_of_main_is_exported_as_its_program(script: dict[str, Any]) -> 
         "here. Put it into a file with a function that returns its ModelSpec, and export 'package.module:function'"
     )
     assert script["difference"] < 1e-6
-    cells = ("executorch", "verified (no evaluation set)")
+    cells = ("onnx", "verified (no evaluation set)")
     assert "".join(f"<td style='text-align:left'>{cell}</td>" for cell in cells) in script["html"]
 
 
 def test_a_module_of_main_that_is_unchanged_is_not_exported_again(script: dict[str, Any]) -> None:
     first, again = ({made["target"]: made for made in record["artifacts"]} for record in script["records"])
-    for target in ("onnx", "executorch"):
-        assert (first[target]["reused"], again[target]["reused"]) == (False, True)
-    assert len(re.findall(r"\[\d/3\] onnx: verified \((\d+ s|unchanged)\)\n", script["said"])) == 2
+    assert (first["onnx"]["reused"], again["onnx"]["reused"]) == (False, True)
+    assert len(re.findall(r"\[\d/2\] onnx: verified \((\d+ s|unchanged)\)\n", script["said"])) == 2
     assert re.search(r"torchscript: failed \(\d+ s\) - TorchScript compiles the module itself", script["said"])
 
 

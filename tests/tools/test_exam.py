@@ -52,6 +52,7 @@ def test_there_are_enough_faults_and_clean_variants_of_every_class(drawn: tuple[
     assert {word: n for word, n in Counter(clean).items() if n > 1} == {}
 
 
+@pytest.mark.nightly
 def test_the_same_graph_gives_the_same_files(drawn: tuple[Drawn, ...]) -> None:
     one = drawn[0]
     first, second = (
@@ -62,6 +63,7 @@ def test_the_same_graph_gives_the_same_files(drawn: tuple[Drawn, ...]) -> None:
     assert len(set(first)) == len(first)
 
 
+@pytest.mark.nightly
 def test_a_worker_of_its_own_gives_the_same_verdict(room: Room, drawn: tuple[Drawn, ...]) -> None:
     one = drawn[0]
     case = one.paper.fault_case(next(fault for fault in one.faults if fault.kind == "weights"))
@@ -70,6 +72,7 @@ def test_a_worker_of_its_own_gives_the_same_verdict(room: Room, drawn: tuple[Dra
     assert Room(room.folder, workers=True).judged(case) == said
 
 
+@pytest.mark.nightly
 def test_an_attribute_that_changes_no_answer_has_no_effect(drawn: tuple[Drawn, ...]) -> None:
     paper = next(each.paper for each in drawn if (each.paper.spec.name, each.paper.target) == ("classifier", "onnx"))
     (fault,) = (f for f in paper.pool() if f.name.endswith("ArgMax last of ties"))
@@ -80,6 +83,7 @@ def test_an_attribute_that_changes_no_answer_has_no_effect(drawn: tuple[Drawn, .
     assert outcome(case, Said("verified", (), 0)).word == HARMLESS
 
 
+@pytest.mark.nightly
 def test_a_verdict_is_asked_for_once(room: Room, drawn: tuple[Drawn, ...], tmp_path: Path) -> None:
     case = drawn[-1].paper.clean_case(drawn[-1].clean[0])
     first = remembered(room, tmp_path, case, ("judge",))

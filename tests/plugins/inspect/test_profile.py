@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -25,8 +24,6 @@ from edgekit_inspect import compilation
 from edgekit_inspect.profiling import COMPILED, EAGER, Request, advice, break_even, furthest, part_of, profile
 from tests import modules
 from tests.manifests import resealed
-
-MODES = (*(("compiled",) if os.environ.get("EDGEKIT_SLOW") else ()), "onnx", "torchscript")
 
 
 class Branching(torch.nn.Module):
@@ -153,34 +150,36 @@ def test_without_a_compiler_eager_is_timed(monkeypatch: pytest.MonkeyPatch) -> N
     assert [(row.mode, row.error) for row in batch.modes] == [(EAGER, ""), (COMPILED, "no compiler")]
 
 
+@pytest.mark.nightly
 class TestBuild:
     """A build's profile: PyTorch's modes beside its artifacts."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def build(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Of a model with few sizes, each of which is compiled (in the nightly mode)."""
+        """Of a model with few sizes, each of which is compiled."""
         home = tmp_path_factory.mktemp("profile")
         with pytest.MonkeyPatch.context() as patched:
             patched.syspath_prepend(str(ROOT))
-            edgekit.export("tests.plugins.matrix.models:wide", targets=MODES[-2:], output=home, progress="none")
+            edgekit.export(
+                "tests.plugins.matrix.models:wide", targets=("onnx", "torchscript"), output=home, progress="none"
+            )
         folder = home / "wide"
         edgekit_inspect.profile(
             folder,
             batches=[2],
-            modes=list(MODES),
+            modes=["compiled", "onnx", "torchscript"],
             seconds=0.1,
             trust_build=True,
             progress="none",
         )
         return folder
 
-    @pytest.mark.nightly
     def test_times_every_mode_that_was_asked_for(self, build: Path) -> None:
         record = json.loads((build / "cache" / "profile.json").read_text())
         (batch,) = record["batches"]
         assert batch["batch"] == 2
-        assert {row["mode"] for row in batch["modes"]} == {"eager", *MODES}
+        assert {row["mode"] for row in batch["modes"]} == {"eager", "compiled", "onnx", "torchscript"}
         for row in batch["modes"]:
             assert row["error"] == ""
             assert 0 < row["p10"] <= row["p50"] <= row["p90"]
@@ -189,7 +188,6 @@ class TestBuild:
         assert batch["modes"][0]["mode"] == "eager"
         assert record["kernels"]
 
-    @pytest.mark.nightly
     def test_a_modules_profile_is_not_the_builds(self, build: Path) -> None:
         before = (build / "cache" / "profile.json").read_bytes()
         named = next(name for name, _ in load_model(build / "model").module.named_children())
@@ -201,7 +199,7 @@ class TestBuild:
     def test_is_drawn_and_shown_in_the_report(self, build: Path) -> None:
         drawn = ElementTree.fromstring((build / "cache" / "profile.svg").read_text())  # noqa: S314 - our own
         texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
-        assert {"eager", *MODES} <= {*texts}
+        assert {"eager", "compiled", "onnx", "torchscript"} <= {*texts}
         page = (build / "report.html").read_text()
         assert "Modes of PyTorch, and what compiling costs" in page
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -43,12 +42,9 @@ class TestExecutorch(TargetContract):
     name = "executorch"
 
 
+@pytest.mark.nightly
 class TestExecutorchInt8(TargetContract):
     name = "executorch-int8"
-
-    @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="as TestExecutorch's: set EDGEKIT_SLOW=1")
-    def test_is_byte_identical(self, builds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().test_is_byte_identical(builds, tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="module")
