@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,11 +69,12 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     if not context.fresh and not without:
         try:
             artifact = read_artifact(folder)
+            require_declared(context, artifact)
             # A target that was left out stays out as long as its artifact is the same.
             if artifact.export.key == key([n for n, then in artifact.bundle.left_out.items() if hashes.get(n) == then]):
                 return artifact
         except ArtifactError:
-            # Missing or damaged: export it again.
+            # Missing, damaged or changed: export it again.
             pass
     left_out = {n: hashes.pop(n) for n in without}
     # Checked before the export, which takes minutes.
@@ -168,13 +169,10 @@ def _manifest(
     tools: Mapping[str, str],
     left_out: Mapping[str, str],
 ) -> Manifest:
-    spec = context.spec
-    self_quantized = rounds(spec.module)
-    answers, rows = context.recorded.batches[0].outputs, context.recorded.info.row_axes
-    sizes = exported.sizes or _sizes(context, source.name)
-    fixed = sizes[0] if len(sizes) == 1 else {}
+    sizes = tuple(dict(size) for size in exported.sizes or _sizes(context, source.name))
+    self_quantized = rounds(context.spec.module)
     return Manifest(
-        name=spec.name,
+        **_declared(context, exported.dynamic, sizes),
         target=name,
         precision="int8" if self_quantized else exported.precision,
         entry=exported.entry,
@@ -187,17 +185,61 @@ def _manifest(
             tools=dict(tools),
             self_quantized=self_quantized,
         ),
-        inputs=tuple(TensorInfo.of_input(i) for i in spec.inputs),
-        outputs=tuple(TensorInfo.of_output(o, shape_of(answers[o.name], rows.get(o.name, 0))) for o in spec.outputs),
-        axes={
-            n: AxisInfo.of_axis(replace(a, default=fixed.get(n, a.default)), n in exported.dynamic)
-            for n, a in spec.axes.items()
-        },
-        sizes=tuple(dict(size) for size in sizes),
-        notes=(*exported.notes, *spec.notes),
+        sizes=sizes,
+        notes=(*exported.notes, *context.spec.notes),
         files=(),
         bundle=BundleInfo(variants=exported.variants, golden=exported.golden, left_out=dict(left_out)),
     )
+
+
+def _declared(context: RunContext, dynamic: Collection[str], sizes: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+    """Return the fields of a manifest that follow from the model and its reference."""
+    spec, fixed = context.spec, sizes[0] if len(sizes) == 1 else {}
+    answers, rows = context.recorded.batches[0].outputs, context.recorded.info.row_axes
+    return {
+        "name": spec.name,
+        "inputs": tuple(TensorInfo.of_input(i) for i in spec.inputs),
+        "outputs": tuple(TensorInfo.of_output(o, shape_of(answers[o.name], rows.get(o.name, 0))) for o in spec.outputs),
+        "axes": {
+            n: AxisInfo.of_axis(replace(a, default=fixed.get(n, a.default)), n in dynamic) for n, a in spec.axes.items()
+        },
+    }
+
+
+def require_declared(context: RunContext, manifest: Manifest) -> None:
+    """Raise if a manifest says something else of the model than the model itself.
+
+    Runtimes act on these facts (ranges, classes, thresholds, sizes), but the artifact's outputs do not show them.
+
+    Raises:
+        ArtifactError: With the first fact that differs.
+    """
+    dynamic = [name for name, axis in manifest.axes.items() if axis.dynamic]
+    declared = manifest.model_copy(update=_declared(context, dynamic, manifest.sizes))
+    right = {**dict(_facts(declared)), "self_quantized": rounds(context.spec.module)}
+    for fact, value in _facts(manifest):
+        if value != right[fact]:
+            raise ArtifactError(
+                f"the manifest of '{manifest.target}' says {fact} = {value}, but the model says {right[fact]}: it was "
+                "changed after the export. Export it again"
+            )
+
+
+def _facts(manifest: Manifest) -> Iterator[tuple[str, object]]:
+    """Yield what a manifest says of its model; output shapes are left out, since they were only observed."""
+    yield "name", manifest.name
+    yield "self_quantized", manifest.export.self_quantized
+    for kind, tensors in (("input", manifest.inputs), ("output", manifest.outputs)):
+        yield f"{kind}s", [tensor.name for tensor in tensors]
+        for tensor in tensors:
+            yield from (
+                (f"{key} of {kind} '{tensor.name}'", value)
+                for key, value in tensor
+                if key != "shape" or kind == "input"
+            )
+    yield "axes", sorted(manifest.axes)
+    for name, axis in manifest.axes.items():
+        yield from ((f"{key} of axis '{name}'", value) for key, value in axis)
 
 
 def _source(context: RunContext, name: str) -> Source:

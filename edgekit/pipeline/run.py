@@ -41,7 +41,7 @@ from edgekit.pipeline.evaluate_step import (
     settled_outcomes,
     variant_target,
 )
-from edgekit.pipeline.export_step import make
+from edgekit.pipeline.export_step import make, require_declared
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, apply_budgets, parse_allowed_budgets
 from edgekit.pipeline.plan import Options, made_from_onnx, plan_run, reserves_of
 from edgekit.pipeline.request import Criteria
@@ -249,6 +249,7 @@ def _verify_target(
     folder, source = context.folder(name), context.targets[name].source
     try:
         artifact = read_artifact(folder)
+        require_declared(context, artifact)
         if context.signed is not None:
             context.signed.require_artifact(folder, artifact)
             # The source is timed with it, so its files must be signed too.

@@ -60,7 +60,7 @@ def spec(shift: float = 0.0, name: str = "toy") -> ModelSpec:
             Output("budgets", "counts", "relevance", "int64", 64, 400),
             Output("indices", "ranking", "relevance", "int64"),
         ),
-        axes={"batch": Axis(1, 1, 2), "height": Axis(16, 16, 16, 4), "width": Axis(16, 16, 16, 4)},
+        axes={"batch": Axis(1, 1, 2), "height": Axis(16, 16, 32, 4), "width": Axis(16, 16, 32, 4)},
         factory=f"{__name__}:spec",
         evaluation=evaluation,
         files={name: GOLDEN / name for name in ("vocabulary.json", "embeddings.bin")},
