@@ -207,12 +207,12 @@ def _declared(context: RunContext, dynamic: Collection[str], sizes: Sequence[Map
 
 
 def require_declared(context: RunContext, manifest: Manifest) -> None:
-    """Raise if a manifest says something else of the model than the model itself.
+    """Raise if a manifest says something else of the model than the model itself, or holds another copy of its files.
 
-    Runtimes act on these facts (ranges, classes, thresholds, sizes), but the artifact's outputs do not show them.
+    Runtimes act on these facts (ranges, classes, thresholds, sizes, words), but the artifact's outputs do not show them.
 
     Raises:
-        ArtifactError: With the first fact that differs.
+        ArtifactError: With the first fact or file that differs.
     """
     dynamic = [name for name, axis in manifest.axes.items() if axis.dynamic]
     declared = manifest.model_copy(update=_declared(context, dynamic, manifest.sizes))
@@ -222,6 +222,11 @@ def require_declared(context: RunContext, manifest: Manifest) -> None:
             raise ArtifactError(
                 f"the manifest of '{manifest.target}' says {fact} = {value}, but the model says {right[fact]}: it was "
                 "changed after the export. Export it again"
+            )
+    for file in manifest.files:
+        if file.path in context.spec.files and file.sha256 != digest_file(context.root / MODEL / file.path):
+            raise ArtifactError(
+                f"'{file.path}' of '{manifest.target}' is not the model's: it was changed after the export. Export it again"
             )
 
 

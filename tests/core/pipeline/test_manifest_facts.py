@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.testing import SMALL, QuietListener
 from tests.manifests import resealed, unchecked
+from tests.plugins.apps import toy
 
 Change = Callable[[Manifest], Mapping[str, Any]]
 
@@ -57,6 +59,19 @@ def test_a_changed_fact_under_a_whole_seal_is_refused(said: str, small_build: Pa
     assert (outcome.status, outcome.error) == (
         "failed",
         f"the manifest of 'onnx' says {said}: it was changed after the export. Export it again",
+    )
+
+
+def test_a_changed_copy_of_a_models_file_is_refused(tmp_path: Path) -> None:
+    """The words of queries: artifacts are asked with vectors, so no output shows that two words changed places."""
+    root = toy.build(tmp_path / "toy")
+    words = json.loads((toy.GOLDEN / "vocabulary.json").read_text())
+    words["words"] = words["words"][::-1]
+    files = {"model.onnx": toy.onnx_model(0.0), "vocabulary.json": json.dumps(words).encode()}
+    toy.commit(root / "onnx", "onnx", files)
+    outcome = run.verify(root, QuietListener(), only=("onnx",), trust_build=True)["onnx"]
+    assert outcome.error == (
+        "'vocabulary.json' of 'onnx' is not the model's: it was changed after the export. Export it again"
     )
 
 
