@@ -209,7 +209,7 @@ def _declared(context: RunContext, dynamic: Collection[str], sizes: Sequence[Map
 def require_declared(context: RunContext, manifest: Manifest) -> None:
     """Raise if a manifest says something else of the model than the model itself, or holds another copy of its files.
 
-    Runtimes act on these facts (ranges, classes, thresholds, sizes, words), but the artifact's outputs do not show them.
+    Runtimes act on these facts (ranges, classes, thresholds, sizes, words), but no output shows them.
 
     Raises:
         ArtifactError: With the first fact or file that differs.
@@ -226,7 +226,8 @@ def require_declared(context: RunContext, manifest: Manifest) -> None:
     for file in manifest.files:
         if file.path in context.spec.files and file.sha256 != digest_file(context.root / MODEL / file.path):
             raise ArtifactError(
-                f"'{file.path}' of '{manifest.target}' is not the model's: it was changed after the export. Export it again"
+                f"'{file.path}' of '{manifest.target}' is not the model's: it was changed after the export. Export it "
+                "again"
             )
 
 
