@@ -53,6 +53,7 @@ class Code(StrEnum):
     NOISE_WITHOUT_FP64 = "noise without fp64"
     ASKED = "asked"
     SAMPLED = "sampled"
+    MADE_INPUTS = "made inputs"
     SLOWER = "slower"
     SPEED_UNKNOWN = "speed unknown"
     VARIANT_REPLACED = "variant replaced"
@@ -206,6 +207,8 @@ _SENTENCES = {
     Code.ASKED: "{text}",
     Code.SAMPLED: "slow here, so judged on {images} of {all_images} evaluation images and {shapes} of {all_shapes} "
     "shapes. To judge on all, use `-O {target}.images=all`",
+    Code.MADE_INPUTS: "fails only on made inputs ({inputs}); your own {name} is {before:.4g} -> {after:.4g} on {rows} "
+    "inputs. {option}",
     Code.SLOWER: "Warning: {ratio:.2f}x the speed of {baseline}",
     Code.SPEED_UNKNOWN: "too noisy to tell its speed against {baseline}: {low:.2f} to {high:.2f} times",
     Code.VARIANT_REPLACED: "'{variant}' was rejected here and left out: {why}",

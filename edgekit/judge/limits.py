@@ -337,3 +337,5 @@ FP32_DELEGATED = _tolerance("fp32, delegated", "delegated")
 FP16 = _tolerance("fp16", "fp16")
 INT8 = _tolerance("int8", "int8", exact_ranking=False)
 TOLERANCES = (FP32, FP32_DELEGATED, FP16, INT8)
+# Precisions that may lose something on inputs unlike the user's; in fp32 that is a fault.
+LOSSY = (FP16.name, INT8.name)

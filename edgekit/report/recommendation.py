@@ -108,7 +108,8 @@ class Recommendation:
         gains = f"{self.best.gains} {joint} {self.against}" if self.against and self.best.gains else ""
         alone = f"{formats.size(self.best.size)}, and no verified artifact is better" if not self.against else ""
         unproved = "" if self.best.ran_natively else "not yet run on a device of the platform"
-        return ", ".join(part for part in (gains or alone, self.task, unproved) if part)
+        qualifier = self.best.row.verdict.qualifier
+        return ", ".join(part for part in (gains or alone, self.task, qualifier, unproved) if part)
 
     @property
     def sentence(self) -> str:
@@ -252,7 +253,7 @@ def share_of_limit(measure: Measure) -> float:
 
 def decisive(verdict: EvaluationResult) -> Measure | None:
     """Return the measure that decided; None if none did, for example if an artifact returned nothing."""
-    failed = [measure for measure in verdict.measures if not measure.passed]
+    failed = [m for m in verdict.measures if not m.passed and verdict.status != "verified"]
     if failed:
         return _nearest(failed)
     return tightest(verdict) if verdict.status == "verified" else None

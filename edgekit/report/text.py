@@ -105,7 +105,8 @@ def to_junit(study: BuildReport) -> str:
 
 def _output(row: ReportRow) -> list[str]:
     verdict = row.verdict
-    lines = [f"{row.status}: {verdict.device}" if verdict.device else row.status]
+    status = f"{row.status} ({verdict.qualifier})" if verdict.qualifier else row.status
+    lines = [f"{status}: {verdict.device}" if verdict.device else status]
     lines += [f"size {formats.sizes(row.size, row.first_visit)}"] if row.size is not None else []
     lines += [formats.protocol(row.timing, row.processor)] if row.timing else []
     lines += [f"{formats.speed(ratio)} as fast as {ratio.baseline}" for ratio in verdict.ratios]
