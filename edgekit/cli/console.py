@@ -137,9 +137,13 @@ def _reasons(outcome: TargetOutcome) -> list[str]:
     """Return a few reasons why a target is not verified; for a verified one, the notes that users need."""
     if outcome.status == "verified":
         return [str(note.fact) for note in outcome.notes if note.fact.code in SHOWN_NOTES]
-    count = len(outcome.reasons) + bool(outcome.error) + outcome.left_out
-    more = [f"{count - MOST_REASONS} more reasons in the report, or with -v"] if count > MOST_REASONS else []
-    return [*outcome.sentences[: min(count, MOST_REASONS)], *more]
+    from edgekit.report.recommendation import join_reasons
+
+    first = outcome.sentences[: bool(outcome.error) + outcome.left_out]
+    reasons = [f"{place.place}: {text}" for place in outcome.places for text in join_reasons(place.reasons)]
+    lines = [*first, *map(str, outcome.over), *reasons]
+    rest = len(lines) - MOST_REASONS
+    return [*lines[:MOST_REASONS], *([f"{rest} more reasons in the report, or with -v"] if rest > 0 else [])]
 
 
 def _print_wrapped(text: str) -> None:

@@ -235,7 +235,7 @@ TABLE = (
         worst=0.8, reason="as of a row; of a hundred channels one may be beyond it",
     ),
     Row(
-        metric="nrmse across rows", roles=SCALED, kinds=REAL, fp16=0.5, int8=0.75,
+        metric="error across inputs", roles=SCALED, kinds=REAL, fp16=0.5, int8=0.75,
         reason="an answer that is the same for all inputs has 1",
     ),
     Row(metric="unequal", roles=SCALED, kinds=ALL, fp32=0, delegated=0, fp16=0, int8=0, reason="integers are equal"),

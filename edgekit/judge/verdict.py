@@ -376,7 +376,7 @@ def _channels(
         if row is None:
             continue
         order = np.argsort(-metric_info(metric).sign * values, kind="stable")
-        names = tuple(f"{CHANNEL}{number}" for number in order)
+        names = tuple(rows[0][1].names[number] for number in order)
         own = RowValues(output, role, "", metric, values[order], places[order], 1.0, names)
         first = int(BEYOND * len(order))
         others = replace(own, values=own.values[first:], places=own.places[first:], names=names[first:])

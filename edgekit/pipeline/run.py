@@ -87,7 +87,7 @@ def export(
     possible = made_from_onnx(targets) if from_onnx and not selection else targets
     task_limits = criteria.require_task(spec)
     order, options_by_target, implied = plan_run(possible, selection, options)
-    record = run_log.start_record(command)
+    record = run_log.start_record(command, criteria.budget)
     with lock(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}' to end")):
         for folder in (root, *(root / CACHE).glob("**")):
             # Temporary folders of killed runs.
@@ -176,7 +176,8 @@ def verify(
             raise UsageError(f"no artifact here runs in '{further[0].name}', which opens none of {', '.join(names)}")
         for outcome in outcomes.values() if places else ():
             listener.finished(outcome)
-        run_log.finish_record(root, earlier_run(root), outcomes.values(), {})
+        record = earlier_run(root).model_copy(update={"budget": tuple(criteria.budget)})
+        run_log.finish_record(root, record, outcomes.values(), {})
         report.write_report(root)
         # A target that the user selects counts for itself, not as a part of its bundle.
         reported = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())

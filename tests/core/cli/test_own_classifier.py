@@ -6,8 +6,10 @@ Its fp16 artifact is right on the user's pictures, and beyond limits on brighter
 from __future__ import annotations
 
 import contextlib
+import html
 import io
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,3 +96,48 @@ def test_other_limits_are_refused_with_a_sentence(
 ) -> None:
     assert exit_code("verify", rejected.build, *arguments) == 2
     assert value in capsys.readouterr().err
+
+
+def page_of(run: Run) -> str:
+    """The page without markup, each run of spaces as one."""
+    page = (run.build / "report.html").read_text().partition("</style>")[2]
+    return " ".join(html.unescape(re.sub("<[^>]+>", " ", page)).split())
+
+
+def test_the_report_names_what_a_classifier_has(rejected: Run) -> None:
+    page = page_of(rejected)
+    assert [word for word in ("patch", "index 0", "nrmse", "maps over pictures") if word in page] == []
+    assert "classes of 'output' red, green, blue" in page
+    assert "class 'red'" in page, "a channel of logits has the class's name"
+    assert "the share of inputs whose true class is the likeliest" in page
+    assert "one of 30 inputs is 0.0333 of the mean; one that turns wrong rejects" in page
+
+
+def test_the_report_shows_the_budgets_that_were_asked_and_what_was_found(rejected: Run) -> None:
+    page = page_of(rejected)
+    assert "onnx-fp16 · cpu task_drop ≤ 0.01 0 yes" in page
+    assert re.search(r"onnx · cpu size ≤ 1MB 0\.00\d+MB yes", page)
+    assert "task_drop is 0, within the budget of 0.01" in (rejected.build / "report.md").read_text().replace("\\", "")
+
+
+def test_reasons_of_one_cause_are_one_line_with_their_number_and_the_worst(rejected: Run) -> None:
+    page = (rejected.build / "report.html").read_text()
+    faults = re.findall('<li class="fault">(.*?)</li>', page)
+    assert len(faults) == 2, faults
+    number = re.search(r"the worst of (\d+) faults of this output, also on", faults[1])
+    assert number, faults[1]
+    assert int(number[1]) > 10
+    assert f"the worst of {number[1]} faults" in rejected.text, "so on the console"
+    assert re.search(r"relative \S+ of the output's peak", page_of(rejected)), "a number says what it is a share of"
+
+
+def test_the_report_says_at_once_why_another_artifact_is_not_what_to_ship(rejected: Run) -> None:
+    page = (rejected.build / "report.html").read_text()
+    assert re.search("<details open><summary>why not the others</summary><ul[^>]*><li>onnx-fp16: rejected, fails", page)
+
+
+def test_junit_has_no_speed_that_is_too_noisy_to_say(rejected: Run) -> None:
+    assert exit_code("report", rejected.build, "--junit", rejected.build / "junit.xml") == 0
+    junit = (rejected.build / "junit.xml").read_text()
+    assert "too noisy to say as fast" not in junit
+    assert junit.count("faults of this output") == 1
