@@ -11,7 +11,7 @@ JVM := $(and $(NPM),$(shell command -v javac))
 CHROMIUM := $(or $(EDGEKIT_CHROMIUM),$(shell command -v chromium || command -v chromium-browser || command -v google-chrome))
 NEW_ENOUGH := import sys; sys.exit(sys.version_info[:2] < (3, 11) and "edgekit needs Python 3.11 or later")
 
-.PHONY: setup setup-web setup-test export test nightly lint docs clean
+.PHONY: setup setup-web setup-test export test nightly lint docs pages clean
 
 setup: $(VENV)/.export
 setup-web: $(VENV)/.web
@@ -75,6 +75,10 @@ lint: setup-test
 docs: setup-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist worksteal tests/docs
+
+# Writes the parts of pages that are made from the code, such as the table of limits; a test compares them.
+pages:
+	PYTHONPATH=docs/hooks $(BIN)/python -m rendering
 
 clean:
 	rm -rf $(VENV) build site

@@ -69,6 +69,7 @@ class Fields(FactFields, total=False):
     reference: str | Path | None
     places: Iterable[str]
     budget: Iterable[str]
+    limits: str
 
 
 def export(
@@ -177,6 +178,7 @@ class ExportKeywords(FactFields, total=False):
 
     data: EvaluationData | str | Path | None
     metric: str
+    limits: str
     example: Any
     output: str | Path
     progress: Style
@@ -205,8 +207,8 @@ def quantize(
         reduce_range: True for weights of 7 bits, for x86 without VNNI.
         places: Further places in which the artifact must be verified, as for `export`.
         fresh: As for `export`.
-        options: Facts of the model (`axes`, `inputs` ...), `data`, `metric`, `example`, `output` and `progress`, as for
-            `export`.
+        options: Facts of the model (`axes`, `inputs` ...), `data`, `metric`, `limits`, `example`, `output` and
+            `progress`, as for `export`.
     """
     if calibration:
         check_folder(Path(calibration))
@@ -223,6 +225,7 @@ def verify(
     images: int | None = None,
     targets: Iterable[str] = (),
     budget: Iterable[str] = (),
+    limits: str = "all",
     minutes: float = 0.0,
     seed: int = 0,
     trust_build: bool = False,
@@ -239,6 +242,7 @@ def verify(
         images: Number of evaluation inputs to run in these; other batches are reduced in proportion. None for all.
         targets: Names and groups; empty selects all in the build.
         budget: As for `export`.
+        limits: As for `export`.
         minutes: Time for fresh inputs, which each verified artifact and the model run in each of the target's places,
             with one open runtime. An artifact that exceeds a limit is rejected.
         seed: Seed of the fresh inputs: the same seed gives the same inputs.
@@ -247,7 +251,7 @@ def verify(
         key: Public ECDSA key (PEM) of the required signer; None requires no signature.
         progress: As for `export`.
     """
-    criteria, only = Criteria(names_in(places), images, names_in(budget)), names_in(targets)
+    criteria, only = Criteria(names_in(places), images, names_in(budget), limits), names_in(targets)
     if not 0 <= minutes < math.inf or seed < 0:
         raise UsageError(
             f"cannot run fresh inputs for {minutes:g} minutes with the seed {seed}. Give finite numbers from 0"
@@ -256,6 +260,8 @@ def verify(
         raise UsageError(
             "a seed needs minutes, and minutes apply only to a target's own places. Leave out further places"
         )
+    if minutes and limits == "task":
+        raise UsageError("minutes run made inputs, which limits='task' does not judge. Leave out one of them")
     fresh_inputs = FreshInputs(minutes * 60, seed) if minutes else None
     public = None if key is None else Path(key)
     folder = local(build, writable=True, progress=progress)

@@ -201,7 +201,7 @@ class Lines(Listener):
         start = self.starts.get(outcome.target)
         took = "" if start is None else f" ({words(self.clock() - start)})"
         note = " (unchanged)" if outcome.reused else took
-        self._write(outcome.target, f"{outcome.status}{note}{why}")
+        self._write(outcome.target, f"{outcome.status_text}{note}{why}")
 
     def _write(self, name: str, text: str) -> None:
         number = f"[{self.order.index(name) + 1}/{len(self.order)}] " if name in self.order else ""

@@ -1,19 +1,17 @@
 """What MkDocs calls while it builds the site: parts that are made from the code, and files that lie elsewhere.
 
-A page asks for a part with a comment on a line of its own, `<!-- generated: NAME ARGUMENTS -->`; `rendering.PARTS` has
-the names. A name that does not exist ends the build.
+`rendering` says how a page asks for a part. A name that does not exist ends the build.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-from rendering import PARTS
+from rendering import fill
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-MARK = re.compile(r"^<!-- generated: (\S+) ?(.*?) -->$", re.MULTILINE)
 ELSEWHERE = {"pictures": "web/docs/*.webp", "examples": "examples/*.ipynb", ".": "web/public/icon.svg"}
 """Folder of the site -> files of the repository that pages show; a page links them as readers of the repository do."""
 LINKS = {"../web/docs/": "pictures/", "../examples/": "examples/"}
@@ -40,14 +37,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Put the parts in."""
     for link, place in LINKS.items():
         markdown = markdown.replace(f"({link}", f"({place}")
-    return MARK.sub(lambda mark: _made(mark, page.file.src_uri), markdown)
-
-
-def _made(mark: re.Match[str], page: str) -> str:
-    name, arguments = mark[1], mark[2].split()
-    if name not in PARTS:
-        raise PluginError(f"{page} asks for '{name}'. Possible: {', '.join(PARTS)}")
     try:
-        return PARTS[name](*arguments)
-    except (OSError, LookupError, TypeError) as error:
-        raise PluginError(f"{page}: '{mark[0]}' failed: {error}") from error
+        return fill(markdown)
+    except LookupError as error:
+        raise PluginError(f"{page.file.src_uri}: {error}") from error

@@ -43,6 +43,7 @@ class Code(StrEnum):
     EXPORTER_FAILURE = "exporter failure"
     OVER_BUDGET = "over budget"
     BUDGET_UNKNOWN = "budget unknown"
+    WITHIN_BUDGET = "within budget"
     # Notes on an artifact, whatever its verdict.
     COUNTS_ROUNDED = "counts rounded"
     TIES_AT_K = "ties at K"
@@ -53,6 +54,7 @@ class Code(StrEnum):
     NOISE_WITHOUT_FP64 = "noise without fp64"
     ASKED = "asked"
     SAMPLED = "sampled"
+    MADE_INPUTS = "made inputs"
     SLOWER = "slower"
     SPEED_UNKNOWN = "speed unknown"
     VARIANT_REPLACED = "variant replaced"
@@ -132,6 +134,7 @@ class _Words(dict[str, Any]):
             error=plain(fact.value, 2),
             what=f"{fact.metric} of '{fact.output}'" if fact.output else fact.metric,
             place=_place(fact),
+            unit=f" of its {info.unit}" if info.unit in ("spread", "peak") else "",
             bound="at least" if info.better == "higher" else "at most",
         )
 
@@ -140,7 +143,8 @@ def _place(fact: Fact) -> str:
     """Return the row and the index in it; a task metric's mean has no row, and names the one that lost most."""
     if not fact.row:
         return ""
-    if fact.row.startswith("channel "):
+    # What is no row of the inputs: a channel, a class, or all of them.
+    if fact.row.startswith(("channel ", "class '")) or fact.row == "all inputs":
         return f" in {fact.row}"
     row = f" in row '{fact.row}'" if fact.output else f", most in row '{fact.row}'"
     return row + (f", index {fact.index}" if fact.index >= 0 else "")
@@ -162,9 +166,9 @@ _BY_BATCH = {
 }
 # A sentence for each code. Placeholders are the fact's fields, its details, and the additions of `_Words`.
 _SENTENCES = {
-    Code.LIMIT_EXCEEDED: "{what} is {value}{place}, must be {bound} {limit}",
+    Code.LIMIT_EXCEEDED: "{what} is {value}{unit}{place}, must be {bound} {limit}",
     Code.ROWS_BEYOND: "{what} must be {bound} {limit} in all but {allowed} of {rows} rows, and is not in {beyond}: "
-    "{value}{place}",
+    "{value}{unit}{place}",
     Code.TOO_FEW_ROWS: "{what} must be {bound} {limit} in all but {allowed} of {rows} rows, and is not in {beyond}: "
     "too few inputs to tell whether 99 of 100 are within the limit",
     Code.NOT_FINITE: "output '{output}' of the {side} is not finite (NaN or Inf) in {wrong} of {all} values, "
@@ -192,6 +196,7 @@ _SENTENCES = {
     Code.EXPORTER_FAILURE: "{text}",
     Code.OVER_BUDGET: "{name} is {measured}, over the budget of {allowed}",
     Code.BUDGET_UNKNOWN: "{name} was not measured, so the budget of {allowed} is not met",
+    Code.WITHIN_BUDGET: "{name} is {measured}, within the budget of {allowed}",
     Code.COUNTS_ROUNDED: "counts in '{output}' differ by rounding only (score error at most {error}, tolerance "
     "{tolerance})",
     Code.TIES_AT_K: "the top K of '{output}' differ only in places whose scores are equal within {error} (tolerance "
@@ -206,8 +211,10 @@ _SENTENCES = {
     Code.ASKED: "{text}",
     Code.SAMPLED: "slow here, so judged on {images} of {all_images} evaluation images and {shapes} of {all_shapes} "
     "shapes. To judge on all, use `-O {target}.images=all`",
+    Code.MADE_INPUTS: "fails only on made inputs ({inputs}); your own {name} is {before:.4g} -> {after:.4g} on {rows} "
+    "inputs. {option}",
     Code.SLOWER: "Warning: {ratio:.2f}x the speed of {baseline}",
-    Code.SPEED_UNKNOWN: "too noisy to tell its speed against {baseline}: {low:.2f} to {high:.2f} times",
+    Code.SPEED_UNKNOWN: "too noisy to say how fast it is beside {baseline}",
     Code.VARIANT_REPLACED: "'{variant}' was rejected here and left out: {why}",
     Code.FRESH_INPUTS: "{rows:,} fresh inputs in {runs:,} runs ({seconds:.0f} s, seed {seed})",
     Code.TEXT: "{text}",

@@ -125,7 +125,7 @@ def _table() -> dict[str, MetricInfo]:
             name="lost untied detections", meaning="the same in rows without equal scores", unit="share", mean=True
         ),
         MetricInfo(name="own count", meaning="a count against the artifact's own detections", unit="counts"),
-        MetricInfo(name="nrmse across rows", meaning="error in units of the variation over inputs"),
+        MetricInfo(name="error across inputs", meaning="error in units of the variation over inputs"),
         MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
         MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),
         MetricInfo(name="total variation", meaning="half of the sum of differences of two distributions"),
@@ -165,6 +165,11 @@ def _meaning(name: str) -> str:
 
 def task_meaning(name: str) -> str:
     """Return a model's own metric in words; `coverage@32` is over the first 32 places."""
+    if name.startswith("top_k:"):
+        k = name.rpartition(",k=")[2] if ",k=" in name else "1"
+        return "the share of inputs whose true class is " + (
+            "the likeliest" if k == "1" else f"among the {k} likeliest"
+        )
     base, _, first = name.partition("@")
     places = f", over the first {first} places of the ranking" if first else ""
     return f"the model's own task metric '{base}'{places}"

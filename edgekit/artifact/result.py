@@ -153,6 +153,7 @@ class Evidence(_Record):
         answered_by: Rows of the reference by device.
         not_asked: Inputs that were left out, in a few words each.
         sampled_from: Number of the model's evaluation inputs if only a sample of them ran; else 0.
+        limits: "task" if made inputs fail and the user accepts that; else empty.
     """
 
     inputs: dict[str, int] = {}
@@ -165,14 +166,16 @@ class Evidence(_Record):
     answered_by: dict[str, int] = {}
     not_asked: tuple[str, ...] = ()
     sampled_from: int = 0
+    limits: Literal["", "task"] = ""
 
     @property
     def qualifier(self) -> str:
-        """Qualifier of the word verified; empty if the whole evaluation set ran."""
+        """Qualifier of the word verified; empty if the whole evaluation set ran and every limit holds."""
         rows = self.inputs.get(EVALUATION, 0)
         if not rows:
             return NO_EVALUATION_SET
-        return f"{rows} of {self.sampled_from} evaluation inputs" if self.sampled_from else ""
+        parts = [f"{rows} of {self.sampled_from} evaluation inputs"] if self.sampled_from else []
+        return ", ".join([*parts, *([f"on your data alone, limits: {self.limits}"] if self.limits else [])])
 
     def __str__(self) -> str:
         parts = [] if self.inputs.get(EVALUATION) else [NO_EVALUATION_SET]

@@ -57,6 +57,7 @@ class RunRecord(BaseModel):
         command: The command that repeats the last run; empty for a call from Python with an object.
         edgekit: Version of edgekit.
         began: Time in UTC, ISO 8601, to the second.
+        budget: The user's budgets, as text.
         targets: Status of each target by name.
     """
 
@@ -66,6 +67,7 @@ class RunRecord(BaseModel):
     command: str = ""
     edgekit: str = ""
     began: str = ""
+    budget: tuple[str, ...] = ()
     targets: dict[str, TargetStatus] = {}
 
 

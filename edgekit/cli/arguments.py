@@ -16,7 +16,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from edgekit.cli.completion import model_names, place_names, target_names
+from edgekit.cli.completion import among, model_names, place_names, target_names
 from edgekit.cli.help import Commands
 from edgekit.errors import UsageError
 
@@ -100,6 +100,15 @@ Budgets = Annotated[
     typer.Option(
         "--budget",
         help="Limits on artifacts: p50=20ms,size=8MB,memory=200MB,open=1s,int8.task_drop=0.002. Over one: exit 3.",
+    ),
+]
+Limits = Annotated[
+    str,
+    typer.Option(
+        "--limits",
+        help="all, or task: accept an fp16 or INT8 artifact that fails only on made inputs, if it holds all limits on "
+        "your own inputs and your metric. The verdict says so.",
+        autocompletion=among("all", "task"),
     ),
 ]
 Images = Annotated[

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Letters of a line of text in a pipe.
 INT8 = "int8"
 WIDTH = 120
+# Notes of a verified target that are printed.
+SHOWN_NOTES = (Code.SLOWER, Code.FRESH_INPUTS, Code.MADE_INPUTS)
 # Most reasons of one target; the report has all.
 MOST_REASONS = 2
 
@@ -132,12 +134,16 @@ def _all_sentences(outcome: TargetOutcome) -> tuple[str, ...]:
 
 
 def _reasons(outcome: TargetOutcome) -> list[str]:
-    """Return a few reasons why a target is not verified; for a verified one, notes on speed and fresh inputs."""
+    """Return a few reasons why a target is not verified; for a verified one, the notes that users need."""
     if outcome.status == "verified":
-        return [str(note.fact) for note in outcome.notes if note.fact.code in (Code.SLOWER, Code.FRESH_INPUTS)]
-    count = len(outcome.reasons) + bool(outcome.error) + outcome.left_out
-    more = [f"{count - MOST_REASONS} more reasons in the report, or with -v"] if count > MOST_REASONS else []
-    return [*outcome.sentences[: min(count, MOST_REASONS)], *more]
+        return [str(note.fact) for note in outcome.notes if note.fact.code in SHOWN_NOTES]
+    from edgekit.report.recommendation import join_reasons
+
+    first = outcome.sentences[: bool(outcome.error) + outcome.left_out]
+    reasons = [f"{place.place}: {text}" for place in outcome.places for text in join_reasons(place.reasons)]
+    lines = [*first, *map(str, outcome.over), *reasons]
+    rest = len(lines) - MOST_REASONS
+    return [*lines[:MOST_REASONS], *([f"{rest} more reasons in the report, or with -v"] if rest > 0 else [])]
 
 
 def _print_wrapped(text: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,8 +95,8 @@ def _parse(text: str) -> Budget:
     return Budget(match["name"], value * units[match["unit"]], match["value"] + match["unit"], match["selector"] or "")
 
 
-def over_budget(budgets: Sequence[Budget], names: Collection[str], result: Result) -> tuple[tuple[str, Fact], ...]:
-    """Return the places and facts of a result that are over budget, or were not measured.
+def compare_budgets(budgets: Sequence[Budget], names: Collection[str], result: Result) -> tuple[tuple[str, Fact], ...]:
+    """Return each place of a result and each budget that applies to it, as a fact: within it, over it, or not measured.
 
     Args:
         budgets: The limits.
@@ -107,25 +107,20 @@ def over_budget(budgets: Sequence[Budget], names: Collection[str], result: Resul
     # Only a bundle has a page to visit.
     if result.first_visit is None:
         mine = [budget for budget in mine if budget.name != "visit" or budget.selector]
-    return tuple(
-        (place.place, excess)
-        for place in result.places
-        for budget in mine
-        for excess in _excesses(budget, place, result)
-    )
+    return tuple((place.place, _compare(budget, place, result)) for place in result.places for budget in mine)
 
 
-def _excesses(budget: Budget, place: EvaluationResult, result: Result) -> Iterator[Fact]:
+def _compare(budget: Budget, place: EvaluationResult, result: Result) -> Fact:
     value = _value(budget.name, place, result)
     details: dict[str, str | int | float] = {"name": budget.name, "allowed": budget.text}
     if value is None:
-        yield Fact(code=Code.BUDGET_UNKNOWN, limit=budget.limit, details=details)
-    elif value > budget.limit:
-        # A value in the unit that the user chose.
-        unit = re.sub(r"^[0-9.e-]+", "", budget.text)
-        number = value / NAMES[budget.name][unit]
-        details["measured"] = f"{number:.0f}{unit}" if number >= 1000 else f"{number:.4g}{unit}"
-        yield Fact(code=Code.OVER_BUDGET, value=value, limit=budget.limit, details=details)
+        return Fact(code=Code.BUDGET_UNKNOWN, limit=budget.limit, details=details)
+    # A value in the unit that the user chose.
+    unit = re.sub(r"^[0-9.e-]+", "", budget.text)
+    number = value / NAMES[budget.name][unit]
+    details["measured"] = f"{number:.0f}{unit}" if number >= 1000 else f"{number:.4g}{unit}"
+    code = Code.OVER_BUDGET if value > budget.limit else Code.WITHIN_BUDGET
+    return Fact(code=code, value=value, limit=budget.limit, details=details)
 
 
 def _value(name: str, place: EvaluationResult, result: Result) -> float | None:

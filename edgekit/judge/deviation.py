@@ -124,7 +124,7 @@ CHANCE = 4.0
 MOVING = 0.3
 # Least values for a slope, a correlation, or the error of a channel.
 FEWEST = 8
-ACROSS_ROWS = "nrmse across rows"
+ACROSS_ROWS, ALL_ROWS = "error across inputs", "all inputs"
 # Share of the spread: an output that the inputs move less is treated as constant.
 STILL = 0.02
 # Metric, values, worst positions.

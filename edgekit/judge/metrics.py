@@ -40,6 +40,7 @@ from edgekit.artifact.metric import metric_info
 from edgekit.errors import ModelError
 from edgekit.judge.deviation import (
     ACROSS_ROWS,
+    ALL_ROWS,
     LEAST,
     Spreads,
     Sums,
@@ -219,11 +220,17 @@ def _scaled_values(
     output: Output, outputs: Sequence[Output], answers: Answers, scale: Array, sums: dict[str, Sums]
 ) -> Iterator[RowValues]:
     of = output.name if output.role == "scores" else ""
+    rows = answers[0][output.name]
+    has_positions = rows.size > 0 and as_rows(output, rows).shape[1] > 1
     for metric, values, places in scaled_measures(output, outputs, answers, scale, sums):
-        labels = tuple(f"channel {number}" for number in range(len(values))) if metric.startswith("channel ") else ()
-        labels = ("all rows",) if metric == ACROSS_ROWS else labels
-        weights = decisions(output, metric, answers[0][output.name]) if metric_info(metric).mean else None
-        yield RowValues(output.name, output.role, of, metric, values, places.astype(np.int64), 1.0, labels, weights)
+        labels: tuple[str, ...] = (ALL_ROWS,) if metric == ACROSS_ROWS else ()
+        if metric.startswith("channel "):
+            classes = output.classes if len(output.classes) == len(values) else ()
+            labels = tuple(f"class '{name}'" for name in classes) or tuple(f"channel {n}" for n in range(len(values)))
+        weights = decisions(output, metric, rows) if metric_info(metric).mean else None
+        # A row of one position, such as logits, has no worst one.
+        places = places.astype(np.int64) if has_positions else np.full(len(places), -1)
+        yield RowValues(output.name, output.role, of, metric, values, places, 1.0, labels, weights)
 
 
 def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:

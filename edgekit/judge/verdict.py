@@ -31,7 +31,19 @@ from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.metric import metric_info, plain
 from edgekit.artifact.result import EvaluationResult, Measure, Status
 from edgekit.judge.deviation import channel_deviations
-from edgekit.judge.limits import STRESS, TASK_DROP, TASK_DROP_WORST, Kind, Limit, Tolerance, kind_of
+from edgekit.judge.limits import (
+    CHANGED,
+    LEVELLED,
+    LOSSY,
+    PHOTOGRAPHS,
+    STRESS,
+    TASK_DROP,
+    TASK_DROP_WORST,
+    Kind,
+    Limit,
+    Tolerance,
+    kind_of,
+)
 from edgekit.judge.metrics import Comparison, RowValues
 from edgekit.model.spec import ORDERED, Array, Output
 
@@ -61,6 +73,18 @@ SURE = 0.95
 # Standard deviations by which the share of wrong outputs in one batch may exceed its limit: three of 128 outputs are
 # allowed where the limit is 1 %, and two of 96.
 CHANCE = 2.0
+# Codes of reasons that name a limit; any other fault is one on whatever inputs it shows.
+_LIMIT_CODES = {Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND, Code.TOO_FEW_ROWS}
+# Inputs that edgekit makes or brings, by batch or pool; any other batch has its own sizes.
+_MADE_INPUTS = {
+    PHOTOGRAPHS: "photographs of edgekit",
+    CHANGED: "changed",
+    LEVELLED: "levelled",
+    STRESS: "drawn",
+    POOLS["real"]: "photographs and resized together",
+    POOLS["changed"]: "changed",
+    POOLS["random"]: "drawn",
+}
 # Codes of notes on differences within the limit on scores.
 _ROUNDING = {
     "swap gap": Code.TIES_AT_K,
@@ -134,6 +158,45 @@ def judge(
         reasons = reasons or tuple(missing)
     notes = tuple(_notes(tolerance, checks, evaluation))
     return EvaluationResult(status=status, reasons=reasons, notes=notes, measures=tuple(checks), proof=proved)
+
+
+def weigh_own_inputs(
+    result: EvaluationResult,
+    own: EvaluationResult,
+    tolerance: Tolerance,
+    evaluation: Sequence[Comparison],
+    metric_name: str,
+    task_limits: bool,
+) -> EvaluationResult:
+    """Return a verdict that says if only made inputs fail, and that is "verified" if the user accepts that.
+
+    Args:
+        result: The verdict on all inputs, which is not "verified".
+        own: The verdict on the user's own inputs alone.
+        tolerance: The row of the table.
+        evaluation: The user's own inputs.
+        metric_name: Name of the task metric.
+        task_limits: True if the user's own inputs and metric suffice.
+    """
+    tasks = [comparison.task for comparison in evaluation if comparison.task is not None]
+    other_faults = any(reason.code not in _LIMIT_CODES for reason in result.reasons)
+    if own.status != "verified" or not tasks or other_faults or tolerance.name not in LOSSY:
+        return result
+    inputs = list(dict.fromkeys(_MADE_INPUTS.get(reason.batch, "resized") for reason in result.reasons))
+    pooled = _MADE_INPUTS[POOLS["real"]]
+    before, after = (np.concatenate(side) for side in zip(*tasks, strict=True))
+    made = fact(
+        Code.MADE_INPUTS,
+        inputs=", ".join([text for text in inputs if text != pooled] or [pooled]),
+        name=metric_name,
+        before=float(before.mean()),
+        after=float(after.mean()),
+        rows=len(before),
+        option="Accepted by `--limits task`" if task_limits else "`--limits task` accepts it",
+    )
+    if task_limits:
+        return result.model_copy(update={"status": "verified", "reasons": (), "notes": (made, *result.notes)})
+    return result.model_copy(update={"reasons": (made, *result.reasons)})
 
 
 def _kind(t: Tolerance, batch: str, comparison: Comparison) -> Kind:
@@ -313,7 +376,7 @@ def _channels(
         if row is None:
             continue
         order = np.argsort(-metric_info(metric).sign * values, kind="stable")
-        names = tuple(f"{CHANNEL}{number}" for number in order)
+        names = tuple(rows[0][1].names[number] for number in order)
         own = RowValues(output, role, "", metric, values[order], places[order], 1.0, names)
         first = int(BEYOND * len(order))
         others = replace(own, values=own.values[first:], places=own.places[first:], names=names[first:])

@@ -41,6 +41,7 @@ class RunContext:
         trusted: True if code in the build may run.
         signed: Files that the build's signature covers; None if no signature is required.
         fresh_inputs: Inputs for verified artifacts in addition to the recorded ones; None for none.
+        task_limits: True if the user's own inputs and metric suffice, whatever made inputs show.
         other_code: Sentence that says that the model's code changed since the export; empty if it did not.
     """
 
@@ -54,6 +55,7 @@ class RunContext:
     signed: SignatureInfo | None = None
     other_code: str = ""
     fresh_inputs: FreshInputs | None = None
+    task_limits: bool = False
 
     @property
     def limits(self) -> Limits:

@@ -30,7 +30,7 @@ from edgekit.reference.batches import arrays_of
 from edgekit.reference.record import host
 from edgekit.reference.store import Reference
 from edgekit.storage.files import digest_text, scratch
-from edgekit.target import Place, Target
+from edgekit.target import Place
 
 # Errors of a resource that this host may have in the next run: time, memory, disk space, a library.
 CHANGING = (HostError, DependencyError)
@@ -113,7 +113,7 @@ def finding_of(
     context: RunContext, manifest: Manifest, place: Place, answers: Mapping[str, Array], measured: Measurement
 ) -> EvaluationOutcome:
     """Judge an artifact's outputs in a place."""
-    judgement = judge_answers(context.spec, context.recorded, manifest, place, answers, measured)
+    judgement = judge_answers(context.spec, context.recorded, manifest, place, answers, measured, context.task_limits)
     names = {o.name for o in context.spec.outputs if o.role == "scores"}
     arrays = arrays_of(EVALUATION, answers)
     scores = {n: a for n, a in arrays.items() if n in names}
@@ -177,7 +177,7 @@ def record_of(context: RunContext, name: str, manifest: Manifest, findings: Sequ
         artifact_sha256=manifest.sha256,
         reference_sha256=context.recorded.sha256,
         reference_device=context.recorded.device,
-        judge_sha256=_code(context.targets[name], manifest),
+        judge_sha256=_code(context, name, manifest),
         size=manifest.size,
         first_visit=_first_visit(manifest, findings),
         host=host(),
@@ -208,9 +208,7 @@ def previous(context: RunContext, name: str, manifest: Manifest) -> Result | Non
     if result is None:
         return None
     then = (result.artifact_sha256, result.reference_sha256, result.judge_sha256)
-    return (
-        result if then == (manifest.sha256, context.recorded.sha256, _code(context.targets[name], manifest)) else None
-    )
+    return result if then == (manifest.sha256, context.recorded.sha256, _code(context, name, manifest)) else None
 
 
 def settled_outcomes(context: RunContext, name: str, manifest: Manifest, result: Result) -> list[EvaluationOutcome]:
@@ -303,8 +301,9 @@ def _read_arrays(
     return load(read_file(context.folder(name), manifest, path)) if manifest.entry_of(path) is not None else {}
 
 
-def _code(target: Target, manifest: Manifest) -> str:
+def _code(context: RunContext, name: str, manifest: Manifest) -> str:
     """Return the hash of code, libraries and the artifact's options: an edited limit judges again."""
-    places = [repr(place) for place in target.places]
-    parts = (registry.code_digest(target), registry.versions(target), places, sorted(manifest.export.options.items()))
+    target = context.targets[name]
+    places, options = [repr(place) for place in target.places], sorted(manifest.export.options.items())
+    parts = (registry.code_digest(target), registry.versions(target), places, options, context.task_limits)
     return digest_text(json.dumps(parts, sort_keys=True))

@@ -14,12 +14,12 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from edgekit.artifact.fact import EVALUATION, Fact
+from edgekit.artifact.fact import EVALUATION, Code, Fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import CANDIDATE, EvaluationResult, Measure, Result, Timing
 from edgekit.artifact.run_record import PARTS
 from edgekit.errors import VerdictError
-from edgekit.judge.budget import Budget, over_budget, parse_budgets
+from edgekit.judge.budget import Budget, compare_budgets, parse_budgets
 from edgekit.target import Precision, Target
 
 OVER = "over budget"
@@ -366,7 +366,8 @@ def _apply_budgets(outcome: TargetOutcome, target: Target, budgets: Sequence[Bud
     if outcome.result is None:
         return outcome
     names = {outcome.target, *target.groups, outcome.result.precision}
-    over = tuple(PlacedFact(place, fact) for place, fact in over_budget(budgets, names, outcome.result))
+    compared = compare_budgets(budgets, names, outcome.result)
+    over = tuple(PlacedFact(place, fact) for place, fact in compared if fact.code is not Code.WITHIN_BUDGET)
     # A worse status stays: what a rejected artifact costs is irrelevant.
     status = OVER if over and not outcome.bad else outcome.status
     return replace(outcome, over=over, status=status)

@@ -10,8 +10,9 @@ from typing import Any
 
 from edgekit.artifact.option import as_text
 from edgekit.errors import UsageError, suggestion
+from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.overrides import Given
-from edgekit.model.spec import CalibrationSet, EvaluationSet
+from edgekit.model.spec import CalibrationSet, EvaluationSet, ModelSpec
 
 Calibration = CalibrationSet | str | Path
 
@@ -79,11 +80,32 @@ class Criteria:
             judges only in these.
         images: Number of evaluation inputs to run in further places; None for all.
         budget: Limits on cost, for example "p50=20ms" or "onnx-int8-static.size=4MB" (`edgekit.judge.budget`).
+        limits: "all", or "task": an fp16 or INT8 artifact that fails only on made inputs is verified on the user's own
+            inputs and metric alone, and its verdict says so.
     """
 
     places: Sequence[str] = ()
     images: int | None = None
     budget: Sequence[str] = ()
+    limits: str = "all"
+
+    def __post_init__(self) -> None:
+        if self.limits not in ("all", "task"):
+            raise UsageError(f"unknown limits '{self.limits}'. Use all, or task")
+
+    def require_task(self, spec: ModelSpec) -> bool:
+        """Return whether the user's own inputs and metric suffice.
+
+        Raises:
+            UsageError: If they should, and there are none.
+        """
+        evaluation = evaluation_of(spec) if self.limits == "task" else None
+        if self.limits == "task" and (evaluation is None or evaluation.metric is None or evaluation.truth is None):
+            raise UsageError(
+                "--limits task judges by your own metric, and the model has no inputs with truth and a metric. Add "
+                "--data FOLDER with labels and --metric, for example top_k:logits"
+            )
+        return self.limits == "task"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +138,7 @@ class ExportRequest:
                 raise UsageError(
                     f"export() does not take '{name}'. {suggestion(name, possible)}Parameters: {', '.join(possible)}"
                 )
-            texts = names_in(value) if homes[name] == "criteria" and name != "images" else value
+            texts = names_in(value) if homes[name] == "criteria" and name in ("places", "budget") else value
             records[homes[name]] = replace(records[homes[name]], **{name: texts})
         return replace(self, **records)
 
@@ -143,6 +165,7 @@ class ExportRequest:
             **{name: getattr(facts, name) for name in ("weights", "ema", "name", "author", "licence")},
             "place": tuple(self.criteria.places),
             "budget": tuple(self.criteria.budget),
+            "limits": "" if self.criteria.limits == "all" else self.criteria.limits,
         }
         words = ["export", str(self.model)]
         words += [word for target in self.targets for word in ("-t", target)]

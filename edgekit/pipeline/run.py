@@ -85,8 +85,9 @@ def export(
     further, allowed = further_places.places_of(criteria.places), parse_allowed_budgets(criteria.budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
     possible = made_from_onnx(targets) if from_onnx and not selection else targets
+    task_limits = criteria.require_task(spec)
     order, options_by_target, implied = plan_run(possible, selection, options)
-    record = run_log.start_record(command)
+    record = run_log.start_record(command, criteria.budget)
     with lock(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}' to end")):
         for folder in (root, *(root / CACHE).glob("**")):
             # Temporary folders of killed runs.
@@ -99,7 +100,7 @@ def export(
             _save_program(captured, root, listener)
         reference = obtain(spec, root / REFERENCE, lambda share, text: listener.progress(REFERENCE, share, text))
         listener.done(REFERENCE)
-        context = RunContext(spec, root, targets, reference, listener, fresh)
+        context = RunContext(spec, root, targets, reference, listener, fresh, task_limits=task_limits)
         outcomes: dict[str, TargetOutcome] = {}
         reserves = reserves_of(implied, targets, options)
 
@@ -161,7 +162,7 @@ def verify(
     places = criteria.places
     further, allowed = further_places.places_of(places), parse_allowed_budgets(criteria.budget, registry.loadable()[0])
     with _build(root, listener, only, trust_build, key) as (context, names):
-        context = replace(context, fresh_inputs=fresh_inputs)
+        context = replace(context, fresh_inputs=fresh_inputs, task_limits=criteria.require_task(context.spec))
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
         for name in names:
@@ -175,7 +176,8 @@ def verify(
             raise UsageError(f"no artifact here runs in '{further[0].name}', which opens none of {', '.join(names)}")
         for outcome in outcomes.values() if places else ():
             listener.finished(outcome)
-        run_log.finish_record(root, earlier_run(root), outcomes.values(), {})
+        record = earlier_run(root).model_copy(update={"budget": tuple(criteria.budget)})
+        run_log.finish_record(root, record, outcomes.values(), {})
         report.write_report(root)
         # A target that the user selects counts for itself, not as a part of its bundle.
         reported = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.target import Target
 
 
-def start_record(command: str) -> RunRecord:
+def start_record(command: str, budget: Sequence[str] = ()) -> RunRecord:
     """Return the record of a run that begins now."""
     from importlib.metadata import version
 
     began = datetime.now(UTC).isoformat(timespec="seconds")
-    return RunRecord(command=command, edgekit=version(DISTRIBUTION), began=began)
+    return RunRecord(command=command, edgekit=version(DISTRIBUTION), began=began, budget=tuple(budget))
 
 
 def finish_record(

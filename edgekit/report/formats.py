@@ -49,7 +49,13 @@ def value(measure: Measure) -> str:
 def beside_limit(measure: Measure) -> str:
     """Return a metric with its value, and its limit in brackets."""
     limit_text = f" ({limit(measure)})" if measure.limit is not None else ""
-    return f"{measure.metric} {value(measure)}{limit_text}"
+    return f"{measure.metric} {value(measure)}{unit(measure)}{limit_text}"
+
+
+def unit(measure: Measure) -> str:
+    """Return what a value is a multiple of, as in "0.7 of the output's spread"; may be empty."""
+    name = metric_info(measure.metric).unit
+    return f" of the output's {name}" if name in ("spread", "peak") else ""
 
 
 def task(name: str, mean: float | None, drop: Measure | None) -> str:

@@ -7,6 +7,7 @@ and embedded pictures.
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import io
@@ -18,13 +19,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edgekit.artifact.fact import EVALUATION
+from edgekit import registry
+from edgekit.artifact.fact import EVALUATION, Fact
 from edgekit.artifact.metric import metric_info, plain, share, task_meaning
 from edgekit.artifact.result import Measure
+from edgekit.errors import UsageError
+from edgekit.judge.budget import compare_budgets, parse_budgets
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
 from edgekit.report import formats, plots
-from edgekit.report.recommendation import decisive, recommend, share_of_limit
+from edgekit.report.recommendation import decisive, join_reasons, recommend, share_of_limit
 from edgekit.report.study import STATUSES, BuildReport, ReportedArtifact, ReportRow
 from edgekit.storage.verified_io import visible
 
@@ -39,6 +43,13 @@ SORTER = Path(__file__).with_name("sort.js")
 LONGEST_REASON = 64
 # Most failures of one row in the page; report.json has all.
 MOST_FAILURES = 40
+# Other artifacts of which a recommendation says at once why it is not them.
+FEW_OTHERS = 3
+# What the mark of a slower artifact means.
+SLOWER = (
+    "no fault by itself, but on this host it takes longer than the artifact that it was made from: it pays only where "
+    "its size counts, or on another processor"
+)
 
 
 class Limit(NamedTuple):
@@ -79,6 +90,9 @@ def environment() -> Environment:
         "brief": lambda reason: formats.brief(str(reason), LONGEST_REASON),
         "decisive": decisive,
         "share_of_limit": share_of_limit,
+        "join_reasons": join_reasons,
+        "wrong_inputs": wrong_inputs,
+        "SLOWER": SLOWER,
         "task_meaning": task_meaning,
         "meaning": lambda metric: metric_info(metric).meaning,
         "heat": HEAT,
@@ -87,6 +101,7 @@ def environment() -> Environment:
         "veil": veil,
         "proof": proof,
         "most": MOST_FAILURES,
+        "few": FEW_OTHERS,
     }
     return jinja
 
@@ -114,6 +129,8 @@ def context(study: BuildReport) -> dict[str, Any]:
         "homes": {row: f"a-{number}" for number, each in enumerate(study.artifacts, 1) for row in each.rows},
         "limits": limits(study.rows),
         "hosts": hosts(study.artifacts),
+        "budgets": budgets(study),
+        "has_maps": any(o.role == "scores" for each in study.artifacts if each.manifest for o in each.manifest.outputs),
     }
 
 
@@ -122,6 +139,35 @@ def terms(rows: Iterable[ReportRow]) -> list[tuple[str, str]]:
     deciding = (decisive(row.verdict) for row in rows)
     names = sorted({measure.metric for measure in deciding if measure is not None})
     return [(name, info.meaning) for name in names if (info := metric_info(name)).meaning != name]
+
+
+def budgets(study: BuildReport) -> list[tuple[str, Fact]]:
+    """Return each row and each of the run's budgets that applies to it, as a fact with what was asked and found."""
+    targets, _ = registry.loadable()
+    facts = []
+    for each in (each for each in study.artifacts if not each.earlier and each.target in targets):
+        names = {each.target, *targets[each.target].groups, *(row.precision for row in each.rows)}
+        with contextlib.suppress(UsageError):
+            asked = parse_budgets(
+                study.run.budget, {*targets, *(g for t in targets.values() for g in t.groups), *names}
+            )
+            facts += [
+                (f"{each.target} · {place}", fact)
+                for result in each.results[:1]
+                for place, fact in compare_budgets(asked, names, result)
+            ]
+    return facts
+
+
+def wrong_inputs(reference: ReferenceInfo, row: ReportRow) -> str:
+    """Return whether one input that turns from right to wrong rejects, if the task metric counts each as 1 or 0."""
+    values, drop = reference.evaluation.values, row.drop
+    if not values or set(values) - {0.0, 1.0} or drop is None or drop.limit is None:
+        return ""
+    each = [m.limit for m in row.verdict.measures if m.metric == f"{drop.metric}, one row" and m.limit is not None]
+    allowed = 0 if each and each[0] < 1 else int(drop.limit * len(values))
+    verdict = f"at most {allowed} may turn from right to wrong" if allowed else "one that turns wrong rejects"
+    return f"{drop.metric}: one of {len(values)} inputs is {plain(1 / len(values))} of the mean; {verdict}."
 
 
 def lead(study: BuildReport) -> str:

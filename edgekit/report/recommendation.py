@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit import registry
-from edgekit.artifact.fact import EVALUATION
+from edgekit.artifact.fact import EVALUATION, Code, Fact
 from edgekit.artifact.result import WIDEST, EvaluationResult, Measure, Ratio
 from edgekit.report import formats
 from edgekit.report.change import badness
@@ -29,6 +29,8 @@ _AUDIENCES: Mapping[Audience, str] = {"server": SERVER, "browser": BROWSER, "and
 SLOWER = 1.1
 # Times: sizes that differ by less count as equal, so the speed decides.
 SAME_SIZE = 1.05
+# Kinds of inputs that a sentence names.
+MOST_BATCHES = 4
 # Share: a ratio nearer to 1 is shown as a word.
 EQUAL = 0.02
 
@@ -108,7 +110,8 @@ class Recommendation:
         gains = f"{self.best.gains} {joint} {self.against}" if self.against and self.best.gains else ""
         alone = f"{formats.size(self.best.size)}, and no verified artifact is better" if not self.against else ""
         unproved = "" if self.best.ran_natively else "not yet run on a device of the platform"
-        return ", ".join(part for part in (gains or alone, self.task, unproved) if part)
+        qualifier = self.best.row.verdict.qualifier
+        return ", ".join(part for part in (gains or alone, self.task, qualifier, unproved) if part)
 
     @property
     def sentence(self) -> str:
@@ -242,20 +245,43 @@ def _ratio(value: float, more: str, less: str, equal: str) -> str:
     return f"{1 / value:.2g}x {less}" if value < 1 and less else f"{value:.2g}x {more}"
 
 
-def share_of_limit(measure: Measure) -> float:
+def share_of_limit(measure: Measure | Fact) -> float:
     """Return the used share of a measure's limit: 1 at the limit, infinite if not finite or without a limit."""
     room = badness(measure.metric, measure.limit)
-    if not measure.passed and (measure.value is None or measure.limit is None or room <= 0):
+    passed = isinstance(measure, Measure) and measure.passed
+    if not passed and (measure.value is None or measure.limit is None or room <= 0):
         return math.inf
     return badness(measure.metric, measure.value) / room if 0 < room < math.inf else 0.0
 
 
 def decisive(verdict: EvaluationResult) -> Measure | None:
     """Return the measure that decided; None if none did, for example if an artifact returned nothing."""
-    failed = [measure for measure in verdict.measures if not measure.passed]
+    failed = [m for m in verdict.measures if not m.passed and verdict.status != "verified"]
     if failed:
         return _nearest(failed)
     return tightest(verdict) if verdict.status == "verified" else None
+
+
+def join_reasons(reasons: Sequence[Fact]) -> list[str]:
+    """Return reasons as sentences; those of one cause are one, with their number and the worst.
+
+    All limits of one output are one cause, and so is any other fault of it on several kinds of inputs.
+    """
+    causes: dict[tuple[object, ...], list[Fact]] = defaultdict(list)
+    for reason in reasons:
+        code = Code.LIMIT_EXCEEDED if reason.code is Code.ROWS_BEYOND else reason.code
+        causes[(code, reason.output) if reason.output else (code, str(reason))].append(reason)
+    sentences = []
+    for same in causes.values():
+        worst = max(same, key=share_of_limit)
+        others = list(dict.fromkeys(each.batch for each in same if each.batch != worst.batch))
+        named = ", ".join(others[:MOST_BATCHES]) + (
+            f" and {len(others) - MOST_BATCHES} more" * (len(others) > MOST_BATCHES)
+        )
+        where = f", also on {named}" if others else ""
+        count = f"; the worst of {len(same)} faults of this output{where}" if len(same) > 1 else ""
+        sentences.append(f"{worst}{count}")
+    return sentences
 
 
 def tightest(verdict: EvaluationResult) -> Measure | None:

@@ -13,8 +13,8 @@ from edgekit.artifact.fact import EVALUATION
 from edgekit.artifact.metric import NOT_FINITE
 from edgekit.artifact.result import Measure
 from edgekit.report import formats
-from edgekit.report.page import environment, terms
-from edgekit.report.recommendation import Recommendation, deciding_text, recommend
+from edgekit.report.page import budgets, environment, terms
+from edgekit.report.recommendation import Recommendation, deciding_text, join_reasons, recommend
 from edgekit.report.study import FAILURES, STATUSES, BuildReport, ReportRow
 from edgekit.storage.files import dump_json, finite
 from edgekit.storage.verified_io import visible
@@ -82,6 +82,7 @@ def to_markdown(study: BuildReport) -> str:
         "advice": recommend(study),
         "terms": terms(study.current[:MOST_ROWS]),
         "unverified": unverified,
+        "budgets": budgets(study),
         "rest": sum(max(count, 0) for count in omitted),
         "most_rows": MOST_ROWS,
         "most_reasons": MOST_REASONS,
@@ -99,16 +100,23 @@ def to_junit(study: BuildReport) -> str:
     """
     jinja = environment()
     jinja.filters["legal"] = lambda text: re.sub(ILLEGAL, "\ufffd", text)
-    context = {"study": study, "reference": study.reference, "failures": FAILURES, "output": _output}
+    context = {
+        "study": study,
+        "reference": study.reference,
+        "failures": FAILURES,
+        "output": _output,
+        "join_reasons": join_reasons,
+    }
     return jinja.get_template("junit.xml").render(context) + "\n"
 
 
 def _output(row: ReportRow) -> list[str]:
     verdict = row.verdict
-    lines = [f"{row.status}: {verdict.device}" if verdict.device else row.status]
+    status = f"{row.status} ({verdict.qualifier})" if verdict.qualifier else row.status
+    lines = [f"{status}: {verdict.device}" if verdict.device else status]
     lines += [f"size {formats.sizes(row.size, row.first_visit)}"] if row.size is not None else []
     lines += [formats.protocol(row.timing, row.processor)] if row.timing else []
-    lines += [f"{formats.speed(ratio)} as fast as {ratio.baseline}" for ratio in verdict.ratios]
+    lines += [f"{formats.speed(ratio)} as fast as {ratio.baseline}" for ratio in verdict.ratios if not ratio.noisy]
     lines += [str(verdict.evidence)] if verdict.evidence else []
     measures = [m for m in verdict.measures if m.limit is not None and (m.batch == EVALUATION or not m.passed)]
     return [*lines, *(f"{m.metric} {m.output} {formats.format_measure(m)} ({formats.limit(m)})" for m in measures)]

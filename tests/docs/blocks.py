@@ -10,6 +10,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 RUN = ("python", "bash", "console")
 FENCE = re.compile(r"^```(\w*)[ \t]*(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+GENERATED = re.compile(
+    r"^<!-- generated: [^\n]* -->$(?:(?!^<!-- generated).)*?^<!-- end -->$", re.MULTILINE | re.DOTALL
+)
 TITLE = re.compile(r'title="([^"]+)"')
 NOTE = re.compile(r"<!-- (not run|output)(?:: ((?:(?!-->).)*))? -->\s*\Z", re.DOTALL)
 
@@ -36,7 +39,8 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    text = page.read_text()
+    """The blocks of a page, without those of parts that are made from the code."""
+    text = GENERATED.sub(lambda part: "\n" * part[0].count("\n"), page.read_text())
     found = []
     for fence in FENCE.finditer(text):
         note = NOTE.search(text[: fence.start()])

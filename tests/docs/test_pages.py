@@ -70,6 +70,14 @@ def test_the_blocks_of_a_page_are_right(page: Path) -> None:
             _check_commands(block, place)
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if "<!-- end -->" in page.read_text()], ids=lambda p: p.name)
+def test_the_parts_that_a_page_holds_are_those_of_the_code(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs" / "hooks")
+    import rendering
+
+    assert page.read_text() == rendering.store(page.read_text()), "run `make pages`"
+
+
 def test_the_readme_lists_every_target_with_its_limits() -> None:
     listed = dict(re.findall(r"^\| `([\w-]+)` \|.*\| ([^|]+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE))
     there = {n: registry.find(n) for n, entry in registry.available().items() if entry.origin == "edgekit"}

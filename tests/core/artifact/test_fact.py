@@ -39,7 +39,7 @@ FACTS: dict[Code, tuple[Fact, str]] = {
     ),
     Code.SPEED_UNKNOWN: (
         fact(Code.SPEED_UNKNOWN, baseline="onnx", ratio=789.0, low=79.0, high=1091.0),
-        "too noisy to tell its speed against onnx: 79.00 to 1091.00 times",
+        "too noisy to say how fast it is beside onnx",
     ),
     Code.REFERENCE_NOISE: (
         Fact(code=Code.REFERENCE_NOISE, output="relevance", details={"noise": "nan"}),

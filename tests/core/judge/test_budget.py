@@ -3,7 +3,7 @@ import pytest
 from edgekit.artifact.fact import Code
 from edgekit.artifact.result import CANDIDATE, EvaluationResult, Measure, Result, StartUp, Timing
 from edgekit.errors import UsageError
-from edgekit.judge.budget import over_budget, parse_budgets
+from edgekit.judge.budget import compare_budgets, parse_budgets
 from tests.manifests import result
 
 KNOWN = {"onnx", "onnx-all", "int8"}
@@ -41,28 +41,29 @@ def test_a_budget_that_is_met_says_nothing_and_one_that_is_missed_says_by_how_mu
     met: str, missed: str, measured: str
 ) -> None:
     names = {"onnx", "onnx-all", "int8"}
-    assert over_budget(parse_budgets([met], KNOWN), names, judged()) == ()
-    [(place, found)] = over_budget(parse_budgets([missed], KNOWN), names, judged())
+    [(_, within)] = compare_budgets(parse_budgets([met], KNOWN), names, judged())
+    assert within.code is Code.WITHIN_BUDGET
+    [(place, found)] = compare_budgets(parse_budgets([missed], KNOWN), names, judged())
     assert (place, found.code) == ("cpu", Code.OVER_BUDGET)
     name = missed.partition("=")[0].rpartition(".")[2]
     assert str(found) == f"{name} is {measured}, over the budget of {missed.partition('=')[2]}"
 
 
 def test_a_budget_for_another_artifact_is_not_asked() -> None:
-    assert over_budget(parse_budgets(["onnx.size=1MB"], KNOWN), {"torchscript"}, judged()) == ()
+    assert compare_budgets(parse_budgets(["onnx.size=1MB"], KNOWN), {"torchscript"}, judged()) == ()
 
 
 def test_a_budget_for_visits_is_asked_of_bundles_only() -> None:
     bare = judged().model_copy(update={"first_visit": None})
-    assert over_budget(parse_budgets(["visit=1B"], KNOWN), {"onnx"}, bare) == ()
-    assert over_budget(parse_budgets(["visit=1B"], KNOWN), {"web"}, judged())
+    assert compare_budgets(parse_budgets(["visit=1B"], KNOWN), {"onnx"}, bare) == ()
+    assert compare_budgets(parse_budgets(["visit=1B"], KNOWN), {"web"}, judged())
 
 
 @pytest.mark.parametrize("budget", ["p50=1h", "memory=1GB", "task_drop=1", "onnx.visit=1GB"])
 def test_what_was_not_measured_meets_no_budget(budget: str) -> None:
     budget = budget.replace("1h", "100s")
     bare = judged(timings={}, measures=(), start_up=None).model_copy(update={"first_visit": None})
-    [(_, found)] = over_budget(parse_budgets([budget], KNOWN), {"onnx"}, bare)
+    [(_, found)] = compare_budgets(parse_budgets([budget], KNOWN), {"onnx"}, bare)
     assert found.code is Code.BUDGET_UNKNOWN
     assert "was not measured" in str(found)
 

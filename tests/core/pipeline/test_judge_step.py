@@ -9,12 +9,16 @@ import pytest
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import AxisInfo, Manifest
+from edgekit.evaluate.timing import Latency
+from edgekit.judge import budget
 from edgekit.model.spec import Array, Output
-from edgekit.pipeline.judge_step import Units, compare_batch, sample_fact, sample_of
+from edgekit.pipeline.judge_step import Units, beside_recorded, compare_batch, sample_fact, sample_of
+from edgekit.pipeline.worker import PYTORCH
 from edgekit.reference.batches import EVALUATION, STRESS, Batch, applicable_batches
-from edgekit.reference.info import ReferenceInfo
+from edgekit.reference.info import RecordedHost, ReferenceInfo, Speed
 from edgekit.reference.record import retain
 from edgekit.reference.store import Reference
+from edgekit.report import formats
 from edgekit.target import FP32, Place
 from tests.answers import OUTPUTS, answer
 from tests.manifests import EXPORT, manifest
@@ -125,3 +129,12 @@ def test_the_verdict_says_how_much_was_judged() -> None:
     assert str(said) == (
         "slow here, so judged on 8 of 20 evaluation images and 1 of 2 shapes. To judge on all, use `-O web.images=all`"
     )
+
+
+@pytest.mark.parametrize(("pytorch", "text"), [(72.0, "too noisy to say"), (0.4, "8.00×")])
+def test_a_speed_beside_an_eager_pytorch_that_stalls_is_too_noisy_to_say(pytorch: float, text: str) -> None:
+    own = "bound buffers"
+    times = {own: Latency("ONNX Runtime", (0.05,) * 100), PYTORCH: Latency("PyTorch", (pytorch,) * 100)}
+    info = ReferenceInfo(Path(), host=RecordedHost(kind="cpu"), speeds=(Speed("batch 1", "eager", 0.33),))
+    ratio = beside_recorded(budget.ratio(times, PYTORCH, own), times, own, Reference((), info))
+    assert formats.speed(ratio) == text

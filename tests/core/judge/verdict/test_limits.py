@@ -134,4 +134,4 @@ def test_a_number_that_is_not_a_number_fails_every_limit() -> None:
     limited = {check.metric for check in verdict.measures if check.limit is not None}
     assert metrics(verdict) == limited
     assert {reason.code for reason in verdict.reasons} == {Code.LIMIT_EXCEEDED}
-    assert {reason.row for reason in verdict.reasons} == {"image 2", "channel 2", "all rows"}
+    assert {reason.row for reason in verdict.reasons} == {"image 2", "channel 2", "all inputs"}

@@ -1,0 +1,67 @@
+"""Where only made inputs fail, the user's own inputs and metric may suffice; a wrong artifact stays rejected."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.artifact.fact import Code
+from edgekit.artifact.result import EvaluationResult
+from edgekit.judge.limits import FP16, FP32, INT8, Tolerance
+from edgekit.judge.metrics import Comparison, compare
+from edgekit.judge.verdict import judge, weigh_own_inputs
+from edgekit.metrics import parse_metric
+from edgekit.model.spec import Array, Output
+
+ROWS, CLASSES = 40, 4
+OUTPUTS = (Output("logits", role="logits"),)
+LOGITS = np.random.default_rng(0).normal(0, 2, (ROWS, CLASSES)).astype(np.float32)
+TRUTH = LOGITS.argmax(1)
+WRONG = LOGITS[::-1].copy()
+ONE_FLIPPED = np.where(np.arange(ROWS)[:, None] == 3, -LOGITS, LOGITS)
+
+
+def compared(answer: Array, with_metric: bool = False) -> Comparison:
+    metric = parse_metric("top_k:logits") if with_metric else None
+    names = [f"row {row}" for row in range(ROWS)]
+    logits, answers = {"logits": LOGITS}, {"logits": answer.astype(np.float32)}
+    return compare(OUTPUTS, logits, answers, names, metric=metric, truth=TRUTH if with_metric else None)
+
+
+def weighed(
+    own: Array = LOGITS,
+    made: Array = WRONG,
+    tolerance: Tolerance = INT8,
+    with_metric: bool = True,
+    task_limits: bool = True,
+) -> EvaluationResult:
+    evaluation = [compared(own, with_metric)]
+    result = judge(tolerance, {}, evaluation=evaluation, more={"changed": [compared(made)]})
+    assert result.status == "rejected"
+    alone = judge(tolerance, {}, evaluation=evaluation)
+    return weigh_own_inputs(result, alone, tolerance, evaluation, "top_k:logits", task_limits)
+
+
+@pytest.mark.parametrize("tolerance", [FP16, INT8])
+def test_wrong_answers_to_made_inputs_alone_are_named_and_accepted_only_if_the_user_asks(tolerance: Tolerance) -> None:
+    rejected, accepted = weighed(tolerance=tolerance, task_limits=False), weighed(tolerance=tolerance)
+    assert (rejected.status, rejected.reasons[0].code) == ("rejected", Code.MADE_INPUTS)
+    assert (accepted.status, accepted.reasons, accepted.notes[0].code) == ("verified", (), Code.MADE_INPUTS)
+    assert "your own top_k:logits is 1 -> 1 on 40 inputs" in str(accepted.notes[0])
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        pytest.param(lambda: weighed(own=WRONG), id="the metric falls"),
+        pytest.param(lambda: weighed(own=ONE_FLIPPED), id="one real input in forty is wrong"),
+        pytest.param(lambda: weighed(own=LOGITS * 0.5), id="real outputs are off though the metric holds"),
+        pytest.param(lambda: weighed(with_metric=False), id="there is no metric"),
+        pytest.param(lambda: weighed(tolerance=FP32), id="nothing may be lost in fp32"),
+        pytest.param(lambda: weighed(made=np.full_like(LOGITS, np.nan)), id="an output is NaN"),
+    ],
+)
+def test_a_wrong_artifact_stays_rejected(verdict: object) -> None:
+    result = verdict()  # type: ignore[operator]  # a function of the parameters above
+    assert result.status == "rejected"
+    assert Code.MADE_INPUTS not in {each.code for each in (*result.reasons, *result.notes)}
