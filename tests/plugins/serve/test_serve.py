@@ -43,6 +43,7 @@ Start = Callable[..., ProcessServing]
 StartHere = Callable[..., LocalServing]
 INFER = "/v2/models/toy/infer"
 SLOW = bool(os.environ.get("EDGEKIT_SLOW"))
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc: install Linux")
 SHAPES = {"images": (1, 3, 16, 16), "queries": (1, 24)}
 
 
@@ -487,6 +488,7 @@ def test_an_artifact_that_answers_otherwise_on_this_host_is_not_served(
     assert "returns different outputs on this host" in capfd.readouterr().err
 
 
+@LINUX
 def test_the_process_that_answers_loads_no_pytorch(process: ProcessServing) -> None:
     (child,) = process.children()
     assert "libtorch" not in Path(f"/proc/{child}/maps").read_text()
@@ -541,6 +543,7 @@ def test_a_process_without_signs_of_life_is_started_again(tmp_path: Path, monkey
     assert reasons == ["it hangs"]
 
 
+@LINUX
 def test_requests_that_arrived_before_the_end_are_answered(exported: Path, serve: Start) -> None:
     server = serve(exported)
     (child,) = server.children()
