@@ -150,7 +150,7 @@ def run_request(request: ExportRequest, progress: Style = "auto") -> Build:
         if write_bill is not None:
             write_bill(build)
         if sign_build is not None:
-            sign_build(build, request.bom)
+            sign_build(build)
         return build
 
     model = given_model.any_model(request.model, request.example, request.facts)
@@ -167,7 +167,7 @@ def run_request(request: ExportRequest, progress: Style = "auto") -> Build:
         whole = composite_run.export(composite, request.targets, root, export_component, factory)
         # Each component is signed by itself; this covers the record of the whole, and which components it has.
         if sign_build is not None:
-            sign_build(whole, False)
+            sign_build(whole)
         return whole
     spec = given_model.with_authorship(given_model.with_data(model, request.data, request.example), request.facts)
     return export_graph(spec, request.output / spec.name, request.targets, request.command)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit import doors
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT
 from edgekit.artifact.store import MANIFEST
@@ -63,15 +62,6 @@ class SignatureInfo:
                 f"'{self.root / path}' is not what was signed: it was changed, or `verify` judged the artifact again "
                 "since. Get the build from its author again"
             )
-
-
-def require_whole(root: Path, key: Path) -> None:
-    """Raise unless a key signed every file of a build, results too.
-
-    Raises:
-        ArtifactError: If anything is unsigned.
-    """
-    doors.hook("require_signature")(root, key, strict=True)
 
 
 def artifact_digest(manifest: Manifest) -> str:

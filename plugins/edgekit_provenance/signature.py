@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from edgekit.artifact.signed import SignatureInfo, artifact_digest, results_dige
 from edgekit.artifact.store import MANIFEST, read_artifact, read_manifest
 from edgekit.errors import ArtifactError, DependencyError, UsageError, install_command
 from edgekit.pipeline.outcome import Build
-from edgekit.storage.files import lock, scratch, staging
+from edgekit.storage.files import aside, lock, staging
 
 if TYPE_CHECKING:
     from model_signing.hashing import Config as Hashing
@@ -70,8 +70,8 @@ def signer_of(key: Path) -> Signer:
         raise _no_key(key, "private", MAKE_ONE) from error
 
 
-def sign_with(key: Path) -> Callable[[Build, bool], None]:
-    """Return a function that signs a build, and optionally its bill of materials; the key is checked now.
+def sign_with(key: Path) -> Callable[[Build], None]:
+    """Return a function that signs a build; the key is checked now.
 
     Raises:
         UsageError: As for `signer_of`.
@@ -80,12 +80,11 @@ def sign_with(key: Path) -> Callable[[Build, bool], None]:
     return partial(sign, signer=signer_of(key))
 
 
-def sign(build: Build, bill: bool, signer: Signer) -> None:
+def sign(build: Build, signer: Signer) -> None:
     """Sign every file of a build's folder.
 
     Args:
         build: The run's build.
-        bill: Unused: the bill of materials is a file of the folder.
         signer: The key (`signer_of`).
 
     Raises:
@@ -104,9 +103,8 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
                 copy = staged / RECORDS / path
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(root / path, copy)
-        with scratch() as place:
-            signer.set_hashing_config(_hashing(root)).sign(root, place / SIGNATURE)
-            shutil.copyfile(place / SIGNATURE, root / FOLDER / SIGNATURE)
+        with aside(root / FOLDER / SIGNATURE) as temporary:
+            signer.set_hashing_config(_hashing(files)).sign(root, temporary)
 
 
 def require_signed(root: Path, key: Path, strict: bool = False) -> SignatureInfo:
@@ -129,7 +127,7 @@ def require_signed(root: Path, key: Path, strict: bool = False) -> SignatureInfo
         raise ArtifactError(f"'{root}' is not signed. Its author must export it with --sign")
     if (root / FOLDER / SIGNATURE).stat().st_size > LARGEST:
         raise ArtifactError(f"the signature in '{root / FOLDER}' is larger than {LARGEST} bytes. Do not use the build")
-    _verify(root, verifier.set_hashing_config(_hashing(root)), key)
+    _verify(root, verifier.set_hashing_config(_hashing(files)), key)
     copies = {path.removeprefix(f"{FOLDER}/{RECORDS}/") for path in files if path.startswith(f"{FOLDER}/{RECORDS}/")}
     records: dict[str, str] = {}
     unsigned = []
@@ -176,12 +174,11 @@ def _files(root: Path) -> Iterator[str]:
                 yield path.relative_to(root).as_posix()
 
 
-def _hashing(root: Path) -> Hashing:
-    """Return how the library hashes a build: all of it, but files that are compared with their signed copies."""
+def _hashing(files: Iterable[str]) -> Hashing:
+    """Return how the library hashes a build: all files, except those that are compared with their signed copies."""
     from model_signing.hashing import Config
 
-    later = [path for path in _files(root) if LATER.fullmatch(path)]
-    ignored = [CACHE, f"{FOLDER}/{SIGNATURE}", *later]
+    ignored = [CACHE, f"{FOLDER}/{SIGNATURE}", *filter(LATER.fullmatch, files)]
     # By default the library leaves out .git, whose config can run a program.
     return Config().set_ignored_paths(paths=ignored, ignore_git_paths=False)
 

@@ -6,14 +6,17 @@ import asyncio
 import html
 import json
 import os
+import select
+import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
+import uvicorn
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
@@ -27,13 +30,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from edgekit.errors import DISTRIBUTION, ArtifactError, EdgekitError
 from edgekit.model.spec import Array
 from edgekit_serve import forms, protocol
-from edgekit_serve.models import QUEUE, REFUSED, REQUESTS, ROWS, STAGES, VERIFIED, Models, ServedModel
+from edgekit_serve.models import LAST, QUEUE, REFUSED, REQUESTS, ROWS, STAGES, VERIFIED, Models, ServedModel
 from edgekit_serve.process import STUCK, log
 from edgekit_serve.protocol import ClientLeftError, NotReadyError, RefusedError, SlowClientError, TooLargeError
 
 MEBIBYTE = 1 << 20
 # Images at once: a full-size image takes more memory than a waiting input.
 DECODING = 2
+# Seconds; requests that arrived before the server is told to end are read within milliseconds.
+DRAINING = 2.0
 FORM = {
     "requestBody": {
         "required": True,
@@ -70,25 +75,26 @@ class Limits:
     seconds: float = 30.0
 
 
-def application(models: Models, limits: Limits, every: float = 2.0) -> FastAPI:
+def application(models: Models, limits: Limits, every: float = 2.0, live: Callable[[], None] = lambda: None) -> FastAPI:
     """Return the server's application.
 
     Args:
         models: The opened models.
         limits: Limits of requests.
         every: Seconds between checks for newer artifacts; 0 for none.
+        live: Called every second while the server can answer.
     """
     state = _State(models, limits)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        looking = asyncio.create_task(_looking(state, every))
+        tasks = [asyncio.create_task(_watch(state, live)), asyncio.create_task(_renew(state, every))]
         state.ready = True
         yield
         state.ready = False
-        looking.cancel()
-        with suppress(asyncio.CancelledError):
-            await looking
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await models.close()
 
     app = FastAPI(
@@ -119,21 +125,25 @@ def _page_of_routes(app: FastAPI) -> str:
     )
 
 
-async def _looking(state: _State, every: float) -> None:
-    """Check for newer artifacts, and end the process if a run hangs, so that it is started again."""
-    renewed = time.monotonic()
+async def _watch(state: _State, live: Callable[[], None]) -> None:
+    """Give signs of life, and end the process if a run hangs, so that it is started again."""
     while True:
-        await asyncio.sleep(1.0)
+        live()
         if any(state.stuck(served, 2.0) for served in state.models):
             log("crash", reason="a run never ended")
             os._exit(STUCK)
-        if every and time.monotonic() - renewed >= every:
-            try:
-                await state.models.renew()
-            # A failure here must not end the loop.
-            except Exception as error:
-                log("reload", outcome="failed", error=repr(error))
-            renewed = time.monotonic()
+        await asyncio.sleep(1.0)
+
+
+async def _renew(state: _State, every: float) -> None:
+    """Check for newer artifacts."""
+    while every:
+        await asyncio.sleep(every)
+        try:
+            await state.models.renew()
+        # A failure here must not end the loop.
+        except Exception as error:
+            log("reload", outcome="failed", error=repr(error))
 
 
 @dataclass
@@ -262,7 +272,7 @@ def _add_health(app: FastAPI, state: _State) -> None:
 
 def _add_models(app: FastAPI, state: _State) -> None:
     async def server() -> Response:
-        extensions = ["binary_tensor_data"]
+        extensions = ["binary_tensor_data", "model_repository", "statistics"]
         return JSONResponse({"name": "edgekit", "version": app.version, "extensions": extensions})
 
     async def model(name: str, target: str = "") -> Response:
@@ -286,8 +296,18 @@ def _add_models(app: FastAPI, state: _State) -> None:
         names = ((name, target) for name in state.models.names() for target in state.models.versions(name))
         return JSONResponse([{"name": name, "version": target, "state": "READY"} for name, target in names])
 
+    async def statistics(name: str = "", target: str = "") -> Response:
+        try:
+            known = [state.find(name, target)] if name else []
+        except RefusedError as error:
+            return _refusal(error)
+        selected = known if target else [served for served in state.models if name in ("", served.name)]
+        return JSONResponse({"model_stats": [protocol.statistics(served.name, served.target) for served in selected]})
+
     app.get("/v2", tags=["models"], name="server")(server)
     app.post("/v2/repository/index", tags=["models"], name="repository")(repository)
+    for path in ("/v2/models/stats", "/v2/models/{name}/stats", "/v2/models/{name}/versions/{target}/stats"):
+        app.get(path, tags=["models"], name="statistics")(statistics)
     for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{target}"):
         app.get(path, tags=["models"], name="model")(model)
         app.get(f"{path}/ready", tags=["models"], name="model ready")(ready)
@@ -357,6 +377,9 @@ def _record(call: _Call, served: ServedModel | None, names: tuple[str, str], res
         for stage, seconds in call.stages.items():
             STAGES.labels(*labels, stage).observe(max(seconds, 0.0))
         ROWS.labels(*labels).observe(call.rows)
+        LAST.labels(*labels).set_to_current_time()
+    elif served is not None:
+        STAGES.labels(*labels, "failed").observe(spent)
     error_text = json.loads(bytes(response.body))["error"] if response.status_code != 200 else None
     model, target = (served.name, served.target) if served else (names[0][:80], names[1][:80])
     log(
@@ -392,6 +415,30 @@ async def _no_route(request: Request, error: Exception) -> Response:
     return JSONResponse(
         {"error": f"{request.method} {request.url.path[:200]}: {detail}; see /docs for the routes"}, code
     )
+
+
+class Server(uvicorn.Server):
+    """A server that reads and answers what the kernel has accepted for it before it ends."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the server; at most `DRAINING` seconds later than uvicorn does."""
+        ends = time.monotonic() + DRAINING
+        quiet = 0
+        # A connection between its acceptance and its first request is seen at the next look.
+        while quiet < 3 and time.monotonic() < ends:
+            await asyncio.sleep(0.01)
+            quiet = 0 if self._has_unread(sockets or []) else quiet + 1
+        await super().shutdown(sockets)
+
+    def _has_unread(self, listeners: list[socket.socket]) -> bool:
+        """Return whether a client waits to be accepted, or an idle connection has a request to be read."""
+        waiting = select.poll()
+        for listener in listeners:
+            waiting.register(listener, select.POLLIN)
+        for client in self.server_state.connections:
+            if isinstance(client, HttpToolsProtocol) and (client.cycle is None or client.cycle.response_complete):
+                waiting.register(client.transport.get_extra_info("socket"), select.POLLIN)
+        return bool(waiting.poll(0))
 
 
 def connection(seconds: float, most: int) -> type[HttpToolsProtocol]:

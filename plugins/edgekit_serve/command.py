@@ -66,21 +66,22 @@ def serve(
     if missing := [name for name in NEEDS if find_spec(name) is None]:
         raise DependencyError(f"serving needs {missing[0]}. Run: {install_command('serve')}")
     from edgekit_serve.access import LOOPBACK, Access, guarded
-    from edgekit_serve.application import Limits, application, connection
+    from edgekit_serve.application import Limits, Server, application, connection
     from edgekit_serve.models import Batching, Models, ServeOptions
     from edgekit_serve.process import inherited_socket, listening, supervise
 
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}'. Possible: cpu, cuda")
     secret = _secret(token) if token is not None else ""
-    listener = inherited_socket()
-    if listener is None:
+    inherited = inherited_socket()
+    if inherited is None:
         with listening(host, port) as shared:
             raise typer.Exit(supervise(shared, [sys.executable, "-P", "-m", "edgekit", *sys.argv[1:]]))
     import uvicorn
 
+    listener, live = inherited
     models = Models(
-        tuple(folder for build in builds or [DEFAULT_BUILD] for folder in _folders(build)),
+        tuple(folder for build in builds or [DEFAULT_BUILD] for folder in _folders(build, key)),
         tuple(target or ()),
         ServeOptions(device, allow_unverified, trust_build, key, Batching(batch, batch_wait / 1e3)),
     )
@@ -92,7 +93,7 @@ def serve(
     print(f"http://{f'[{address}]' if ':' in address else address}:{number}  (Ctrl-C stops)", flush=True)
     config = uvicorn.Config(
         guarded(
-            application(models, limits, reload),
+            application(models, limits, reload, live),
             Access((*LOOPBACK, *(allowed_host or ())) if host in LOOPBACK else (), secret),
         ),
         http=connection(timeout, limits.body),
@@ -105,7 +106,7 @@ def serve(
     )
     # uvicorn has stopped, and raises the signal again.
     with suppress(KeyboardInterrupt, SystemExit):
-        uvicorn.Server(config).run(sockets=[listener])
+        Server(config).run(sockets=[listener])
 
 
 def _secret(path: Path) -> str:
@@ -118,12 +119,18 @@ def _secret(path: Path) -> str:
     return secret
 
 
-def _folders(build: Path) -> tuple[Path, ...]:
+def _folders(build: Path, key: Path | None) -> tuple[Path, ...]:
     """Return a build's folder, fetched if it is a URL; for a composite model the folder of each part."""
     from edgekit.api import local
     from edgekit.artifact.run_record import PARTS, read_parts
+    from edgekit.errors import ArtifactError
+    from edgekit_serve.models import require_signature
 
     folder = local(build, progress="none")
     if not (folder / PARTS).is_file():
         return (folder,)
+    # Each part has a signature of its own; this one covers their verdict as a whole.
+    signature = require_signature(folder, key)
+    if signature is not None and PARTS in signature.unsigned:
+        raise ArtifactError(f"'{folder / PARTS}' is not what was signed. Sign the build again")
     return tuple(folder / part.folder for part in read_parts(folder).parts.values())

@@ -10,14 +10,13 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from multiprocessing import get_context
 from pathlib import Path
 from threading import Condition
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from prometheus_client import Counter, Gauge, Histogram
@@ -25,21 +24,28 @@ from prometheus_client import Counter, Gauge, Histogram
 from edgekit import doors, registry
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.artifact.run_record import MODEL, REFERENCE, is_whole_rejected
+from edgekit.artifact.signed import SignatureInfo
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
-from edgekit.model.folder import load_builds_model
+from edgekit.model.records import declared_spec, read_config
 from edgekit.model.spec import Array
 from edgekit.pipeline.loaded import LoadedArtifact, load
-from edgekit.reference.golden import Golden, Limits, choose_golden, device_limits
+from edgekit.reference.golden import SOURCES, Case, Golden, device_limits, spread_of
+from edgekit.reference.store import read_reference
 from edgekit.reference.vocabulary import Vocabulary, read_vocabulary
 from edgekit.report.recommendation import SERVER, recommend
 from edgekit.report.rows import read_study
 from edgekit_serve.process import log
 from edgekit_serve.protocol import BusyError, TooSlowError, UnknownError
 
+if TYPE_CHECKING:
+    import torch
+
 VERIFIED = "verified"
 Seen = tuple[str, int, int]
 BATCH = "batch"
+# Rows that an artifact answers before it is served. A reference holds the outputs of so many rows whole.
+CASES = 4
 Arrays = Mapping[str, Array]
 Timed = tuple[dict[str, Array], float]
 """Answers, and the seconds of their run."""
@@ -47,12 +53,14 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 REQUESTS = Counter("edgekit_requests", "Requests answered or refused.", ("model", "target", "code"))
 STAGES = Histogram(
     "edgekit_stage_seconds",
-    "Time of a request by stage: read (its body), queue (until its run), run, write.",
+    "Time of a request by stage: read (its body), queue (until its run), run, write; failed, all of it.",
     ("model", "target", "stage"),
     buckets=SECONDS,
 )
 ROWS = Histogram("edgekit_batch_rows", "Rows of a request.", ("model", "target"), buckets=(1, 2, 4, 8, 16, 32, 64))
 QUEUE = Gauge("edgekit_queue", "Requests that wait or run.", ("model", "target"))
+RUNS = Counter("edgekit_runs", "Runs of an artifact, each for one request or several.", ("model", "target"))
+LAST = Gauge("edgekit_last_request_seconds", "Time of the last answer, in seconds since 1970.", ("model", "target"))
 REFUSED = Counter("edgekit_refused", "Refused requests, by reason.", ("reason",))
 RELOADS = Counter("edgekit_reloads", "Newer artifacts, done or refused.", ("model", "target", "outcome"))
 
@@ -192,6 +200,7 @@ class Batcher:
 
     def _with_timeout(self, inputs: Arrays) -> Timed:
         self.started = start = time.monotonic()
+        RUNS.labels(self.manifest.name, self.manifest.target).inc()
         try:
             return self.run(inputs), time.monotonic() - start
         finally:
@@ -297,8 +306,23 @@ class ServedModel:
         self.artifact.close()
 
 
-def open_served(build: Path, target: str, opening: ServeOptions) -> ServedModel:
+def require_signature(build: Path, key: Path | None) -> SignatureInfo | None:
+    """Check that a key signed every file of a build, before anything in it is opened; without a key, do nothing.
+
+    Raises:
+        ArtifactError: If it did not.
+    """
+    return None if key is None else cast(SignatureInfo, doors.hook("require_signature")(build, key))
+
+
+def open_served(build: Path, target: str, opening: ServeOptions, signature: SignatureInfo | None = None) -> ServedModel:
     """Open an artifact of a build, after checking its verdict, files, signature and golden vectors.
+
+    Args:
+        build: The build folder.
+        target: Its artifact.
+        opening: Conditions for it.
+        signature: Signature of the build (`require_signature`).
 
     Raises:
         UsageError: If it is not verified, or cannot run on the device.
@@ -307,8 +331,8 @@ def open_served(build: Path, target: str, opening: ServeOptions) -> ServedModel:
     folder = build / target
     seen = fingerprint(folder)
     manifest = read_artifact(folder)
-    if opening.key is not None:
-        doors.hook("require_signature")(build, opening.key).require_artifact(folder, manifest)
+    if signature is not None:
+        signature.require_artifact(folder, manifest)
     place = _place(manifest, opening.device)
     statuses = {verdict.place: verdict.status for verdict in manifest.verdicts}
     status = statuses.get(place, "not judged")
@@ -325,8 +349,8 @@ def open_served(build: Path, target: str, opening: ServeOptions) -> ServedModel:
     try:
         if artifact.manifest.content_sha256 != manifest.content_sha256:
             raise ArtifactError(f"'{folder}' was replaced while it was opened. Start again")
-        golden, limits = _golden_cases(build, folder, manifest, opening.trust_build)
-        failures = golden.failures(artifact.run, limits)
+        golden = _recorded_cases(build, artifact)
+        failures = golden.failures(artifact.run, device_limits(golden, folder, manifest))
         if failures and not opening.unverified:
             raise ArtifactError(f"'{folder}' returns different outputs on this host: {failures[0]}")
         words = read_vocabulary(build / MODEL)
@@ -383,24 +407,25 @@ def _place(manifest: Manifest, device: str) -> str:
     return place.name
 
 
-def _golden_cases(build: Path, folder: Path, manifest: Manifest, trust_build: bool) -> tuple[Golden, Limits]:
-    """Return cases and limits, made in a process that ends afterwards."""
-    # The model itself and PyTorch take more memory than the server.
-    with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        try:
-            golden = process.submit(_cases, build, trust_build).result()
-        except BrokenProcessPool as error:
-            raise ArtifactError(f"the model of '{build}' ended its process. Check the free memory") from error
-    return golden, device_limits(golden, folder, manifest)
-
-
-def _cases(build: Path, trust_build: bool) -> Golden:
-    from edgekit.runtime.eager import EagerRuntime
-
-    spec = load_builds_model(build / MODEL, trust_build)
-    golden = choose_golden(spec, build / REFERENCE, EagerRuntime(spec).run)
-    declared = replace(spec, module=None, evaluation=None, calibration=None)  # type: ignore[arg-type]  # not asked again
-    return replace(golden, spec=declared)
+def _recorded_cases(build: Path, artifact: LoadedArtifact) -> Golden:
+    """Return the first rows that the reference holds whole; they need neither the model's code nor PyTorch."""
+    spec = declared_spec(read_config(build / MODEL), cast("torch.nn.Module", None))
+    batches = {batch.name: batch for batch in read_reference(build / REFERENCE).batches}
+    batch = next((batches[name] for name in SOURCES if name in batches), None)
+    if batch is None:
+        raise ArtifactError(f"the reference of '{build}' has no single inputs. Export it again")
+    names = [output.name for output in spec.outputs if output.role != "features" and output.name in batch.outputs]
+    cases = []
+    for row, inputs in zip(range(CASES), batch.rows(), strict=False):
+        answers, expected = artifact.run(inputs), {}
+        for name in names:
+            recorded = batch.outputs[name][row] if batch.single else batch.outputs[name]
+            # The recorded row has no axis for a batch of one. Outputs of varying length are recorded otherwise.
+            if recorded.size == answers[name].size:
+                expected[name] = recorded.reshape(answers[name].shape)
+        cases.append(Case(batch.names[row], None, inputs, expected))
+    spread = {name: spread_of(batch.outputs[name]) for name in names if batch.outputs[name].dtype.kind == "f"}
+    return Golden(tuple(cases), spec, spread)
 
 
 @dataclass
@@ -442,6 +467,7 @@ class Models:
             EdgekitError: An artifact's error.
         """
         for build in self.builds:
+            signature = require_signature(build, self.opening.key)
             targets = self.targets or servable(build, self.opening.device)
             if not targets:
                 raise UsageError(
@@ -449,7 +475,7 @@ class Models:
                     f"Export one, for example `edgekit export -t onnx`"
                 )
             for target in targets:
-                served = open_served(build, target, self.opening)
+                served = open_served(build, target, self.opening, signature)
                 versions = self._served.setdefault(served.name, {})
                 if served.target in versions:
                     raise UsageError(f"two builds hold a '{served.target}' of '{served.name}'. Serve one of them")
@@ -513,7 +539,8 @@ class Models:
             raise UsageError(f"'{folder}' is now a '{manifest.target}' of '{manifest.name}'")
         if manifest.content_sha256 == old.version:
             return
-        new = await asyncio.to_thread(open_served, folder.parent, folder.name, self.opening)
+        signature = await asyncio.to_thread(require_signature, folder.parent, self.opening.key)
+        new = await asyncio.to_thread(open_served, folder.parent, folder.name, self.opening, signature)
         self._served[origin.name][origin.target] = new
         origin.refused = ""
         RELOADS.labels(origin.name, origin.target, "done").inc()

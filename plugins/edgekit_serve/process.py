@@ -1,4 +1,4 @@
-"""The server's processes: one listens and supervises, the other answers and is restarted after a crash.
+"""The server's processes: one listens and supervises, the other answers and is restarted if it crashes or hangs.
 
 Both log to standard error, one JSON object a line.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from threading import Event
 from types import FrameType
@@ -20,9 +23,11 @@ from types import FrameType
 from edgekit.errors import UsageError
 
 SOCKET = "EDGEKIT_SERVE_SOCKET"
-"""Environment variable of the answering process with the number of its listening socket."""
+"""Environment variable of the answering process: its listening socket, its supervisor, and a pipe for signs of life."""
 STUCK = 70
-"""Exit code of a process with a run that hangs."""
+"""Exit code of a process that hangs."""
+SILENCE = 15.0
+"""Seconds without a sign of life, after which a process that had started is killed; it gives one every second."""
 CRASHES, WITHIN = 5, 60.0
 """The server gives up after so many crashes in so many seconds."""
 BACKLOG = 1024
@@ -45,7 +50,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def supervise(listener: socket.socket, command: list[str]) -> int:
-    """Run a command with the socket, again after each crash; return its exit code when it ends normally.
+    """Run a command with the socket, again if it crashes or hangs; return its exit code when it ends normally.
 
     It receives Ctrl-C and SIGTERM, and answers the waiting requests before it ends.
     """
@@ -57,21 +62,42 @@ def supervise(listener: socket.socket, command: list[str]) -> int:
         ending.set()
         if child is not None:
             child.send_signal(signal.SIGTERM)
+            # It has the socket too. When it closes it, new clients are refused instead of waiting for nobody.
+            listener.close()
 
     before = [(number, signal.signal(number, end)) for number in (signal.SIGTERM, signal.SIGINT)]
-    environment = os.environ | {SOCKET: f"{listener.fileno()} {os.getpid()}"}
+    inherited = listener.fileno()
     try:
         while not ending.is_set():
-            child = subprocess.Popen(command, env=environment, pass_fds=(listener.fileno(),), process_group=0)
+            signs, writer = os.pipe()
+            environment = os.environ | {SOCKET: f"{inherited} {os.getpid()} {writer}"}
+            child = subprocess.Popen(command, env=environment, pass_fds=(inherited, writer), process_group=0)
+            os.close(writer)
             if ending.is_set():
                 child.send_signal(signal.SIGTERM)
-            code = child.wait()
+            code = _wait(child, signs)
+            os.close(signs)
             if not ending.is_set() and not _again(code, crashes):
                 return code if code > 0 and code != STUCK else 1
         return 0
     finally:
         for number, handler in before:
             signal.signal(number, handler)
+
+
+def _wait(child: subprocess.Popen[bytes], signs: int) -> int:
+    """Return the exit code of a process; kill it if its signs of life stop."""
+    last: float | None = None
+    while (code := child.poll()) is None:
+        if select.select([signs], [], [], 1.0)[0]:
+            if not os.read(signs, 4096):
+                return child.wait()
+            last = time.monotonic()
+        elif last is not None and time.monotonic() - last > SILENCE:
+            child.kill()
+            child.wait()
+            return STUCK
+    return code
 
 
 def _again(code: int, crashes: deque[float]) -> bool:
@@ -82,7 +108,7 @@ def _again(code: int, crashes: deque[float]) -> bool:
     if code >= 0 and code != STUCK and not crashes:
         return False
     crashes.append(time.monotonic())
-    what = "its run never ended" if code == STUCK else signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    what = "it hangs" if code == STUCK else signal.Signals(-code).name if code < 0 else f"exit code {code}"
     log("crash", reason=what)
     if code >= 0 and code != STUCK:
         time.sleep(PAUSE)
@@ -92,19 +118,31 @@ def _again(code: int, crashes: deque[float]) -> bool:
     return True
 
 
-def inherited_socket() -> socket.socket | None:
-    """Return the listening socket from the supervisor, with which this process ends; None in the supervisor itself."""
-    number, _, parent = os.environ.pop(SOCKET, "").partition(" ")
-    if not number.isdigit():
+def inherited_socket() -> tuple[socket.socket, Callable[[], None]] | None:
+    """Return the supervisor's listening socket, and a function that gives it a sign of life; None in the supervisor.
+
+    This process ends with the supervisor.
+    """
+    words = os.environ.pop(SOCKET, "").split()
+    if len(words) != 3:
         return None
+    number, parent, signs = map(int, words)
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGTERM)
         # It ended before.
-        if os.getppid() != int(parent):
+        if os.getppid() != parent:
             raise SystemExit(1)
-    return socket.socket(fileno=int(number))
+    os.set_inheritable(signs, False)
+    os.set_blocking(signs, False)
+
+    def live() -> None:
+        # The supervisor may be stopped, or gone.
+        with suppress(OSError):
+            os.write(signs, b".")
+
+    return socket.socket(fileno=number), live
 
 
 def log(event: str, **fields: object) -> None:

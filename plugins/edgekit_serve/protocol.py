@@ -15,11 +15,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from prometheus_client import REGISTRY
 
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import EdgekitError
 from edgekit.model.spec import Array
 
+# A string, or the numbers of a tensor: these are read apart, as Python's own reader takes 10 times their size.
+_NUMBERS = re.compile(rb'"data"\s*:\s*(\[[^"{}]*\])|"(?:[^"\\]|\\.?)*+"?', re.DOTALL)
+# In a list of numbers, brackets that do not enclose whole values.
+_MISPLACED = re.compile(rb"[^\s,\[]\s*\[|\]\s*[^\s,\]]")
+_WITHOUT_BRACKETS = bytes.maketrans(b"[]", b"  ")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]"))
+# Bytes of a list of numbers that are read at once; other threads run in between.
+_PART = 1 << 16
+# Bytes of a request's JSON without its numbers.
+_MOST_TEXT = 1 << 20
 LENGTH_HEADER = "Inference-Header-Content-Length"
 DATATYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
@@ -67,7 +78,7 @@ def parse(body: bytes, header_length: str | None) -> Question:
             )
         length = int(header_length)
     try:
-        request = json.loads(body[:length])
+        request = json.loads(_without_numbers(body, length))
     except (ValueError, RecursionError) as error:
         raise RefusedError(f"the request is not JSON: {error}") from error
     tensors = _list(request, "inputs")
@@ -80,7 +91,7 @@ def parse(body: bytes, header_length: str | None) -> Question:
         if name in inputs:
             raise RefusedError(f"the input '{name}' occurs twice")
         if size is None:
-            inputs[name] = _from_json(name, tensor)
+            inputs[name] = _from_json(name, tensor, body)
         elif not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(body) - at:
             raise RefusedError(
                 f"the input '{name}' has 'binary_data_size' {size!r}, but {len(body) - at} bytes are left"
@@ -149,6 +160,35 @@ def metadata(manifest: Manifest, versions: list[str]) -> dict[str, Any]:
     }
 
 
+def statistics(model: str, version: str) -> dict[str, Any]:
+    """Return what the metrics say of an artifact, in the form of the protocol's extension for statistics."""
+
+    def sample(name: str, **labels: str) -> float:
+        own = {"model": model, "target": version}
+        return REGISTRY.get_sample_value(f"edgekit_{name}", own | labels) or 0.0
+
+    def duration(*stages: str) -> dict[str, int]:
+        seconds = sum(sample("stage_seconds_sum", stage=stage) for stage in stages)
+        return {"count": int(sample("stage_seconds_count", stage=stages[0])), "ns": round(1e9 * seconds)}
+
+    return {
+        "name": model,
+        "version": version,
+        "last_inference": round(1e3 * sample("last_request_seconds")),
+        "inference_count": int(sample("batch_rows_sum")),
+        "execution_count": int(sample("runs_total")),
+        "inference_stats": {
+            "success": duration("run", "read", "queue", "write"),
+            "fail": duration("failed"),
+            "queue": duration("queue"),
+            "compute_input": duration("read"),
+            "compute_infer": duration("run"),
+            "compute_output": duration("write"),
+        },
+        "batch_stats": [],
+    }
+
+
 def _describe(manifest: Manifest, tensor: TensorInfo, output: bool = False) -> dict[str, Any]:
     def size(dimension: int | str, at: int) -> int:
         if isinstance(dimension, str):
@@ -164,17 +204,31 @@ def _describe(manifest: Manifest, tensor: TensorInfo, output: bool = False) -> d
     return {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": shape}
 
 
-def _from_json(name: str, tensor: Mapping[str, Any]) -> Array:
+def _without_numbers(body: bytes, length: int) -> str:
+    """Return a request's JSON with the place of each list of numbers, [start, end], instead of the list.
+
+    Raises:
+        ValueError: If it is not UTF-8.
+        TooLargeError: If it is long without the numbers.
+    """
+    parts: list[bytes] = []
+    at = numbers = 0
+    for match in _NUMBERS.finditer(body, 0, length):
+        start, end = match.span(1)
+        if start >= 0:
+            parts += body[at:start], b"[%d,%d]" % (start, end)
+            at, numbers = end, numbers + end - start
+        if match.end() - numbers > _MOST_TEXT:
+            break
+    if length - numbers > _MOST_TEXT:
+        raise TooLargeError(f"the request's JSON has more than {_MOST_TEXT} bytes beside the numbers in 'data'")
+    return b"".join((*parts, body[at:length])).decode()
+
+
+def _from_json(name: str, tensor: Mapping[str, Any], body: bytes) -> Array:
     shape, dtype = _form(name, tensor)
     try:
-        values = np.asarray(_leaves(tensor["data"], math.prod(shape)))
-        if values.dtype.kind not in KINDS[dtype.kind]:
-            raise TypeError(f"values of {values.dtype}")
-        with np.errstate(over="ignore"):
-            fits = values.astype(dtype)
-        if not (np.array_equal(fits, values) if dtype.kind in "iu" else np.isfinite(fits).all()):
-            raise OverflowError("a value is out of range")
-        return fits.reshape(shape)
+        return _numbers(body, tensor["data"], math.prod(shape), dtype).reshape(shape)
     except KeyError as error:
         raise RefusedError(f"the input '{name}' has neither 'data' nor bytes") from error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -183,28 +237,43 @@ def _from_json(name: str, tensor: Mapping[str, Any]) -> Array:
         ) from error
 
 
-def _leaves(data: object, count: int) -> list[bool | int | float]:
-    """Return the numbers of a list, or of nested lists, in their order."""
-    # NumPy would make huge arrays of other values.
-    if not isinstance(data, list):
-        raise TypeError("not a list")
-    leaves: list[bool | int | float] = []
-    waiting = [iter(data)]
-    while waiting:
-        for value in waiting[-1]:
-            if type(value) is list:
-                if len(waiting) > MOST_DIMENSIONS:
-                    raise TypeError("lists are nested too deep")
-                waiting.append(iter(value))
-                break
-            if type(value) not in (bool, int, float):
-                raise TypeError(f"a value is {str(value)[:20]!r}")
-            leaves.append(value)
-        else:
-            waiting.pop()
-    if len(leaves) != count:
-        raise ValueError(f"{len(leaves)} values")
-    return leaves
+def _numbers(body: bytes, place: object, count: int, dtype: np.dtype[Any]) -> Array:
+    """Return the numbers of a list, or of nested lists, in their order; `place` is that of `_without_numbers`."""
+    if not isinstance(place, list) or len(place) != 2 or any(type(end) is not int for end in place):
+        raise TypeError("not a list of numbers")
+    at, end = place
+    if body.count(b",", at, end) + 1 != count:
+        raise ValueError(f"{body.count(b',', at, end) + 1} values")
+    array, filled, brackets = np.empty(count, dtype), 0, b""
+    while at < end:
+        comma = body.find(b",", min(at + _PART, end), end)
+        part = body[at : comma if comma >= 0 else end]
+        at += len(part) + 1
+        if b"[" in part or b"]" in part:
+            if _MISPLACED.search(part):
+                raise ValueError("the lists are malformed")
+            brackets += part.translate(None, _NOT_BRACKETS)
+            part = part.translate(_WITHOUT_BRACKETS)
+        leaves = json.loads(b"[%b]" % part)
+        # NumPy would make huge arrays of other values.
+        if others := set(map(type, leaves)) - {bool, int, float}:
+            raise TypeError(f"a value is of the type {others.pop().__name__}")
+        values = np.asarray(leaves)
+        if values.dtype.kind not in KINDS[dtype.kind]:
+            raise TypeError(f"values of {values.dtype}")
+        with np.errstate(over="ignore"):
+            fits = values.astype(dtype)
+        if not (np.array_equal(fits, values) if dtype.kind in "iu" else np.isfinite(fits).all()):
+            raise OverflowError("a value is out of range")
+        array[filled : filled + len(fits)] = fits
+        filled += len(fits)
+    for _ in range(MOST_DIMENSIONS):
+        if brackets == b"[]":
+            break
+        brackets = brackets.replace(b"[]", b"")
+    if brackets != b"[]" or filled != count:
+        raise ValueError("the lists are malformed or nested too deep")
+    return array
 
 
 def _form(name: str, tensor: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:

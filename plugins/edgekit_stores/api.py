@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.artifact.signed import require_whole
+from edgekit import doors
 from edgekit.errors import UsageError
 from edgekit.progress import Style, listener_for
 from edgekit.storage.files import url_of
@@ -45,7 +45,7 @@ def pull(url: str, *, into: str | Path = "build", key: str | Path | None = None,
     with _progress("pull", progress) as tell:
         build = remote.local(_address(url), tell)
         if key is not None:
-            require_whole(build.path, Path(key))
+            doors.hook("require_signature")(build.path, Path(key), strict=True)
         return remote.pull(build, Path(into), tell)
 
 

@@ -128,7 +128,7 @@ def test_the_same_build_gives_the_same_bytes_and_another_one_another_number(
 def test_a_signature_vouches_for_it(build: Build, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path, "release")
     bill.write_bill(build)
-    signature.sign(build, True, signature.signer_of(private))
+    signature.sign(build, signature.signer_of(private))
     signature.require_signed(build.path, public)
     path = build.path / bill.BILL
     text = path.read_text()

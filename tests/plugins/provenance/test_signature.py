@@ -42,7 +42,7 @@ SIGNED = ("onnx", "executorch", "torch-mobile")
 def sign(root: Path, key: Path, targets: tuple[str, ...] = SIGNED) -> None:
     outcomes = [TargetOutcome(t, root / t, "verified", manifest=read_artifact(root / t)) for t in targets]
     outcomes.append(TargetOutcome("coreml", root / "coreml", "rejected", manifest=read_artifact(root / "coreml")))
-    signature.sign(Build(tuple(outcomes), root, "a GPU"), False, signature.signer_of(key))
+    signature.sign(Build(tuple(outcomes), root, "a GPU"), signature.signer_of(key))
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_no_changed_byte_of_any_file_is_accepted(own: Path, keys: tuple[Path, Pa
     (own / BILL).write_text("{}")
     every = tuple(folder.name for folder in own.iterdir() if (folder / "manifest.json").is_file())
     outcomes = [TargetOutcome(t, own / t, "verified", manifest=read_artifact(own / t)) for t in every]
-    signature.sign(Build(tuple(outcomes), own, "a GPU"), True, signature.signer_of(keys[0]))
+    signature.sign(Build(tuple(outcomes), own, "a GPU"), signature.signer_of(keys[0]))
     assert not any(verified(own, keys[1]).values())
     files = [path for path in sorted(own.rglob("*")) if path.is_file() and path.stat().st_size]
     draw = random.Random(0)

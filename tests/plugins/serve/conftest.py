@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +24,6 @@ import pytest
 from starlette.testclient import TestClient
 
 import edgekit
-from edgekit_serve import models as served
 from edgekit_serve.application import Limits, application
 from edgekit_serve.models import Models, ServeOptions
 from tests.plugins.apps import toy
@@ -111,14 +109,6 @@ class ProcessServing(Serving):
         return [int(pid) for pid in tasks.read_text().split()]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_process_for_golden_cases() -> Iterator[None]:
-    """Choose golden cases in a thread here: a process that imports PyTorch takes two seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(served, "ProcessPoolExecutor", lambda workers, context: ThreadPoolExecutor(workers))
-        yield
-
-
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The toy's build: a picture and words in, 16 scores out."""
@@ -183,7 +173,7 @@ def _servers() -> Iterator[Callable[..., ProcessServing]]:
 
     def start(*arguments: object) -> ProcessServing:
         command = [sys.executable, "-m", "edgekit", "serve", *map(str, arguments), "--port", "0", "--trust-build"]
-        environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'targets'}"}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "plugins", ROOT / "targets")))}
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
         )

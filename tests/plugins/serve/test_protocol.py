@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -49,8 +50,17 @@ def test_bytes_of_every_datatype(datatype: str) -> None:
         (body(shape=[1] * 17), "It must be a list of sizes from 1"),
         (body(shape=[True, 2]), "It must be a list of sizes from 1"),
         (body(datatype="BYTES"), "is 'BYTES'. Possible: BOOL"),
-        (body(data=["a", "b"]), "a value is 'a'"),
-        (body(data=["x" * 1_000_000, *["a"] * 400]), "a value is 'xxx"),
+        (body(data=["a", "b"]), "not a list of numbers"),
+        (body(data=["x" * 900_000, *["a"] * 400]), "not a list of numbers"),
+        (body(data=["x" * 1_100_000]), "more than 1048576 bytes beside the numbers"),
+        (body(data=[None, 2]), "a value is of the type NoneType"),
+        (body(data=[1, []]), "are not FP32"),
+        (body().replace(b"[1, 2]}", b"[1, 2}"), "is not JSON"),
+        (body().replace(b"[1, 2]}", b"[1], 2]}"), "are not FP32"),
+        (body().replace(b"[1, 2]}", b"[1,] 2]}"), "the lists are malformed"),
+        (body().replace(b"[1, 2]}", b"[1], [2]}"), "the lists are malformed"),
+        (body().replace(b"[1, 2]}", b"1, 2}"), "is not JSON"),
+        (b'"' + b'\\"' * 100_000 + b"\\", "is not JSON"),
         (body(data=[1e300, 2]), "out of range"),
         (body(data=[float("nan"), 2]), "out of range"),
         (body(data=[[[[1]]] * 30]), "30 values"),
@@ -78,6 +88,20 @@ def test_what_is_malformed_is_named(data: bytes, sentence: str) -> None:
 def test_a_wrong_length_of_the_header_is_named(length: str) -> None:
     with pytest.raises(RefusedError, match="the body has"):
         parse(body(), length)
+
+
+def test_a_large_request_takes_at_most_four_times_its_size() -> None:
+    numbers = np.random.default_rng(0).integers(0, 9, 1 << 20) / 10
+    tensor = {"name": "x", "shape": [1 << 20], "datatype": "FP32", "data": numbers.tolist()}
+    data = json.dumps({"inputs": [tensor]}).encode()
+    tracemalloc.start()
+    try:
+        array = parse(data, None).inputs["x"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(array, numbers.astype(np.float32))
+    assert peak + len(data) <= 4 * len(data)
 
 
 def test_bytes_that_nobody_names_are_refused() -> None:

@@ -11,6 +11,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 import zlib
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +27,13 @@ import pytest
 from PIL import Image
 
 import edgekit
+from edgekit.pipeline.outcome import Build
 from edgekit.reference.vocabulary import read_vocabulary
+from edgekit_provenance.signature import sign, signer_of
+from edgekit_serve import process as supervision
 from edgekit_serve.application import Limits
 from tests.command import exit_code
+from tests.keys import NO_LIBRARY, write_keys
 from tests.manifests import resealed
 from tests.plugins.apps import toy
 from tests.plugins.serve.conftest import SECONDS, LocalServing, ProcessServing, Serving
@@ -37,6 +43,7 @@ Start = Callable[..., ProcessServing]
 StartHere = Callable[..., LocalServing]
 INFER = "/v2/models/toy/infer"
 SLOW = bool(os.environ.get("EDGEKIT_SLOW"))
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc: install Linux")
 SHAPES = {"images": (1, 3, 16, 16), "queries": (1, 24)}
 
 
@@ -120,6 +127,33 @@ def test_the_protocol_gives_what_the_artifact_gives(exported: Path, process: Pro
     for name, values in right.items():
         assert np.array_equal(answer.as_numpy(name), values)
         assert answer.as_numpy(name).dtype == values.dtype
+    client.close()
+
+
+def test_statistics_and_versions_are_those_that_tritons_client_expects(process: ProcessServing) -> None:
+    from tritonclient.http import InferenceServerClient
+    from tritonclient.utils import InferenceServerException
+
+    client = InferenceServerClient(f"127.0.0.1:{process.port}")
+    (before,) = client.get_inference_statistics("toy", "onnx")["model_stats"]
+    body, headers = question(inputs(1, 2), True)
+    assert process.ask("POST", INFER, body, **headers)[0].status == 200
+    assert process.ask("POST", INFER, b"{}")[0].status == 400
+    for statistics in (client.get_inference_statistics(), client.get_inference_statistics("toy")):
+        (after,) = statistics["model_stats"]
+        assert (after["name"], after["version"]) == ("toy", "onnx")
+        assert after["inference_count"] == before["inference_count"] + 2
+        assert after["execution_count"] == before["execution_count"] + 1
+        assert time.time() - after["last_inference"] / 1e3 < SECONDS
+        for name, count in {"success": 1, "compute_infer": 1, "fail": 1}.items():
+            assert after["inference_stats"][name]["count"] == before["inference_stats"][name]["count"] + count
+            assert after["inference_stats"][name]["ns"] > before["inference_stats"][name]["ns"]
+    assert client.get_model_metadata("toy", "onnx")["versions"] == ["onnx"]
+    assert client.get_model_repository_index() == [{"name": "toy", "version": "onnx", "state": "READY"}]
+    assert "statistics" in client.get_server_metadata()["extensions"]
+    for name, version in (("other", ""), ("toy", "other")):
+        with pytest.raises(InferenceServerException, match=r"no model|has no target"):
+            client.get_inference_statistics(name, version)
     client.close()
 
 
@@ -357,8 +391,51 @@ def test_what_is_not_verified_is_served_on_request_only_and_says_so(
 def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the command be the process that answers, which a supervisor starts otherwise."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        monkeypatch.setattr("edgekit_serve.process.inherited_socket", lambda: listener)
+        monkeypatch.setattr("edgekit_serve.process.inherited_socket", lambda: (listener, lambda: None))
         yield
+
+
+@pytest.fixture(scope="module")
+def signed(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A signed build, and its public key."""
+    folder = tmp_path_factory.mktemp("signed")
+    private, public = write_keys(folder, "release")
+    build = Path(shutil.copytree(exported, folder / "toy"))
+    sign(Build((), build, "CPU"), signer_of(private))
+    return build, public
+
+
+def flip_last_bit(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
+
+
+@NO_LIBRARY
+@pytest.mark.parametrize("file", ["onnx/model.onnx", "onnx/manifest.json", "reference/outputs.safetensors"])
+@pytest.mark.parametrize("change", [flip_last_bit, Path.unlink, None], ids=["changed", "missing", "extra"])
+def test_with_a_key_nothing_is_opened_unless_every_file_is_the_signed_one(
+    signed: tuple[Path, Path],
+    tmp_path: Path,
+    answering: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    file: str,
+    change: Callable[[Path], None] | None,
+) -> None:
+    opened: list[object] = []
+    monkeypatch.setattr("edgekit_serve.models.load", lambda *arguments, **options: opened.append(arguments))
+    build = Path(shutil.copytree(signed[0], tmp_path / "toy"))
+    if change is None:
+        (build / file).with_name("conftest.py").write_text("")
+    else:
+        change(build / file)
+    assert exit_code("serve", build, "--port", "0", "--key", signed[1], "--trust-build") == 2
+    assert capfd.readouterr().err.count("\n") == 1
+    assert opened == []
+
+
+@NO_LIBRARY
+def test_a_signed_build_is_served_to_who_has_its_key(signed: tuple[Path, Path], serve: Start) -> None:
+    assert serve(signed[0], "--key", signed[1]).form(image=picture(), query=b"red")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -401,6 +478,22 @@ def test_a_damaged_file_is_not_served(build: Path, answering: None, capfd: pytes
     assert "model.onnx" in capfd.readouterr().err
 
 
+def test_an_artifact_that_answers_otherwise_on_this_host_is_not_served(
+    build: Path, tmp_path: Path, answering: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _export_another(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "toy" / "onnx" / "model.onnx", build / "onnx" / "model.onnx")
+    resealed(build / "onnx")
+    assert exit_code("serve", build, "--port", "0") == 2
+    assert "returns different outputs on this host" in capfd.readouterr().err
+
+
+@LINUX
+def test_the_process_that_answers_loads_no_pytorch(process: ProcessServing) -> None:
+    (child,) = process.children()
+    assert "libtorch" not in Path(f"/proc/{child}/maps").read_text()
+
+
 def test_a_build_of_another_model_in_its_place_is_refused(build: Path, serve_here: StartHere, tmp_path: Path) -> None:
     other = Path(shutil.copytree(build, tmp_path / "other"))
     resealed(other / "onnx", name="other")
@@ -414,6 +507,66 @@ def test_a_build_of_another_model_in_its_place_is_refused(build: Path, serve_her
     (tmp_path / "before").rename(build)
     server.renew()
     assert server.form(image=picture(), query=b"red")[0] == 200
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(180)
+def test_a_stopped_process_is_replaced(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    (child,) = server.children()
+    os.kill(child, signal.SIGSTOP)
+    assert server.form(image=picture(), query=b"red")[0] == 200
+    assert [event["reason"] for event in server.events("crash")] == ["it hangs"]
+    assert server.children() != [child]
+
+
+LIVES = """
+import os, signal, sys
+from pathlib import Path
+from edgekit_serve.process import inherited_socket
+listener, live = inherited_socket()
+live()
+if not Path(sys.argv[1]).exists():
+    Path(sys.argv[1]).touch()
+    os.kill(os.getpid(), signal.SIGSTOP)
+os.kill(os.getppid(), signal.SIGTERM)
+signal.pause()
+"""
+
+
+def test_a_process_without_signs_of_life_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons: list[object] = []
+    monkeypatch.setattr(supervision, "SILENCE", 0.1)
+    monkeypatch.setattr(supervision, "log", lambda event, reason: reasons.append(reason))
+    with supervision.listening("127.0.0.1", 0) as listener:
+        assert supervision.supervise(listener, [sys.executable, "-c", LIVES, str(tmp_path / "first")]) == 0
+    assert reasons == ["it hangs"]
+
+
+@LINUX
+def test_requests_that_arrived_before_the_end_are_answered(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    (child,) = server.children()
+    with ExitStack() as stack:
+        clients = [HTTPConnection("127.0.0.1", server.port, SECONDS) for _ in range(300)]
+        for client in clients:
+            stack.callback(client.close)
+        for client in clients[:150]:  # connections of which the server knows
+            client.request("GET", "/v2/models/toy")
+            client.getresponse().read()
+        os.kill(child, signal.SIGSTOP)  # all further requests wait in the kernel when the server is told to end
+        for client in clients:
+            client.request("GET", "/v2/models/toy")
+        server.process.send_signal(signal.SIGTERM)
+        assert soon(lambda: _is_pending(child, signal.SIGTERM))
+        os.kill(child, signal.SIGCONT)
+        assert [client.getresponse().status for client in clients] == [200] * 300
+    assert server.process.wait(SECONDS) == 0
+
+
+def _is_pending(process: int, number: int) -> bool:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return any(line.startswith("ShdPnd") and int(line.split()[1], 16) >> (number - 1) & 1 for line in lines)
 
 
 @pytest.mark.nightly

@@ -138,7 +138,7 @@ def sign(build: Path, key: Path, *names: str) -> None:
     outcomes = tuple(
         TargetOutcome(name, build / name, "verified", manifest=read_artifact(build / name)) for name in names
     )
-    signature.sign(Build(outcomes, build, "CPU"), False, signature.signer_of(key))
+    signature.sign(Build(outcomes, build, "CPU"), signature.signer_of(key))
 
 
 def test_the_index_knows_the_names_of_files_that_other_rooms_write() -> None:
