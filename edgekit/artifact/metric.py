@@ -124,13 +124,16 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(
             name="lost untied detections", meaning="the same in rows without equal scores", unit="share", mean=True
         ),
+        MetricInfo(name="moved box", meaning="largest 1 less overlap of a matched box, times its score", unit="share"),
         MetricInfo(name="own count", meaning="a count against the artifact's own detections", unit="counts"),
         MetricInfo(name="error across inputs", meaning="error in units of the variation over inputs"),
+        MetricInfo(name="error of a place", meaning="the same of the worst place, as a coordinate of one point"),
         MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
         MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),
         MetricInfo(name="total variation", meaning="half of the sum of differences of two distributions"),
         MetricInfo(name="iou", meaning="mean overlap of the boxes", better="higher", style="share"),
         MetricInfo(name="mask iou", meaning="overlap of the masks", better="higher", style="share"),
+        MetricInfo(name="lost mask", meaning="overlap lost where the model is sure", unit="share"),
         MetricInfo(name="angle", meaning="angle between the embeddings", unit="degrees"),
         MetricInfo(name="matched", meaning="share of rows that both sides chose", better="higher", style="share"),
     )

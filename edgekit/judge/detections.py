@@ -11,6 +11,7 @@ dropped. So lists are not compared row by row:
 - detections of a class that overlap by MATCHED are matched, each once, the largest overlap first. iou: the mean overlap
   of a row's matches. misplaced: 1 less that, a share over all detections. lost detections: those without a match on the
   side that has more of them, over the reference's.
+- moved box: the largest 1 less overlap of a row's matches, times the score: a mean over a hundred hides its best.
 - untied iou, lost untied detections: the same of rows in which no two of the reference's detections of a class have
   scores within TIED. Over a flat picture all scores are equal, and rounding chooses among the boxes.
 - own gap: the rise of the artifact's own scores along its list, 1 if there is anything after the list's end. own count:
@@ -46,14 +47,15 @@ def detection_measures(output: Output, r: Array, c: Array) -> _Rows:
     if not ((r[..., SCORE] > 0).any() or c.any()):
         return
     threshold = output.threshold or 0.0
-    table = np.array([_row(expected, other, threshold) for expected, other in zip(r, c, strict=True)]).reshape(-1, 4)
-    gap, iou, lost, place = table.T
+    table = np.array([_row(expected, other, threshold) for expected, other in zip(r, c, strict=True)]).reshape(-1, 5)
+    gap, iou, lost, moved, place = table.T
     place, tied = place.astype(np.int64), np.array([_are_tied(row) for row in r], bool)
     yield "detection gap", gap, place
     yield "own gap", np.array([_own_gap(row) for row in c]), place
     yield "iou", iou, place
     yield "misplaced", 1.0 - iou, place
     yield "lost detections", lost, place
+    yield "moved box", moved, place
     yield UNTIED[0], np.where(tied, 1.0, iou), place
     yield UNTIED[1], np.where(tied, 0.0, lost), place
 
@@ -90,15 +92,16 @@ def pair_detections(r: Array, c: Array) -> Array:
     return table
 
 
-def _row(r: Array, c: Array, threshold: float) -> tuple[float, float, float, int]:
-    """Return gap, mean overlap of the matches, share without a match, and the position of the largest gap."""
+def _row(r: Array, c: Array, threshold: float) -> tuple[float, float, float, float, int]:
+    """Return gap, mean overlap of the matches, share without a match, worst match, position of the largest gap."""
     gaps = np.append(_gaps(r, c, threshold), _gaps(c, r, threshold))
     pairs = list(matches(r, c))
     real = int(_has_detection(r).sum()), int(_has_detection(c).sum())
     iou = float(np.mean([overlap for *_, overlap in pairs])) if pairs else 1.0
     # A detection in place of another counts once.
     lost = (max(real) - len(pairs)) / max(real[0], 1)
-    return float(gaps.max()), iou, lost, int(gaps.argmax()) % len(r)
+    moved = max((float(r[row, SCORE]) * (1.0 - overlap) for row, _, overlap in pairs), default=0.0)
+    return float(gaps.max()), iou, lost, moved, int(gaps.argmax()) % len(r)
 
 
 def _gaps(array: Array, other: Array, threshold: float) -> Array:

@@ -32,11 +32,16 @@ import numpy as np
 from edgekit.model.spec import Array, Output
 
 CHANNELS = "channels"
-# Share of a channel's peak magnitude. A channel that hardly moves (a constant one) is measured by this: fp16 keeps 11
-# bits, and through a network its errors add up to some thousandths of the peak (0.0012 in the logits of a seeded ViT
-# that the Core ML interpreter runs). The floor lets fp16's limit, 0.05 of the spread, be 0.0015 of the peak at the
-# least.
+# Share of a channel's peak magnitude. A constant channel is measured by this, and one that moves much less than the
+# others by at most this: fp16 keeps 11 bits, and through a network its errors add up to some thousandths of the peak
+# (0.0012 in the logits of a seeded ViT that the Core ML interpreter runs). The floor lets fp16's limit, 0.05 of the
+# spread, be 0.0015 of the peak at the least.
 PEAK_FLOOR = 0.03
+# Share of a channel's peak magnitude: two steps of fp16. A channel that spreads less is constant but for rounding.
+CONSTANT = 1e-3
+# Share of the spread of all channels. A channel that moves less is measured by this, up to PEAK_FLOOR: the errors of
+# classes that are never likely come from what moves the others.
+SHARED = 0.3
 # Times the reference's own noise. A smaller spread cannot be judged at 1e-3, the limit of fp32, without judging noise
 # (four times the noise is the most that a difference may be due to it, as `verdict.NOISE_MULTIPLE` says).
 NOISE_FLOOR = 4000.0
@@ -47,7 +52,12 @@ Spreads = Mapping[str, Array]
 """Output -> scale of each channel, float64 [channels]."""
 
 
-def spreads(outputs: Sequence[Output], answers: Sequence[Mapping[str, Array]], noise: Mapping[str, float]) -> Spreads:
+def spreads(
+    outputs: Sequence[Output],
+    answers: Sequence[Mapping[str, Array]],
+    noise: Mapping[str, float],
+    rounding: float = 0.0,
+) -> Spreads:
     """Return the scales of all floating outputs.
 
     Args:
@@ -55,6 +65,7 @@ def spreads(outputs: Sequence[Output], answers: Sequence[Mapping[str, Array]], n
         answers: The reference's outputs for real inputs, rows first, one mapping per batch; sizes may differ between
             batches.
         noise: Noise of the reference, by output.
+        rounding: The least scale as a share of a channel's peak (`Tolerance.rounding`).
     """
     by_output = {}
     for output in outputs:
@@ -63,11 +74,13 @@ def spreads(outputs: Sequence[Output], answers: Sequence[Mapping[str, Array]], n
         parts = [part for part in parts if part.shape[2] == parts[0].shape[2]]
         if parts:
             whole = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
-            by_output[output.name] = np.maximum(_scale(output, whole), NOISE_FLOOR * noise.get(output.name, 0.0))
+            by_output[output.name] = np.maximum(
+                _scale(output, whole, rounding), NOISE_FLOOR * noise.get(output.name, 0.0)
+            )
     return by_output
 
 
-def _scale(output: Output, values: Array) -> Array:
+def _scale(output: Output, values: Array, rounding: float) -> Array:
     """Return the scale of each channel of values [m, channels]: float64 [channels].
 
     The channels of an embedding share one unit, since only its direction counts: a channel that is zero for every real
@@ -76,7 +89,12 @@ def _scale(output: Output, values: Array) -> Array:
     with np.errstate(invalid="ignore"):
         peaks = np.abs(values).max(0)
         peaks = np.full_like(peaks, peaks.max(initial=0.0)) if output.role == "embedding" else peaks
-        return np.asarray(np.maximum(np.maximum(values.std(0), PEAK_FLOOR * peaks), LEAST))
+        spread = values.std(0)
+        shared = SHARED * np.sqrt((spread * spread).mean())
+        # A reading of 290 +- 1.5 is measured by its own 1.5, not by a share of 290.
+        moving = np.minimum(PEAK_FLOOR * peaks, np.maximum(shared, rounding * peaks))
+        floor = np.where(spread > CONSTANT * peaks, moving, PEAK_FLOOR * peaks)
+        return np.asarray(np.maximum(np.maximum(spread, floor), LEAST))
 
 
 def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
@@ -88,7 +106,7 @@ def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
     if rows.dtype.kind != "f":
         return np.ones(1)
     own = as_rows(output, rows)
-    scale, previous = _scale(output, own.reshape(-1, own.shape[2])), scales.get(output.name)
+    scale, previous = _scale(output, own.reshape(-1, own.shape[2]), 0.0), scales.get(output.name)
     if previous is None:
         return scale
     return np.maximum(scale, previous if previous.shape == scale.shape else previous.mean())
@@ -124,7 +142,9 @@ CHANCE = 4.0
 MOVING = 0.3
 # Least values for a slope, a correlation, or the error of a channel.
 FEWEST = 8
-ACROSS_ROWS, ALL_ROWS = "error across inputs", "all inputs"
+ACROSS_ROWS, PLACE, ALL_ROWS = "error across inputs", "error of a place", "all inputs"
+# Values of a row.
+MOST_PLACES = 1024
 # Share of the spread: an output that the inputs move less is treated as constant.
 STILL = 0.02
 # Metric, values, worst positions.
@@ -230,6 +250,26 @@ class Sums:
         with np.errstate(invalid="ignore", divide="ignore"):
             correlation = np.where(yy > 0, zy / np.sqrt(zz * yy), 0.0)
         yield "correlation", np.where(moving, np.clip(np.nan_to_num(correlation), -1.0, 1.0), 1.0)
+
+
+def still_places(z: Array, y: Array) -> _Rows:
+    """Yield the error of the worst place over all rows, in units of what the inputs move it: one value.
+
+    A place is one value of a row: a coordinate of a point, a confidence of a box. It is compared if the inputs move it
+    by at least MOVING of what they move the median place; a place that stands still in the artifact has 1. It is 0 for
+    fewer than FEWEST rows, for one position, and for more than MOST_PLACES, where the largest of so many is chance.
+
+    Args:
+        z: As in `row_deviations`.
+        y: Likewise.
+    """
+    value, place = 0.0, -1
+    if len(z) >= FEWEST and z.shape[1] > 1 and z[0].size <= MOST_PLACES:
+        moved, off = (np.sqrt((a * a).mean(0)).ravel() for a in (z - z.mean(0), y - z))
+        compared = moved >= max(MOVING * float(np.median(moved)), STILL)
+        shares = np.where(compared, off / np.where(compared, moved, 1.0), 0.0)
+        value, place = float(shares.max()), int(shares.argmax())
+    yield PLACE, np.full(1, value), np.full(1, place)
 
 
 def channel_sums(z: Array, y: Array, array: Array) -> Sums:

@@ -42,6 +42,7 @@ from edgekit.judge.deviation import (
     ACROSS_ROWS,
     ALL_ROWS,
     LEAST,
+    PLACE,
     Spreads,
     Sums,
     as_rows,
@@ -51,6 +52,7 @@ from edgekit.judge.deviation import (
     largest_scale,
     peak_of,
     row_deviations,
+    still_places,
 )
 from edgekit.judge.roles import decisions, role_measures
 from edgekit.model.spec import Array, Metric, Output
@@ -223,7 +225,7 @@ def _scaled_values(
     rows = answers[0][output.name]
     has_positions = rows.size > 0 and as_rows(output, rows).shape[1] > 1
     for metric, values, places in scaled_measures(output, outputs, answers, scale, sums):
-        labels: tuple[str, ...] = (ALL_ROWS,) if metric == ACROSS_ROWS else ()
+        labels: tuple[str, ...] = (ALL_ROWS,) if metric in (ACROSS_ROWS, PLACE) else ()
         if metric.startswith("channel "):
             classes = output.classes if len(output.classes) == len(values) else ()
             labels = tuple(f"class '{name}'" for name in classes) or tuple(f"channel {n}" for n in range(len(values)))
@@ -355,6 +357,8 @@ def _deviations(output: Output, answers: Answers, scale: Array, sums: dict[str, 
     sums[output.name] = channel_sums(z, y, is_shared)
     yield from channel_deviations(sums[output.name])
     yield from error_across_rows(z, y, is_shared)
+    if is_shared.all():
+        yield from still_places(z, y)
 
 
 def ranking_measures(r: Array, c: Array, scores: tuple[Array, Array], tolerance: float, scale: float) -> _Rows:

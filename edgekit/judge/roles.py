@@ -169,6 +169,9 @@ def _boxes(output: Output, r: Array, c: Array) -> _Rows:
     real = areas[0] > 0
     iou = np.where(real, shared / np.maximum(areas[0] + areas[1] - shared, LEAST), 1.0)
     yield "iou", iou.mean(1), iou.argmin(1)
+    if sure.size and sure.min() >= 0.0 and sure.max() <= 1.0:
+        moved = (1.0 - iou) * sure.max(-1)
+        yield "moved box", moved.max(1), moved.argmax(1)
 
 
 def _mask(output: Output, r: Array, c: Array) -> _Rows:
@@ -177,6 +180,9 @@ def _mask(output: Output, r: Array, c: Array) -> _Rows:
     either = (inside | other).sum(1)
     iou = np.where(either > 0, (inside & other).sum(1) / np.maximum(either, 1), 1.0)
     yield "mask iou", iou, (inside != other).argmax(1)
+    sure = np.minimum(np.abs(r.reshape(len(r), -1) - middle) / max((output.high - output.low) / 2.0, LEAST), 1.0)
+    wrong = np.where(inside != other, sure, 0.0)
+    yield "lost mask", wrong.sum(1) / np.maximum(either, 1), wrong.argmax(1)
 
 
 def _embedding(output: Output, r: Array, c: Array) -> _Rows:

@@ -144,7 +144,10 @@ def _compare_and_judge(
     images = sample_of(manifest, place)
     batches = applicable_batches(reference.batches, manifest, images)
     if noisy := too_noisy(
-        tolerance, spec.outputs, reference.noise, spreads(spec.outputs, _known_errors(reference), {})
+        tolerance,
+        spec.outputs,
+        reference.noise,
+        spreads(spec.outputs, _known_errors(reference), {}, tolerance.rounding),
     ):
         return verdict.not_verified(noisy)
     units = units_of(spec, reference, tolerance)
@@ -198,7 +201,7 @@ def units_of(spec: ModelSpec, reference: Reference, tolerance: Tolerance) -> Uni
     """Return the units of a model's outputs, from its reference outputs for real inputs."""
     scored = [reference.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
     limit = score_tolerance(tolerance, max(scored, default=0.0))
-    return Units(limit, spreads(spec.outputs, _known_errors(reference), reference.noise))
+    return Units(limit, spreads(spec.outputs, _known_errors(reference), reference.noise, tolerance.rounding))
 
 
 def _known_errors(reference: Reference) -> list[Mapping[str, Array]]:
