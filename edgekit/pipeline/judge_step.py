@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
@@ -35,9 +39,12 @@ from edgekit.reference.batches import (
     arrays_of,
 )
 from edgekit.reference.store import Reference
+from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.target import Place
 
 # The first of these modes that was timed gives the artifact's latency; "CUDA graph" is shown in addition.
+# An input of integers with fewer values is asked with all of them; one with more indexes no table.
+FEWEST_VALUES, MOST_VALUES = 4, 1 << 20
 WAYS = ("bound buffers", RUN)
 GRAPH = "CUDA graph"
 # Times the median of eager PyTorch when the reference was recorded. Its threads wait for each other: beside other load
@@ -81,7 +88,7 @@ def judge_answers(
         for name in times
         if name not in (*WAYS, GRAPH)
     )
-    evidence = _evidence(reference, manifest, place, measured)
+    evidence = _evidence(spec, reference, manifest, place, measured)
     if any(note.code is Code.MADE_INPUTS for note in result.notes):
         evidence = evidence.model_copy(update={"limits": "task"})
     texts = [*measured.notes, "; ".join(f"{name}: {value}" for name, value in measured.facts.items())]
@@ -307,7 +314,9 @@ def _compare_one(
     )
 
 
-def _evidence(reference: Reference, manifest: Manifest, place: Place, measured: Measurement) -> Evidence:
+def _evidence(
+    spec: ModelSpec, reference: Reference, manifest: Manifest, place: Place, measured: Measurement
+) -> Evidence:
     """Return the evidence: the reference's inputs that the artifact takes and the place has time for."""
     images = sample_of(manifest, place)
     batches = [b for b in applicable_batches(reference.batches, manifest, images) if b.name not in measured.failures]
@@ -328,9 +337,44 @@ def _evidence(reference: Reference, manifest: Manifest, place: Place, measured: 
         place=measured.device,
         settings=dict(place.settings),
         answered_by=dict(answered),
-        not_asked=tuple(_uncovered(reference, manifest, batches, images, measured)),
+        not_asked=(
+            *_uncovered(reference, manifest, batches, images, measured),
+            *_values_not_asked(spec, batches),
+        ),
         sampled_from=every if inputs[EVALUATION] < every else 0,
     )
+
+
+def _values_not_asked(spec: ModelSpec, batches: Sequence[Batch]) -> Iterator[str]:
+    """Yield which values of discrete inputs were never asked: ids of a table, words of a vocabulary."""
+    for i in spec.inputs:
+        asked = [batch.inputs[i.name] for batch in batches if i.name in batch.inputs]
+        values = int(i.high - i.low) + 1
+        if np.dtype(i.dtype).kind in "iu" and i.kind == "tensor" and FEWEST_VALUES <= values <= MOST_VALUES:
+            seen = len(np.unique(np.concatenate([array.ravel() for array in asked]))) if asked else 0
+            if seen < values:
+                yield f"{values - seen} of {values} values of '{i.name}'"
+        listed = spec.files.get("vocabulary.json")
+        if i.kind == "query" and listed is not None:
+            # The other batches take their queries from the evaluation set, or draw vectors.
+            rows = (row for b in batches if b.name == EVALUATION for row in b.inputs[i.name] if row.ndim == 1)
+            left, words = _words_not_asked(
+                Path(listed).parent, tuple({row.tobytes(): row.dtype.str for row in rows}.items())
+            )
+            if left:
+                yield f"{left} of {words} words of '{i.name}'"
+
+
+@functools.cache
+def _words_not_asked(folder: Path, queries: tuple[tuple[bytes, str], ...]) -> tuple[int, int]:
+    """Return how many words of a model's vocabulary occur in none of its queries, and how many it has."""
+    vocabulary = read_vocabulary(folder)
+    if vocabulary is None:
+        return 0, 0
+    rows = dict(zip(vocabulary.words, map(bytes, vocabulary.table), strict=True))
+    # Words with the same row are the same to the model.
+    asked = {rows[word] for query, dtype in queries for word in vocabulary.of(np.frombuffer(query, dtype))}
+    return sum(row not in asked for row in rows.values()), len(rows)
 
 
 def _kind(batch: Batch) -> str:

@@ -17,7 +17,7 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -376,6 +376,8 @@ CONDITIONED = 2
 STRENGTHS = (0.05, 0.25)
 # Mean brightnesses as shares of an input's range: every band as wide as the step contains one.
 LEVELS = tuple(round((step + 0.5) / 26, 4) for step in range(26))
+# Share of a signal that a quiet one keeps, and the distance of the values that a sparse one keeps.
+QUIET, SPARSE_STEP = 1e-3, 17
 Row = Mapping[str, Array]
 Change = Callable[[Input, Array], Array]
 
@@ -418,6 +420,7 @@ def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str,
     for name, row in rows.items():
         for change, values in _conditions(spec, row):
             by_name[f"{name}, {change}"] = values
+        by_name |= {f"{name}, {change}": values for change, values in _structures(spec, row)}
     for name, row in list(rows.items())[:1]:
         for i in spec.inputs:
             for value in dict.fromkeys((float(np.clip(0.0, i.low, i.high)), i.low, i.high)):
@@ -482,6 +485,41 @@ def _conditions(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
         yield "flat", change_row(lambda i, x: np.broadcast_to(x.mean((2, 3), keepdims=True), x.shape), pictures)
 
 
+def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
+    """Yield a row of other structure: shorter texts, inputs alike or exchanged, quiet or sparse signals, sorted ids."""
+    tensors = [i for i in spec.inputs if i.kind == "tensor"]
+    plain = [i for i in tensors if mask_axis(i, row[i.name]) is None]
+    for mask in tensors:
+        if (axis := mask_axis(mask, row[mask.name])) is not None:
+            length = int(row[mask.name].sum(axis).flat[0])
+            for part in sorted({1, length // 2} - {0, length}):
+                yield f"the first {part} of {length}", {**row, **_shortened(spec, row, mask.shape[axis], part)}
+    for i, other in itertools.combinations(plain, 2):
+        if replace(i, name=other.name) == other:
+            yield f"'{other.name}' as '{i.name}'", {**row, other.name: row[i.name]}
+            exchanged = {i.name: row[other.name], other.name: row[i.name]}
+            yield f"'{other.name}' and '{i.name}' exchanged", {**row, **exchanged}
+    for i in plain:
+        x = row[i.name]
+        if np.dtype(i.dtype).kind == "f" and i.low <= 0 <= i.high:
+            kept = np.arange(x.size).reshape(x.shape) % SPARSE_STEP == 0
+            for change, values in (("quiet", QUIET * x), ("sparse", np.where(kept, x, 0))):
+                yield f"'{i.name}' {change}", {**row, i.name: values.astype(x.dtype)}
+        elif np.dtype(i.dtype).kind in "iu" and x.ndim > 1:
+            yield f"'{i.name}' sorted", {**row, i.name: np.sort(x, axis=-1)}
+
+
+def _shortened(spec: ModelSpec, row: Row, axis: int | str, length: int) -> Row:
+    """Return the inputs along an axis of which only the first values are left: zeros follow, as padding does."""
+    shorter: dict[str, Array] = {}
+    for i in spec.inputs:
+        if axis in i.shape:
+            array = np.array(row[i.name])
+            array[(slice(None),) * i.shape.index(axis) + (slice(length, None),)] = max(i.low, 0)
+            shorter[i.name] = array
+    return shorter
+
+
 def _towards(place: float, share: float) -> Change:
     """Return a change that keeps a share of the distance to a place between an input's low and high."""
 
@@ -498,18 +536,36 @@ def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], fir
     arrays: dict[str, Array] = {}
     for i in spec.inputs:
         shape = spec.shape(i.name, sizes)
-        parts = [rows[(first + k) % len(rows)][i.name] for k in range(count if BATCH in i.shape else 1)]
-        arrays[i.name] = one_run([_fit(i, array, shape) for array in parts], i.shape)
+        parts = [rows[(first + k) % len(rows)] for k in range(count if BATCH in i.shape else 1)]
+        arrays[i.name] = one_run([_fit(i, row[i.name], shape, padded_axes(spec, row)) for row in parts], i.shape)
     return arrays
 
 
-def _fit(i: Input, array: Array, shape: tuple[int, ...]) -> Array:
+def _fit(i: Input, array: Array, shape: tuple[int, ...], padded: Collection[int | str]) -> Array:
     if i.kind == "image" and len(shape) == 4:
         return _cast_to_declared(i, resize(array, *shape[2:]))
     for axis, size in enumerate(shape):
         if i.shape[axis] != BATCH and array.shape[axis] != size:
-            array = np.take(array, np.arange(size) % array.shape[axis], axis)
+            # Where a row ends in padding, it gets more of it; repeated from its start, it would have a gap.
+            places = np.arange(size)
+            last = array.shape[axis]
+            array = np.take(array, np.minimum(places, last - 1) if i.shape[axis] in padded else places % last, axis)
     return array
+
+
+def mask_axis(i: Input, array: Array) -> int | None:
+    """Return the axis along which an input of a row is a mask of a prefix (ones, then zeros); None if it is none."""
+    if i.kind != "tensor" or i.low != 0 or i.high != 1 or np.dtype(i.dtype).kind not in "iub" or array.ndim < 2:
+        return None
+    named = [axis for axis, name in enumerate(i.shape) if isinstance(name, str) and name != BATCH]
+    falls = len(named) == 1 and array.any() and (np.diff(array.astype(np.int8), axis=named[0]) <= 0).all()
+    return named[0] if falls else None
+
+
+def padded_axes(spec: ModelSpec, row: Row) -> set[int | str]:
+    """Return the axes along which a row ends in padding, as its mask says."""
+    masks = ((i, mask_axis(i, row[i.name])) for i in spec.inputs)
+    return {i.shape[axis] for i, axis in masks if axis is not None and not np.take(row[i.name], -1, axis).any()}
 
 
 def fits(spec: ModelSpec, rows: Sequence[Row]) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.errors import ModelError
 from edgekit.model.adapter import in_eval, in_float32, unique
@@ -17,6 +17,8 @@ from edgekit.model.spec import SUM, Array, Axis, Input, ModelSpec, Output
 
 if TYPE_CHECKING:
     import torch
+
+T = TypeVar("T")
 
 
 def spec_of_module(
@@ -51,11 +53,10 @@ def spec_of_module(
     arguments = arguments_of(single, example)
     tensors = arguments.tensors
     declared, shapes = _axes(tensors, words.axes)
-    inputs = words.of_inputs(_input(n, tensor, shapes[n]) for n, tensor in tensors.items())
     wide = {n: tensor.to(_wide(tensor)) for n, tensor in tensors.items()}
     try:
         with torch.no_grad():
-            answer = arguments.run_module(single, wide)
+            answer, rows = _run_with_tables(lambda: arguments.run_module(single, wide), wide)
     except ModelError as error:
         raise ModelError(f"'{type(module).__name__}': {error}") from error
     except Exception as error:
@@ -65,6 +66,7 @@ def spec_of_module(
         ) from error
     if not answer:
         raise ModelError(f"'{type(module).__name__}' returns no tensor. Let forward() return one")
+    inputs = words.of_inputs(_input(n, tensor, shapes[n], rows.get(n, 0)) for n, tensor in tensors.items())
     names = unique([name for name, _ in answer], list(tensors))
     outputs = tuple(Output(n, dtype=_dtype(value)) for n, (_, value) in zip(names, answer, strict=True))
     outputs = module.outputs if isinstance(module, Detector) else outputs
@@ -109,8 +111,31 @@ def _axes(
     return declared, shapes
 
 
-def _input(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...]) -> Input:
+def _run_with_tables(run: Callable[[], T], tensors: Mapping[str, torch.Tensor]) -> tuple[T, dict[str, int]]:
+    """Return what a call returns, and the number of rows of the table that each input indexes."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    rows: dict[str, int] = {}
+
+    class Tables(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch declares no types here
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if "embedding" in function.name() and len(args) > 1:
+                table, indices = args[:2]
+                for name, tensor in tensors.items():
+                    if tensor.dtype == indices.dtype and torch.equal(tensor.flatten(), indices.flatten()):
+                        rows[name] = len(table)
+            return function(*args, **(kwargs or {}))
+
+    with Tables():  # type: ignore[no-untyped-call]  # likewise
+        return run(), rows
+
+
+def _input(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], rows: int) -> Input:
+    """Return an input whose values lie around the example's; one that indexes a table takes all of its rows."""
     low, high = range_in(tensor.detach().cpu().to(_wide(tensor)).numpy())
+    if rows:
+        low, high = min(low, 0.0), rows - 1.0
     return Input(name, shape, dtype=_dtype(tensor), low=low, high=high)
 
 

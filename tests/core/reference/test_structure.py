@@ -1,0 +1,116 @@
+"""Inputs with a structure keep it, and are asked in others: padded texts, pairs, tables, quiet and sparse signals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from edgekit.model.sources.module import spec_of_module
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
+from edgekit.pipeline.judge_step import _values_not_asked
+from edgekit.reference.batches import batches_for
+
+TOKENS = 12
+
+
+class Reader(torch.nn.Module):
+    """The mean of the words that a mask leaves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(5000, 4)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        kept = mask.unsqueeze(-1).float()
+        mean: torch.Tensor = (self.words(ids) * kept).sum(1) / kept.sum(1)
+        return mean
+
+
+def texts() -> EvaluationSet:
+    """Four texts of 12 places: of 12, 9, 5 and 3 words."""
+    lengths = np.array([12, 9, 5, 3])[:, None]
+    mask = (np.arange(TOKENS) < lengths).astype(np.int64)
+    ids = np.random.default_rng(0).integers(2, 5000, (4, TOKENS)) * mask
+    return EvaluationSet({"ids": ids, "mask": mask}, ("a", "b", "c", "d"))
+
+
+@pytest.fixture(scope="module")
+def reader() -> ModelSpec:
+    return ModelSpec(
+        name="reader",
+        module=Reader().eval(),
+        inputs=(
+            Input("ids", ("batch", "tokens"), dtype="int64", low=0, high=4999),
+            Input("mask", ("batch", "tokens"), dtype="int64"),
+        ),
+        outputs=(Output("mean", role="embedding"),),
+        axes={"batch": Axis(1, 1, 4), "tokens": Axis(TOKENS, 2, 32)},
+        evaluation=texts,
+    )
+
+
+def test_prefix_masks_stay_prefixes_at_every_length(reader: ModelSpec) -> None:
+    batches = batches_for(reader, texts())
+    real = [b for b in batches if b.name.startswith("real-") or b.name.startswith("between-")]
+    assert max(b.sizes["tokens"] for b in real) == 32
+    padded = 0
+    for batch in real:
+        ids, mask = batch.inputs["ids"], batch.inputs["mask"]
+        assert (np.diff(mask, axis=1) <= 0).all(), batch.name
+        short = mask[:, -1] == 0
+        padded += int(short.sum())
+        assert (ids[short][:, -1] == 0).all()
+    assert padded > 10
+
+
+def test_shorter_texts_than_those_of_the_set_are_asked(reader: ModelSpec) -> None:
+    changed = next(b for b in batches_for(reader, texts()) if b.name == "changed")
+    rows = dict(zip(changed.names, changed.inputs["mask"], strict=True))
+    ids = dict(zip(changed.names, changed.inputs["ids"], strict=True))
+    assert rows["a, the first 1 of 12"].sum() == 1
+    assert rows["b, the first 4 of 9"].sum() == 4
+    assert not ids["b, the first 4 of 9"][4:].any()
+    assert (np.diff(ids["a, 'ids' sorted"]) >= 0).all()
+
+
+def test_pairs_are_asked_alike_and_exchanged_and_signals_quiet_and_sparse() -> None:
+    class Pair(torch.nn.Module):
+        def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+            return left * right
+
+    sides = {name: np.random.default_rng(n).uniform(-1, 1, (3, 40)).astype(np.float32) for n, name in enumerate("lr")}
+    named = {"left": sides["l"], "right": sides["r"]}
+    spec = spec_of_module(Pair().eval(), tuple(map(torch.tensor, named.values())))
+    changed = next(b for b in batches_for(spec, EvaluationSet(named, ("a", "b", "c"))) if b.name == "changed")
+    rows = {name: {i: array[n] for i, array in changed.inputs.items()} for n, name in enumerate(changed.names)}
+    assert np.array_equal(rows["a, 'right' as 'left'"]["right"], named["left"][0])
+    assert np.array_equal(rows["a, 'right' and 'left' exchanged"]["left"], named["right"][0])
+    assert 0 < np.abs(rows["a, 'left' quiet"]["left"]).max() <= 1e-3
+    assert np.count_nonzero(rows["a, 'left' sparse"]["left"]) == 3
+
+
+@pytest.mark.parametrize("functional", [False, True])
+def test_integers_that_index_a_table_take_all_of_its_rows(functional: bool) -> None:
+    class Lookup(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = torch.nn.Embedding(5000, 4)
+
+        def forward(self, ids: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+            rows = torch.nn.functional.embedding(ids, self.words.weight) if functional else self.words(ids)
+            return rows.sum(1) * counts
+
+    ids, counts = torch.tensor([[3, 17, 250]]), torch.tensor([[2]])
+    spec = spec_of_module(Lookup().eval(), (ids, counts))
+    assert {i.name: (i.low, i.high) for i in spec.inputs} == {"ids": (0, 4999), "counts": (2, 3)}
+
+
+def test_values_that_were_never_asked_are_counted(reader: ModelSpec) -> None:
+    batches = batches_for(reader, texts())
+    asked = {int(value) for batch in batches for value in batch.inputs["ids"].ravel()}
+    assert list(_values_not_asked(reader, batches)) == [f"{5000 - len(asked)} of 5000 values of 'ids'"]
+    few = replace(reader, inputs=(replace(reader.inputs[0], high=2), reader.inputs[1]))
+    assert not list(_values_not_asked(few, batches))
