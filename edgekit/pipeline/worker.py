@@ -27,6 +27,7 @@ from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches, repeats
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
+from edgekit.runtime.input_shapes import require_order
 from edgekit.runtime.ort import check_file, require_onnxruntime
 from edgekit.runtime.protocol import Runtime, SelfTimedRuntime
 from edgekit.storage import limits
@@ -141,6 +142,7 @@ def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict
     questions = [InputBatch(b.name, b.rows, b.rows_a_run, repeats(b, timed, run_job.images)) for b in batches]
     how = Timing(timed_seconds(), lambda: _baselines(run_job)) if timed and timed_seconds() > 0 else None
     with closing(_open(run_job)) as runtime:
+        require_order(manifest, runtime)
         answers, record = evaluate(runtime, questions, reference.info.row_axes, how, progress)
         own_clock = isinstance(runtime, SelfTimedRuntime)
     np.savez(run_job.out / ANSWERS, **answers)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary

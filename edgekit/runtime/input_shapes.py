@@ -10,6 +10,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array
+from edgekit.runtime.protocol import OrderedRuntime, Runtime
 
 
 def arguments(
@@ -59,6 +60,21 @@ def require_names(
         names = sorted(tensor.name for tensor in declared)
         if sorted(has) != names and not (unread and kind == "inputs" and set(has) <= set(names)):
             raise ArtifactError(f"'{entry}' has the {kind} {sorted(has)}, not {names}. Export again")
+
+
+def require_order(manifest: Manifest, runtime: Runtime) -> None:
+    """Check that a file has its inputs and outputs in its manifest's order, in which callers by position pass them.
+
+    Raises:
+        ArtifactError: If it has another order; an unused input may be left out.
+    """
+    if not isinstance(runtime, OrderedRuntime):
+        return
+    sides = zip(("inputs", "outputs"), runtime.names(), (manifest.inputs, manifest.outputs), strict=True)
+    for kind, has, declared in sides:
+        names = [tensor.name for tensor in declared if tensor.name in has]
+        if names != [name for name in has if name in names]:
+            raise ArtifactError(f"'{manifest.entry}' has the {kind} in the order {has}, not {names}. Export again")
 
 
 def enumerated_size(manifest: Manifest, inputs: Mapping[str, Array]) -> Mapping[str, int]:

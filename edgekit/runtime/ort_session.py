@@ -95,6 +95,10 @@ class OrtSession:
         self._way = None
         del self._session
 
+    def names(self) -> tuple[list[str], list[str]]:
+        """Return the names of the inputs and of the outputs, in the graph's order."""
+        return [value.name for value in self._session.get_inputs()], list(self._names)
+
     def facts(self) -> dict[str, str]:
         """Return the number of nodes that each provider runs, if ONNX Runtime reports it."""
         try:

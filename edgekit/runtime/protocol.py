@@ -58,6 +58,14 @@ class SelfTimedRuntime(Protocol):
 
 
 @runtime_checkable
+class OrderedRuntime(Protocol):
+    """A runtime whose file has its inputs and outputs in an order, on which callers by position rely."""
+
+    def names(self) -> tuple[list[str], list[str]]:
+        """Return the names of the inputs and of the outputs, in the file's order."""
+
+
+@runtime_checkable
 class DescribedRuntime(Protocol):
     """A runtime that reports more than its device, such as which nodes run where."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from edgekit.artifact.manifest import Manifest
@@ -73,6 +74,20 @@ def test_a_changed_copy_of_a_models_file_is_refused(tmp_path: Path) -> None:
     assert outcome.error == (
         "'vocabulary.json' of 'onnx' is not the model's: it was changed after the export. Export it again"
     )
+
+
+def test_a_graph_with_its_outputs_in_another_order_is_rejected(small_build: Path, tmp_path: Path) -> None:
+    """By name its answers are right, and callers by position get another output."""
+    root = Path(shutil.copytree(small_build, tmp_path / "small", ignore=shutil.ignore_patterns("onnx-fp16")))
+    graph = onnx.load(root / "onnx" / "model.onnx")
+    outputs = list(graph.graph.output)
+    del graph.graph.output[:]
+    graph.graph.output.extend(outputs[::-1])
+    onnx.save(graph, root / "onnx" / "model.onnx")
+    resealed(root / "onnx")
+    outcome = run.verify(root, QuietListener(), only=("onnx",), trust_build=True)["onnx"]
+    assert outcome.status == "rejected"
+    assert "has the outputs in the order ['tokens', 'indices'" in " ".join(outcome.sentences)
 
 
 def test_the_next_export_makes_a_changed_artifact_again(small_build: Path, tmp_path: Path) -> None:
