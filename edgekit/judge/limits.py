@@ -332,7 +332,7 @@ TABLE = (
     ),
     Row(
         metric="mask iou", roles=SCALED, kinds=REAL, fp32=0.999, delegated=0.99, fp16=0.97, int8=0.8, worst=0.5,
-        reason="COCO's strictest threshold is 0.95; INT8: the edge of a small mask, of which the model is unsure, moves",
+        reason="COCO's strictest threshold is 0.95; INT8: an edge of which the model is unsure moves",
     ),
     Row(
         metric="lost mask", roles=SCALED, kinds=("real", "changed"), fp32=1e-3, delegated=1e-2, fp16=0.03, int8=0.15,
