@@ -19,6 +19,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from edgekit.model.evaluation_set import (
 from edgekit.model.shapes import grid, shapes_between
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.pictures import fit_picture, photographs, resize
+from edgekit.reference.vocabulary import MOST_WORDS, read_vocabulary
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
 PHOTOGRAPHS, CHANGED, LEVELLED, RESIZED, BETWEEN = "photographs", "changed", "levelled", "real", "between"
@@ -376,6 +378,8 @@ CONDITIONED = 2
 STRENGTHS = (0.05, 0.25)
 # Mean brightnesses as shares of an input's range: every band as wide as the step contains one.
 LEVELS = tuple(round((step + 0.5) / 26, 4) for step in range(26))
+# Queries that ask the words which no real query has.
+MOST_QUERIES = 256
 # Share of a signal that a quiet one keeps, and the distance of the values that a sparse one keeps.
 QUIET, SPARSE_STEP = 1e-3, 17
 Row = Mapping[str, Array]
@@ -426,7 +430,29 @@ def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str,
             for value in dict.fromkeys((float(np.clip(0.0, i.low, i.high)), i.low, i.high)):
                 constant = np.full_like(row[i.name], value)
                 by_name[f"{name}, '{i.name}' all {value:g}"] = {**row, i.name: constant}
-    return by_name
+    return by_name | _word_rows(spec, own, list(rows.values()))
+
+
+def _word_rows(spec: ModelSpec, own: Mapping[str, Row], rows: Sequence[Row]) -> dict[str, Row]:
+    """Return queries of one to MOST_WORDS words that hold every word of the vocabulary that no real query has."""
+    found: dict[str, Row] = {}
+    listed = spec.files.get("vocabulary.json")
+    vocabulary = read_vocabulary(Path(listed).parent) if listed is not None else None
+    if vocabulary is None:
+        return {}
+    for i in (i for i in spec.inputs if i.kind == "query"):
+        # Words with the same row are the same to the model: the first stands for all.
+        words = {bytes(row): word for word, row in zip(vocabulary.words[::-1], vocabulary.table[::-1], strict=True)}
+        queries = {row[i.name].tobytes(): row[i.name].reshape(-1) for row in own.values()}
+        asked = {word for query in queries.values() for word in vocabulary.of(query)}
+        left = [word for word in reversed(words.values()) if word not in asked]
+        while left and len(found) < MOST_QUERIES:
+            some = left[: len(found) % MOST_WORDS + 1]
+            left = left[len(some) :]
+            row = rows[len(found) % len(rows)]
+            query = vocabulary.encode(" ".join(some)).astype(row[i.name].dtype)
+            found[f"the words {', '.join(some)}"] = {**row, i.name: query.reshape(row[i.name].shape)}
+    return found
 
 
 def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:

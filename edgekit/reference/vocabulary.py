@@ -22,7 +22,7 @@ from edgekit.storage.files import load_json
 from edgekit.storage.verified_io import visible
 
 # Most words of a query that `Vocabulary.of` recovers.
-MOST_WORDS = 6
+MOST_WORDS = 8
 ROUNDING = 1e-4
 # Words that a message lists.
 EXAMPLES = 12
@@ -73,14 +73,24 @@ class Vocabulary:
 
         Matching pursuit (Mallat and Zhang, 1993) with the coefficients that a mean of so many rows must have.
         """
+        places, table = self._distinct
         for count in range(1, MOST_WORDS + 1):
             residual, rows = count * query.astype(np.float64), []
             for _ in range(count):
-                rows.append(int(np.argmax(self.table @ residual)))
-                residual = residual - self.table[rows[-1]]
+                rows.append(int(np.argmax(table @ residual)))
+                residual = residual - table[rows[-1]]
             if np.abs(residual).max() < ROUNDING * count:
-                return tuple(self.words[row] for row in sorted(rows))
+                return tuple(self.words[places[row]] for row in sorted(rows))
         return ()
+
+    @cached_property
+    def _distinct(self) -> tuple[list[int], Array]:
+        """The first word of each distinct row, and these rows in float64."""
+        firsts: dict[bytes, int] = {}
+        for place, row in enumerate(self.table):
+            firsts.setdefault(bytes(row), place)
+        places = list(firsts.values())
+        return places, self.table[places].astype(np.float64)
 
 
 def read_vocabulary(folder: Path) -> Vocabulary | None:

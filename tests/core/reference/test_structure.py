@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.pipeline.judge_step import _values_not_asked
-from edgekit.reference.batches import batches_for
+from edgekit.reference.batches import BatchSource, batches_for
 
 TOKENS = 12
 
@@ -114,3 +116,16 @@ def test_values_that_were_never_asked_are_counted(reader: ModelSpec) -> None:
     assert list(_values_not_asked(reader, batches)) == [f"{5000 - len(asked)} of 5000 values of 'ids'"]
     few = replace(reader, inputs=(replace(reader.inputs[0], high=2), reader.inputs[1]))
     assert not list(_values_not_asked(few, batches))
+
+
+def test_every_word_is_asked_in_queries_of_one_to_eight_words() -> None:
+    """Also the words that no query of the evaluation set has; words with the same row are one."""
+    spec = resolve_model("arr-coc-tiny")
+    evaluation = evaluation_of(spec)
+    assert evaluation is not None
+    source = BatchSource(spec, evaluation)
+    batches = [batch for name in ("evaluation", "changed") if (batch := source.batch(name, {})) is not None]
+    assert list(_values_not_asked(spec, batches[:1])) == ["667 of 832 words of 'queries'"]
+    assert not list(_values_not_asked(spec, batches))
+    asked = [name for name in batches[1].names if name.startswith("the words ")]
+    assert {name.count(",") + 1 for name in asked} == set(range(1, 9))
