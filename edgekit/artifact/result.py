@@ -34,6 +34,7 @@ _KINDS = {
     "photographs": "photographs",
     "changed": "changed inputs (dark, bright, grey, at their ends)",
     "levelled": "inputs of another mean brightness",
+    "words": "queries of the other words",
     "stress": "random and extreme inputs",
     "grid": "random inputs at shapes",
     "real": "real inputs at shapes",

@@ -15,9 +15,9 @@ from typing import Literal
 
 from edgekit.artifact.fact import EVALUATION
 
-STRESS, PHOTOGRAPHS, CHANGED, LEVELLED = "stress", "photographs", "changed", "levelled"
+STRESS, PHOTOGRAPHS, CHANGED, LEVELLED, WORDS = "stress", "photographs", "changed", "levelled", "words"
 Kind = Literal["real", "changed", "random"]
-"""Users' inputs; the same dark, bright, grey or saturated; random or extreme inputs."""
+"""Users' inputs; the same dark, bright, grey or saturated, or with other words; random or extreme inputs."""
 ALL: tuple[Kind, ...] = ("real", "changed", "random")
 REAL: tuple[Kind, ...] = ("real",)
 NOT_REAL: tuple[Kind, ...] = ("changed", "random")
@@ -103,7 +103,7 @@ def kind_of(batch: str) -> Kind:
     name = batch.removesuffix(" again")
     if name in (EVALUATION, PHOTOGRAPHS):
         return "real"
-    return "changed" if name in (CHANGED, LEVELLED) else "random"
+    return "changed" if name in (CHANGED, LEVELLED, WORDS) else "random"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,11 +30,11 @@ from edgekit.model.spec import Array, EvaluationSet, ModelSpec, Output
 from edgekit.pipeline.worker import FILE, PYTORCH
 from edgekit.reference.batches import (
     BETWEEN,
-    CHANGED,
     PHOTOGRAPHS,
     REAL,
     RESIZED,
     STRESS,
+    WORDS,
     Batch,
     applicable_batches,
     arrays_of,
@@ -358,9 +358,7 @@ def _values_not_asked(spec: ModelSpec, batches: Sequence[Batch]) -> Iterator[str
         listed = spec.files.get("vocabulary.json")
         if i.kind == "query" and listed is not None:
             # Batches of shapes take their queries from the evaluation set, or draw vectors.
-            rows = (
-                row for b in batches if b.name in (EVALUATION, CHANGED) for row in b.inputs[i.name] if row.ndim == 1
-            )
+            rows = (row for b in batches if b.name in (EVALUATION, WORDS) for row in b.inputs[i.name] if row.ndim == 1)
             left, words = _words_not_asked(
                 Path(listed).parent, tuple({row.tobytes(): row.dtype.str for row in rows}.items())
             )

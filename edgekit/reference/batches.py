@@ -43,11 +43,12 @@ from edgekit.reference.pictures import fit_picture, photographs, resize
 from edgekit.reference.vocabulary import MOST_WORDS, read_vocabulary
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
-PHOTOGRAPHS, CHANGED, LEVELLED, RESIZED, BETWEEN = "photographs", "changed", "levelled", "real", "between"
+PHOTOGRAPHS, CHANGED, LEVELLED, WORDS = "photographs", "changed", "levelled", "words"
+RESIZED, BETWEEN = "real", "between"
 # Batches of real inputs at default sizes.
 REAL = (EVALUATION, PHOTOGRAPHS)
 # Batches whose rows are run one at a time, in this order.
-ROWS = (EVALUATION, PHOTOGRAPHS, CHANGED, LEVELLED, STRESS)
+ROWS = (EVALUATION, PHOTOGRAPHS, CHANGED, LEVELLED, WORDS, STRESS)
 RANDOM_ROWS = 4
 # Prime, so that shapes take real inputs from all over the set, photographs among them.
 REAL_STEP = 37
@@ -56,12 +57,12 @@ SAMPLED_SHAPE = 1
 # Evaluation images that run in a slow place by default, and in the results that ship with models.
 FEW = 8
 # Rows, or small shapes, of each kind that run with FEW evaluation images: the first ones.
-SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, GRID: 100, RESIZED: 3, BETWEEN: 4}
+SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, WORDS: 4, GRID: 100, RESIZED: 3, BETWEEN: 4}
 # With fewer, if a run takes seconds: rows spread over the kind (all brightnesses, each kind of change), and shapes
 # other than the usual one.
-SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 2, LEVELLED: 2, STRESS: 2, GRID: 2, RESIZED: 1, BETWEEN: 1}
+SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 2, LEVELLED: 2, WORDS: 1, STRESS: 2, GRID: 2, RESIZED: 1, BETWEEN: 1}
 # With more than FEW: rows spread likewise, and all shapes of AMPLE_SHAPE.
-AMPLY = {PHOTOGRAPHS: 8, CHANGED: 12, LEVELLED: 8, GRID: 100, RESIZED: 100, BETWEEN: 100}
+AMPLY = {PHOTOGRAPHS: 8, CHANGED: 12, LEVELLED: 8, WORDS: 12, GRID: 100, RESIZED: 100, BETWEEN: 100}
 # Rows of each batch that run twice: by default, in a slow place, and if a run takes seconds.
 REPEATED, REPEATED_SLOW, REPEATED_SPARSELY = 32, 4, 1
 # The only batches with rows that run twice if a run takes seconds.
@@ -148,7 +149,7 @@ class Batch:
 
 def batches_for(spec: ModelSpec, evaluation: EvaluationSet | None) -> tuple[Batch, ...]:
     """Return the batches on which a model is recorded and judged, without outputs; the same for the same spec."""
-    source = BatchSource(spec, evaluation)
+    source = BatchSource(spec, evaluation, word_queries(spec, evaluation))
     entries: list[tuple[str, Mapping[str, int]]] = [(name, {}) for name in ROWS]
     for number, sizes in enumerate(grid(spec.axes)):
         entries += [(f"{GRID}-{number:02d}", sizes), (f"{RESIZED}-{number:02d}", sizes)]
@@ -163,10 +164,13 @@ class BatchSource:
     Args:
         spec: The model; only its inputs and axes count.
         evaluation: Its evaluation set, or None.
+        queries: Queries [Q] by name, as `word_queries` gives them.
     """
 
-    def __init__(self, spec: ModelSpec, evaluation: EvaluationSet | None) -> None:
-        self._spec, self._evaluation = spec, evaluation
+    def __init__(
+        self, spec: ModelSpec, evaluation: EvaluationSet | None, queries: Mapping[str, Array] | None = None
+    ) -> None:
+        self._spec, self._evaluation, self._queries = spec, evaluation, queries or {}
 
     def batch(self, name: str, sizes: Mapping[str, int]) -> Batch | None:
         """Return the batch of a name at some sizes, without outputs; None if the model has none of its kind."""
@@ -182,6 +186,8 @@ class BatchSource:
             return Batch(EVALUATION, real.inputs, {}, {}, real.names) if real is not None else None
         if name == PHOTOGRAPHS:
             rows: Mapping[str, Row] = self._pictures
+        elif name == WORDS:
+            rows = _word_rows(self._spec, self._queries, [*(self._own or self._pictures).values()])
         else:
             rows = {CHANGED: changed_rows, LEVELLED: levelled_rows}[name](self._spec, self._own, self._pictures)
         if not rows:
@@ -430,29 +436,37 @@ def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str,
             for value in dict.fromkeys((float(np.clip(0.0, i.low, i.high)), i.low, i.high)):
                 constant = np.full_like(row[i.name], value)
                 by_name[f"{name}, '{i.name}' all {value:g}"] = {**row, i.name: constant}
-    return by_name | _word_rows(spec, own, list(rows.values()))
+    return by_name
 
 
-def _word_rows(spec: ModelSpec, own: Mapping[str, Row], rows: Sequence[Row]) -> dict[str, Row]:
-    """Return queries of one to MOST_WORDS words that hold every word of the vocabulary that no real query has."""
-    found: dict[str, Row] = {}
+def word_queries(spec: ModelSpec, evaluation: EvaluationSet | None) -> dict[str, Array]:
+    """Return queries [Q] of one to MOST_WORDS words, with every word that no real query has, by name."""
     listed = spec.files.get("vocabulary.json")
     vocabulary = read_vocabulary(Path(listed).parent) if listed is not None else None
-    if vocabulary is None:
-        return {}
-    for i in (i for i in spec.inputs if i.kind == "query"):
-        # Words with the same row are the same to the model: the first stands for all.
-        words = {bytes(row): word for word, row in zip(vocabulary.words[::-1], vocabulary.table[::-1], strict=True)}
-        queries = {row[i.name].tobytes(): row[i.name].reshape(-1) for row in own.values()}
-        asked = {word for query in queries.values() for word in vocabulary.of(query)}
-        left = [word for word in reversed(words.values()) if word not in asked]
-        while left and len(found) < MOST_QUERIES:
-            some = left[: len(found) % MOST_WORDS + 1]
-            left = left[len(some) :]
-            row = rows[len(found) % len(rows)]
-            query = vocabulary.encode(" ".join(some)).astype(row[i.name].dtype)
-            found[f"the words {', '.join(some)}"] = {**row, i.name: query.reshape(row[i.name].shape)}
+    queries = [i.name for i in spec.inputs if i.kind == "query"]
+    found: dict[str, Array] = {}
+    if vocabulary is None or not queries:
+        return found
+    # Words with the same row are the same to the model: the first stands for all.
+    words = {bytes(row): word for word, row in zip(vocabulary.words[::-1], vocabulary.table[::-1], strict=True)}
+    real = evaluation.inputs[queries[0]] if evaluation is not None else np.empty((0, 1))
+    asked = {word for query in np.unique(real, axis=0) for word in vocabulary.of(query.reshape(-1))}
+    left = [word for word in reversed(words.values()) if word not in asked]
+    while left and len(found) < MOST_QUERIES:
+        some = left[: len(found) % MOST_WORDS + 1]
+        left = left[len(some) :]
+        found[f"the words {', '.join(some)}"] = vocabulary.encode(" ".join(some))
     return found
+
+
+def _word_rows(spec: ModelSpec, queries: Mapping[str, Array], rows: Sequence[Row]) -> dict[str, Row]:
+    """Return a row for each query, with the other inputs of real rows in turn."""
+    by_name: dict[str, Row] = {}
+    for number, (name, query) in enumerate(queries.items()):
+        row = rows[number % len(rows)] if rows else spec.random(number)
+        texts = {i.name: query.reshape(row[i.name].shape) for i in spec.inputs if i.kind == "query"}
+        by_name[name] = {**row, **texts}
+    return by_name
 
 
 def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +18,7 @@ import numpy as np
 from edgekit.errors import RecordError
 from edgekit.model import records
 from edgekit.model.spec import Array, EvaluationSet, ModelSpec
-from edgekit.reference.batches import EVALUATION, Batch, BatchSource, arrays_of, inputs_digest
+from edgekit.reference.batches import EVALUATION, WORDS, Batch, BatchSource, arrays_of, inputs_digest
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, StoredForm, read_info
 from edgekit.storage import verified_io
 from edgekit.storage.files import digest_file, staging, write_text
@@ -87,6 +87,12 @@ def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str,
             whole.pop(key, None)
         every = not (_has_declaration(info) and _size(info, batches) <= LARGEST)
         stored = [b for b in batches if with_inputs and (every or b.kept or b.name == EVALUATION)]
+        # Other rows are regenerated, but the model's vocabulary is not here.
+        stored += [
+            replace(b, inputs=queries)
+            for b in batches
+            if with_inputs and b not in stored and b.name == WORDS and (queries := _queries_of(info, b))
+        ]
         if stored:
             forms = {f"{b.name}/{name}": StoredForm.of(array) for b in stored for name, array in b.inputs.items()}
             arrays = {f"{b.name}/{name}": array for b in stored for name, array in b.inputs.items()}
@@ -168,11 +174,14 @@ def _inputs(info: ReferenceInfo, batches: Iterable[Batch]) -> dict[str, Mapping[
     try:
         stored = {name: info.form(name).restore(array) for name, array in stored.items()}
         inputs: dict[str, Mapping[str, Array]] = {b.name: arrays_of(b.name, stored) for b in info.batches}
-        lacking = [b for b in info.batches if not inputs[b.name]]
+        whole = len(_spec(info.raw).inputs) if _has_declaration(info.raw) else 1
+        lacking = [b for b in info.batches if len(inputs[b.name]) < (whole if b.name == WORDS else 1)]
         if lacking and _size(info.raw, info.batches) <= LARGEST:
             names = next((b.names for b in info.batches if b.name == EVALUATION), ())
             real = EvaluationSet(inputs[EVALUATION], names) if inputs.get(EVALUATION) else None
-            source = BatchSource(_spec(info.raw), real)
+            words = next((b.names for b in info.batches if b.name == WORDS), ())
+            queries = next(iter(inputs.get(WORDS, {}).values()), ())
+            source = BatchSource(_spec(info.raw), real, dict(zip(words, queries, strict=True)))
             ready = {b.name: b for b in batches}
             inputs |= {b.name: _regenerate(source, b, ready.get(b.name)) for b in lacking}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -192,6 +201,11 @@ def _regenerate(source: BatchSource, batch_info: BatchInfo, in_memory: Batch | N
     if batch.names != batch_info.names:
         batch = batch.select_rows([batch.names.index(name) for name in batch_info.names], batch_info.name)
     return batch.inputs
+
+
+def _queries_of(info: Mapping[str, Any], batch: Batch) -> dict[str, Array]:
+    """Return the queries of a batch by their input."""
+    return {i.name: batch.inputs[i.name] for i in _spec(info).inputs if i.kind == "query"}
 
 
 def _has_declaration(info: Mapping[str, Any]) -> bool:

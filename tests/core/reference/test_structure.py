@@ -13,7 +13,7 @@ from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.pipeline.judge_step import _values_not_asked
-from edgekit.reference.batches import BatchSource, batches_for
+from edgekit.reference.batches import BatchSource, batches_for, word_queries
 
 TOKENS = 12
 
@@ -123,9 +123,8 @@ def test_every_word_is_asked_in_queries_of_one_to_eight_words() -> None:
     spec = resolve_model("arr-coc-tiny")
     evaluation = evaluation_of(spec)
     assert evaluation is not None
-    source = BatchSource(spec, evaluation)
-    batches = [batch for name in ("evaluation", "changed") if (batch := source.batch(name, {})) is not None]
+    source = BatchSource(spec, evaluation, word_queries(spec, evaluation))
+    batches = [batch for name in ("evaluation", "words") if (batch := source.batch(name, {})) is not None]
     assert list(_values_not_asked(spec, batches[:1])) == ["667 of 832 words of 'queries'"]
     assert not list(_values_not_asked(spec, batches))
-    asked = [name for name in batches[1].names if name.startswith("the words ")]
-    assert {name.count(",") + 1 for name in asked} == set(range(1, 9))
+    assert {name.count(",") + 1 for name in batches[1].names} == set(range(1, 9))
