@@ -112,22 +112,16 @@ def export(
     from edgekit import api
     from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
 
+    facts = ModelFacts(
+        axes=axes, inputs=inputs, outputs=outputs, task=task, weights=weights, ema=ema, name=name, author=author,
+        licence=licence,
+    )  # fmt: skip
     request = ExportRequest(
         model=model,
         targets=tuple(target or ()),
         output=output,
         options=_options(option or []),
-        facts=ModelFacts(
-            axes=axes,
-            inputs=inputs,
-            outputs=outputs,
-            task=task,
-            weights=weights,
-            ema=ema,
-            name=name,
-            author=author,
-            licence=licence,
-        ),
+        facts=facts,
         data=EvaluationData(data=data, metric=metric, calibration=calibration),
         criteria=Criteria(tuple(place or ()), budget=tuple(budget or ()), limits=limits),
         fresh=fresh,

@@ -10,7 +10,7 @@ bundle is exported again without it (`Manifest.left_out`), and only its replacem
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +131,7 @@ def export(
             root, record, outcomes.values(), {} if selection else run_log.missing_requirements(possible)
         )
         report.write_report(root)
-        return Build(tuple(outcomes.values()), root, reference.device, doubt=reference.info.evaluation.doubt)
+        return _build_of(context, outcomes.values())
 
 
 @as_sentences()
@@ -182,8 +182,7 @@ def verify(
         # A target that the user selects counts for itself, not as a part of its bundle.
         reported = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())
         unsigned = context.signed.unsigned if context.signed is not None else ()
-        doubt = context.recorded.info.evaluation.doubt
-        return Build(tuple(reported), root, context.recorded.device, unsigned, context.other_code, doubt=doubt)
+        return replace(_build_of(context, reported), unsigned=unsigned, note=context.other_code)
 
 
 @as_sentences()
@@ -218,7 +217,13 @@ def import_result(root: Path, path: Path, listener: Listener, trust_build: bool 
         for outcome in outcomes.values():
             listener.finished(outcome)
         report.write_report(root)
-        return Build(tuple(outcomes.values()), root, context.recorded.device)
+        return _build_of(context, outcomes.values())
+
+
+def _build_of(context: RunContext, outcomes: Iterable[TargetOutcome]) -> Build:
+    """Return a build of some outcomes, with what its reference says of the model."""
+    reference = context.recorded
+    return Build(tuple(outcomes), context.root, reference.device, doubt=reference.info.evaluation.doubt)
 
 
 @contextmanager

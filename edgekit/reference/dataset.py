@@ -31,7 +31,6 @@ import numpy as np
 from edgekit import metrics
 from edgekit.errors import DataError, reason, suggestion
 from edgekit.judge.verdict import FEW_ROWS
-from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.evaluation_set import (
     BATCH,
     COUNT,
@@ -39,13 +38,12 @@ from edgekit.model.evaluation_set import (
     evaluation_of,
     metric_values,
     rows_of,
-    run_of,
     runs_of,
     stack_runs,
 )
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.pictures import in_size, pixels_of
-from edgekit.reference.plausibility import chance_of, find_doubt
+from edgekit.reference.plausibility import answer_rows, chance_of, find_doubt
 
 # Least calibration samples: ONNX Runtime's own examples use hundreds, and a search holds a third back.
 LEAST = 64
@@ -148,16 +146,8 @@ def check_truth(spec: ModelSpec, evaluation: EvaluationSet) -> None:
     Raises:
         DataError: With the model's own value of this metric.
     """
-    import torch
-
-    rows = [rows_of(evaluation, [row]) for row in range(min(len(evaluation.names), COUNT))]
-    part = rows_of(evaluation, range(len(rows)))
-    answers: list[dict[str, Array]] = []
-    with torch.no_grad():
-        for row in rows:
-            arrays = {i.name: run_of(row.inputs[i.name], 0, 1, i.shape) for i in spec.inputs}
-            answers.append(named_outputs(spec, spec.module(*to_tensors(spec, arrays))))
-    outputs = {name: stack_runs(answer[name] for answer in answers) for name in answers[0]}
+    part = rows_of(evaluation, range(min(len(evaluation.names), COUNT)))
+    outputs = answer_rows(spec, part)
     _require_classes(spec, part, outputs)
     own = metric_values(part, outputs)
     if own is None or part.truth is None:
@@ -166,8 +156,9 @@ def check_truth(spec: ModelSpec, evaluation: EvaluationSet) -> None:
     chance = float(values.mean()) if values is not None else 0.0
     if float(np.mean(own)) <= chance:
         doubt = find_doubt(spec, part, outputs) or f"'{evaluation.metric_name}' does not depend on the truth"
+        end = "" if doubt.endswith("?") else "."
         raise DataError(
-            f"{doubt}. A wrong artifact would lose nothing by this metric. Correct the set-up or the labels (the "
+            f"{doubt}{end} A wrong artifact would lose nothing by this metric. Correct the set-up or the labels (the "
             "first class is 0), or leave --metric out"
         )
 
@@ -254,13 +245,17 @@ def class_names(spec: ModelSpec, folder: Path) -> tuple[str, ...]:
     if not any(i.kind == "image" for i in spec.inputs) or not folder.is_dir() or _files(folder, PICTURES):
         return ()
     names = [inner.name for inner in _class_folders(folder)]
-    declared = next((o.classes for o in spec.outputs if o.classes), ())
+    declared = _declared_classes(spec)
     if declared and (odd := next((name for name in names if name not in declared), "")):
         raise DataError(
             f"the folder '{folder / odd}' does not have the name of a class of '{spec.name}'. Classes: "
             f"{', '.join(declared)}"
         )
     return tuple(name for name in declared if name in names) if declared else tuple(names)
+
+
+def _declared_classes(spec: ModelSpec) -> tuple[str, ...]:
+    return next((o.classes for o in spec.outputs if o.classes), ())
 
 
 def _class_folders(folder: Path) -> list[Path]:
@@ -363,7 +358,7 @@ def _read_pictures(
     names = tuple(path.relative_to(folder).as_posix() for path in paths)
     if paths[0].parent == folder:
         return EvaluationSet(inputs, names, truth=_labels(spec, folder, names))
-    declared = next((o.classes for o in spec.outputs if o.classes), ()) or class_names(spec, folder)
+    declared = _declared_classes(spec) or class_names(spec, folder)
     return EvaluationSet(inputs, names, truth=np.array([declared.index(path.parent.name) for path in paths], np.int64))
 
 
@@ -509,7 +504,7 @@ def _labels(spec: ModelSpec, folder: Path, names: Sequence[str]) -> Array | None
         raise DataError(f"'{path}' has no label for '{missing[0]}'. Add a line file,label for each picture")
     if unknown := [name for name in table if name not in names]:
         raise DataError(f"'{path}' has a label for '{unknown[0]}', which does not exist. Remove it")
-    classes = next((o.classes for o in spec.outputs if o.classes), ())
+    classes = _declared_classes(spec)
     return np.array([_label(path, name, table[name], classes) for name in names], np.int64)
 
 

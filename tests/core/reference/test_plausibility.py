@@ -69,7 +69,7 @@ def test_a_model_that_is_right_is_not_doubted() -> None:
     [
         (Nearest(0, 1, normalized=True), False, "with ImageNet's mean and std it has 100%"),
         (Nearest(0, 255), False, "with pixels from 0 to 255 it has 100%"),
-        (Nearest(-1, 1), False, "with pixels from -1 to 1 it has 100%"),
+        (Nearest(-1, 1), False, "with ImageNet's mean and std or with pixels from -1 to 1 it has 100%"),
         (Nearest(0, 1), True, "with the channels in the other order (BGR) it has 100%"),
         (Nearest(0, 1, least=SIZE + 1), False, "at 2 times the size it has 100%"),
     ],
