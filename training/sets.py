@@ -11,6 +11,7 @@ them, among them a flat picture, two things with names, one without an answer an
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -96,6 +97,23 @@ def write_evaluation(folder: Path) -> None:
     np.save(folder / "truth.npy", np.stack([image.truth for image in ordered]))
     record = json.dumps({"images": [image.record for image in ordered]}, indent=1)
     (folder / "evaluation.json").write_text(record + "\n", encoding="utf-8")
+    lines = json.dumps(credits_of([image.record for image in ordered]), indent=1, ensure_ascii=False)
+    (folder.parent / "credits.json").write_text(lines + "\n", encoding="utf-8")
+
+
+def credits_of(images: Sequence[Mapping[str, str | int]]) -> dict[str, str]:
+    """The line of credit of each image of the evaluation set that was adapted from photographs, by its name.
+
+    A photograph as it is has its own author. A scene takes its backdrop, pieces and grain from any of them.
+    """
+    record = json.loads(photographs.SOURCES.read_text(encoding="utf-8"))["photographs"]
+    used = [f"{one['author']} ({one['licence']})" for one in record if one["use"] == "evaluation"]
+    every, lines = ", ".join(dict.fromkeys(used)), {}
+    for image in images:
+        if image["sort"] in (SORTS[1], SORTS[2], SORTS[4]):
+            whose = used[int(image["seed"]) % len(used)] if image["sort"] == SORTS[2] else every
+            lines[str(image["file"]).removesuffix(".webp")] = f"Adapted from photographs by {whose}"
+    return dict(sorted(lines.items()))
 
 
 def write_calibration(folder: Path) -> None:

@@ -7,14 +7,15 @@ measurements (`results`).
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from edgekit.artifact.result import Evidence, Status
-from edgekit.model.spec import Axis, Fit, Input, Output
+from edgekit.model.spec import MOST_SIZES, MOST_VALUES, Axis, Fit, Input, Output
 from edgekit.storage.verified_io import require_plain
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200)]
@@ -89,6 +90,15 @@ class AxisInfo(_Record):
     def of_axis(cls, axis: Axis, dynamic: bool) -> Self:
         """Return the manifest's record of a model's axis, dynamic in this artifact or fixed."""
         return cls(**cls._fields_of_declaration(axis), dynamic=dynamic)
+
+    @model_validator(mode="after")
+    def _is_countable(self) -> Self:
+        if self.multiple_of < 1 or self.default < 0 or self.maximum // self.multiple_of > MOST_SIZES:
+            raise ValueError(
+                f"an axis goes from {self.minimum} to {self.maximum} in steps of {self.multiple_of}: an axis has sizes "
+                f"from 0, steps from 1, and at most {MOST_SIZES} sizes"
+            )
+        return self
 
     @property
     def sizes(self) -> range:
@@ -211,6 +221,15 @@ class Manifest(_Record):
     verdicts: tuple[VerdictSummary, ...] = ()
     results: tuple[File, ...] = ()
     content_sha256: str = ""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        sizes = {name: axis.default for name, axis in self.axes.items()}
+        for tensor in self.inputs:
+            shape = [sizes.get(size, 1) if isinstance(size, str) else size for size in tensor.shape]
+            if min(shape, default=1) < 0 or math.prod(shape) > MOST_VALUES:
+                raise ValueError(f"the input '{tensor.name}' is {shape}: it can hold at most {MOST_VALUES} values")
+        return self
 
     @property
     def entry_files(self) -> tuple[File, ...]:

@@ -194,7 +194,9 @@ def read_manifest(folder: Path) -> Manifest:
     except verified_io.RefusedError as error:
         raise ArtifactError(f"the manifest '{path}' {error}. Export again") from error
     except ValidationError as error:
-        raise ArtifactError(f"the manifest '{path}' is damaged ({str(error).splitlines()[0]}). Export again") from error
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ArtifactError(f"the manifest '{path}' is damaged ('{where}': {first['msg']}). Export again") from error
 
 
 def _check_entry(folder: Path, manifest: Manifest) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ModelError
 from edgekit.model.adapter import adapt, in_eval
 from edgekit.model.image_input import check_image, with_plain_images
-from edgekit.model.spec import SUM, Axis, Input, ModelSpec, Output, axes_in, size_of
+from edgekit.model.spec import MOST_SIZES, MOST_VALUES, SUM, Axis, Input, ModelSpec, Output, axes_in, size_of
 
 if TYPE_CHECKING:
     import torch
@@ -26,8 +26,6 @@ QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 """Packages of the modules with PyTorch's own INT8 kernels."""
 LONGEST_NAME = 200
 MOST_INPUTS, MOST_AXES = 512, 32
-MOST_VALUES = 1 << 30
-"""Largest number of values of an input at default sizes: 4 GiB of float32."""
 
 
 def check_spec(spec: ModelSpec) -> ModelSpec:
@@ -155,6 +153,11 @@ def _check_axis(model: str, name: str, axis: Axis) -> None:
         raise ModelError(
             f"axis '{name}' of '{model}' goes from {axis.minimum} to {axis.maximum} in steps of {axis.multiple_of}. "
             "The default and steps must be at least 1, the minimum at least 0, and the maximum at least the minimum"
+        )
+    if axis.maximum // axis.multiple_of > MOST_SIZES:
+        raise ModelError(
+            f"axis '{name}' of '{model}' goes to {axis.maximum} in steps of {axis.multiple_of}. It can have at most "
+            f"{MOST_SIZES} sizes: declare a smaller range, or larger steps"
         )
     if axis.default % axis.multiple_of or not axis.minimum <= axis.default <= axis.maximum:
         raise ModelError(

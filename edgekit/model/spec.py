@@ -76,6 +76,10 @@ ORDERED = ("scores", "counts", "ranking")
 """Roles in which order matters, and whose differences are in units of a score."""
 
 
+MOST_SIZES = 1 << 20
+"""Largest number of sizes of an axis."""
+MOST_VALUES = 1 << 30
+"""Largest number of values of an input at default sizes: 4 GiB of float32."""
 SUM = "+"
 """Separator of the axes, or sizes, whose sum is a dimension: an attention mask spans past and new tokens."""
 

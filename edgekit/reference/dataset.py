@@ -59,6 +59,8 @@ MOST_PIXELS = 24_000_000
 # Most bytes of a set as model inputs.
 MOST_BYTES = 4 << 30
 LABELS = ("labels.csv", "labels.json")
+# Bytes of a file of labels: some 300,000 lines.
+MOST_LABELS = 16 << 20
 TRUTH = "truth"
 Own = Callable[[Input, int], Array]
 """Returns rows of an input without a file, from the model's own set."""
@@ -419,6 +421,13 @@ def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int, own: Own |
 def _read_archives(spec: ModelSpec, paths: Sequence[Path]) -> EvaluationSet:
     parts: list[dict[str, Array]] = []
     names: list[str] = []
+    unpacked = 0
+    for path in paths:
+        unpacked += _unpacked_size(path)
+        if unpacked > MOST_BYTES:
+            raise DataError(
+                f"'{path.parent}' unpacks to more than {MOST_BYTES >> 30} GiB, with '{path.name}'. Use fewer inputs"
+            )
     for path in paths:
         arrays, count = _archive(spec, path)
         parts.append(arrays)
@@ -463,11 +472,18 @@ def _takes(names: Sequence[str]) -> str:
     return f"Arrays: {', '.join(names)}, and '{TRUTH}' for a metric"
 
 
+def _unpacked_size(path: Path) -> int:
+    try:
+        if not path.is_file():
+            raise ValueError("it is not a regular file")
+        with zipfile.ZipFile(path) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise DataError(f"'{path}' cannot be read ({reason(error)}). Write it with numpy.savez") from error
+
+
 def _unpack(path: Path) -> dict[str, Array]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
-                raise ValueError(f"it unpacks to more than {MOST_BYTES >> 30} GiB")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name]) for name in file.files}
     except (OSError, ValueError, EOFError, OverflowError, MemoryError, TokenError, zipfile.BadZipFile) as error:
@@ -510,6 +526,8 @@ def _labels(spec: ModelSpec, folder: Path, names: Sequence[str]) -> Array | None
 
 def _read_labels(path: Path) -> dict[str, str]:
     try:
+        if path.stat().st_size > MOST_LABELS:
+            raise ValueError(f"it has {path.stat().st_size} bytes, and at most {MOST_LABELS} are read")
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".json":
             rows: list[tuple[object, ...]] = list(json.loads(text).items())

@@ -75,7 +75,7 @@ def record(
     batches, axes = _run_batches(subject, runtime)
     every = tuple(replace(batch, answered_by=_describe(device)) for batch in batches)
     batches, unanswered = answerable(every)
-    _refuse_not_finite(subject, batches or every)
+    _refuse_not_finite(subject, batches if _suffice(batches, every) else every)
     progress(0.5, "measuring the noise floor")
     real = next((b for b in batches if b.name == EVALUATION), batches[0])
     noise, double = measured_noise(subject, real, device, axes)
@@ -179,13 +179,25 @@ def _answers(runtime: Runtime, subject: RecordingSubject, batch: Batch, axes: Ax
     return run_batches(runtime, subject.spec.outputs, (batch,), axes)[0][0].outputs
 
 
+def _suffice(batches: Sequence[Batch], every: Sequence[Batch]) -> bool:
+    """Return whether the answered batches can stand for all: if there are real inputs, or few others are left out.
+
+    Few are less than half of the single rows, and no shape as a whole.
+    """
+    if any(batch.name in REAL for batch in batches):
+        return True
+    shapes = all(len(_not_finite(batch)) < len(batch.names) for batch in every if not batch.single)
+    counts = [sum(len(batch.names) for batch in group if batch.single) for group in (batches, every)]
+    return shapes and bool(batches) and 2 * counts[0] > counts[1]
+
+
 def _refuse_not_finite(subject: RecordingSubject, batches: tuple[Batch, ...]) -> None:
     for batch in batches:
         for name, array in batch.outputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise RecordError(
                     f"'{subject.spec.name}' itself returns NaN or Inf in '{name}' on the {batch.name} inputs. Correct "
-                    "the model, or declare a narrower range"
+                    "the model, declare a narrower range, or give real inputs with --data"
                 )
 
 

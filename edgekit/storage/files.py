@@ -212,6 +212,8 @@ def write_together(texts: dict[Path, str]) -> None:
 
     A kill leaves all old ones, all new ones, or fewer of either: the old ones are removed before the new ones appear.
     """
+    for folder in {path.parent for path in texts}:
+        sweep(folder)
     if all(_holds(path, text) for path, text in texts.items()):
         return
     with contextlib.ExitStack() as stack:

@@ -202,7 +202,7 @@ def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSp
         factory=f"{__name__}:{factory}",
         evaluation=evaluate,
         calibration=lambda count: datasets.calibration_set(HOME / "calibration", count),
-        files={file: HOME / file for file in ("vocabulary.json", "embeddings.bin")} | tuned,
+        files={file: HOME / file for file in ("vocabulary.json", "embeddings.bin", "credits.json")} | tuned,
         licence="Apache-2.0",
         author="edgekit",
         description=f"ARR-COC front-end: relevance of image patches to a query; {weights}.",

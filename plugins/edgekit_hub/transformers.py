@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
 
 PREFIX = "transformers:"
-CONFIG, PREPROCESSING = "config.json", "preprocessor_config.json"
+CONFIG, PREPROCESSING, TOKENIZER = "config.json", "preprocessor_config.json", "tokenizer.json"
 KEPT = {CONFIG: "transformers.json", PREPROCESSING: "transformers-preprocessing.json"}
 """The folder's files, and their names in a model folder."""
 LOGITS = Output("logits", role="logits")
@@ -151,20 +151,36 @@ def _load(folder: Path) -> tuple[str, Any, dict[str, Path]]:
         )
     files = {own_name: folder / name for name, own_name in KEPT.items() if (folder / name).is_file()}
     architecture = _architecture(_read(folder / CONFIG), folder)
+    make = _class(architecture)
     try:
-        module = _class(architecture).from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    except OSError as error:
-        raise ModelError(f"'{folder}' cannot be loaded: {str(error).strip().splitlines()[0]}") from error
+        module = make.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+        if (folder / TOKENIZER).is_file():
+            from tokenizers import Tokenizer
+
+            Tokenizer.from_file(str(folder / TOKENIZER))
+    # A folder that somebody else made can make the libraries raise anything.
+    except Exception as error:
+        why = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ModelError(f"'{folder}' cannot be loaded: {why}. Save the model again with save_pretrained") from error
     return architecture, module, files
 
 
 def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
     """Make a stored model again from its config files; the caller loads the weights."""
-    import transformers
+    path = files.get(KEPT[CONFIG])
+    if path is None:
+        raise ModelError(f"the build has no '{KEPT[CONFIG]}', which a model of '{PREFIX}' needs. Export it again")
+    record = _read(path)
+    architecture = _architecture(record, path.parent)
+    make = _class(architecture)
+    try:
+        import transformers
 
-    architecture = _architecture(_read(files[KEPT[CONFIG]]), files[KEPT[CONFIG]].parent)
-    config = transformers.AutoConfig.for_model(**_read(files[KEPT[CONFIG]]))
-    return _spec("model", architecture, _class(architecture)(config), dict(files))
+        module = make(transformers.AutoConfig.for_model(**record))
+    # A build that somebody else made can make the library raise anything.
+    except Exception as error:
+        raise ModelError(f"'{path}' describes no model: {' '.join(str(error).split())[:300]}") from error
+    return _spec("model", architecture, module, dict(files))
 
 
 def _is_pair(module: Any) -> bool:
@@ -288,14 +304,15 @@ def _texts(inner: torch.nn.Module) -> torch.nn.Module:
 
 
 def _architecture(config: Mapping[str, Any], folder: Path) -> str:
-    architecture = (config.get("architectures") or [""])[0]
+    names = config.get("architectures")
+    architecture = str(names[0]) if isinstance(names, list) and names else ""
     if not any(architecture.endswith(end) for end in OUTPUTS):
         possible = ", ".join(end for end in OUTPUTS)
         raise ModelError(
             f"the architecture of '{folder}', '{architecture}', is not supported. Possible: {possible}. For another "
             "one, write a function that returns its ModelSpec, and name it as package.module:factory"
         )
-    return str(architecture)
+    return architecture
 
 
 def _class(architecture: str) -> Any:
@@ -303,15 +320,24 @@ def _class(architecture: str) -> Any:
         import transformers
     except ImportError as error:
         raise DependencyError(f"'{PREFIX}FOLDER' needs transformers. Run: pip install transformers") from error
-    return getattr(transformers, architecture)
+    model_class = getattr(transformers, architecture, None)
+    if not isinstance(model_class, type):
+        raise ModelError(f"the installed transformers {transformers.__version__} has no architecture '{architecture}'")
+    return model_class
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = load_json(path.read_text())
+        content = load_json(path.read_text(), parse_constant=_refuse_constant)
+        if not isinstance(content, dict):
+            raise ValueError("it is not an object")
     except (OSError, ValueError) as error:
         raise ModelError(f"'{path}' cannot be read ({error}). Save the model again with save_pretrained") from error
     return content
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,9 @@ class Index(BaseModel):
             raise ValueError("it names one path twice")
         if odd := next((path for path in sorted(paths) if not PLAIN.fullmatch(path)), ""):
             raise ValueError(f"it names the hidden or unusual file {odd!r}")
+        # No signature covers a cache, in the build or in a part.
+        if odd := next((path for path in sorted(paths) if CACHE in path.split("/")[:2]), ""):
+            raise ValueError(f"it names the file {odd!r} of a cache")
         if self.size > MOST_BYTES:
             raise ValueError(f"its files have more than {MOST_BYTES >> 30} GiB")
         return self

@@ -67,6 +67,7 @@ class Store:
             MissingError: If it does not exist.
             RefusedError: If it is larger than any record.
         """
+        self._require_file(name)
         with self._sentences(name):
             data = bytes(self.files.cat_file(f"{self.root}/{name}", start=0, end=LARGEST_RECORD + 1))
         if len(data) > LARGEST_RECORD:
@@ -132,6 +133,7 @@ class Store:
             MissingError: If it does not exist.
             RefusedError: If it has another size.
         """
+        self._require_file(name)
         for _ in range(TRIES):
             with self._sentences(name), self.files.open(f"{self.root}/{name}", "rb") as source, path.open("wb") as out:
                 # One byte more than the index says shows that an object is larger, without fetching all of it.
@@ -149,6 +151,12 @@ class Store:
         """Remove stopped processes' leftovers from folders of this host."""
         for folder in folders if self.url.startswith("file:") else ():
             sweep(Path(self.root) / folder)
+
+    def _require_file(self, name: str) -> None:
+        """Raise for a pipe or a device on this host, which would be read forever."""
+        path = Path(self.root) / name
+        if self.url.startswith("file:") and path.exists() and not path.is_file():
+            raise RefusedError("is not a regular file")
 
     def _local(self, name: str) -> Path | None:
         """Return the path of an object on this host; None in other stores."""

@@ -41,6 +41,27 @@ def test_a_workflow_may_read_only_and_holds_no_secret(path: Path) -> None:
         assert all("uses" in step or "run" in step for step in job["steps"])
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_names_its_actions_by_commit_and_mixes_no_indexes(path: Path) -> None:
+    text = path.read_text()
+    actions = [step["uses"] for job in loaded(path)["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) for action in actions)
+    assert "EXTRA_INDEX" not in text
+    assert "extra-index" not in text
+
+
+def test_a_release_is_built_by_tools_of_known_hashes_under_its_own_name() -> None:
+    steps = loaded(ROOT / ".github/workflows/release.yml")["jobs"]["build"]["steps"]
+    installs = [step["run"] for step in steps if "pip install" in step.get("run", "")]
+    assert installs == ["python -m pip install --require-hashes -r .github/build-tools.txt"]
+    lines = (ROOT / ".github/build-tools.txt").read_text().splitlines()[1:]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
+    assert {"build", "hatchling"} <= {line.partition("==")[0] for line in lines}
+    publish = loaded(ROOT / ".github/workflows/release.yml")["jobs"]["publish"]
+    assert publish["environment"]["url"].endswith(f"/{PROJECT['name']}")
+    assert PROJECT["name"] == "edgekit-export"
+
+
 def test_ci_runs_the_commands_that_developers_run() -> None:
     ran = {name for path in WORKFLOWS for name in re.findall(r"run: make ([a-z-]+)", path.read_text())}
     assert {"test"} <= ran

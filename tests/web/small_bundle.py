@@ -26,6 +26,7 @@ from training import presence
 QUERIES = ("red circle", "large blue star", "striped", "outline", "small green", "yellow ring", "cross")
 """One a picture; the last picture has no answer to its own."""
 EDGE, TOP, WIDTH = 224, 32, 768
+CREDIT = "Adapted from a photograph by A. Person (CC-BY-4.0)"
 THRESHOLD = 0.5
 
 
@@ -52,6 +53,7 @@ def make(folder: Path) -> Path:
         row: dict[str, object] = {"file": f"samples/{case.name}.png", "query": query, "title": query}
         rows.append({**row, **_answered(folder, case, query)})
     rows[0]["vector"] = base64.b64encode(cases[0].inputs["queries"].astype("<f4").tobytes()).decode()
+    rows[1]["credit"] = CREDIT
     write_text(folder / "samples.json", dump_json({"samples": rows, "trained_on": "discs on gradients"}))
     web._stamp(folder)
     site.write_headers(folder)

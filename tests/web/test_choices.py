@@ -14,6 +14,7 @@ from edgekit_arrcoc.queries import ATTRIBUTES, CONCEPTS, DRAWN, OBJECT, OUTLINE
 from tests.web.conftest import DESKTOP, Opener, ready
 from tests.web.driving import stored, until
 from tests.web.pictures import png
+from tests.web.small_bundle import CREDIT
 from tests.web.test_page import answered
 
 if TYPE_CHECKING:
@@ -89,6 +90,13 @@ def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: 
     page.wait_for_function("(size) => globalThis.decoded.includes(size)", arg=size)
     assert tile(page, "003").get_attribute("aria-pressed") == "true"
     assert tile(page, "001").get_attribute("aria-pressed") == "false"
+
+
+def test_a_sample_from_a_photograph_names_its_author(page: Page) -> None:
+    tile(page, "001").click()
+    page.locator("#credit", has_text=CREDIT).wait_for()
+    tile(page, "003").click()
+    page.locator("#credit").wait_for(state="hidden")
 
 
 @pytest.mark.nightly

@@ -12,6 +12,8 @@ export interface Sample {
   readonly queries?: readonly string[];
   /** Whether the picture rightly does not answer `query`: it shows what a miss looks like. */
   readonly absent?: boolean;
+  /** Authors and licences of the photographs from which the picture was adapted. */
+  readonly credit?: string;
   /** The query's vector, float32 in little endian and base64; the first sample has it, so that its answer waits for less. */
   readonly vector?: string;
 }
@@ -36,6 +38,7 @@ const MAX_SIDE = 1280;
 export class ImagePicker {
   private readonly strip = element("#strip", HTMLElement);
   private readonly file = element("#file", HTMLInputElement);
+  private readonly credit = element("#credit", HTMLElement);
   private samples: readonly Sample[] = [];
   private base = "";
   private chosen: Sample | undefined;
@@ -168,6 +171,8 @@ export class ImagePicker {
 
   private mark(sample: Sample | undefined): void {
     this.chosen = sample;
+    this.credit.textContent = sample?.credit ?? "";
+    this.credit.hidden = !sample?.credit;
     const chosen = sample && sampleName(sample);
     for (const tile of this.strip.querySelectorAll("[data-sample]")) {
       tile.setAttribute("aria-pressed", String(tile.getAttribute("data-sample") === chosen));

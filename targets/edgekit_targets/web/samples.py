@@ -10,6 +10,8 @@
 
 `queries` are those that the picture answers. `vector` is the query's vector, only in the first sample, so that its
 answer does not wait for the words' vectors. The query of an `absent` sample is not in the picture: a right miss.
+`credit` names the authors and licences of the photographs from which a picture was adapted, if the model's
+`credits.json` names any.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ TELLING = 2
 # Of WebP: 20 KB instead of 60.
 QUALITY = 90
 PRESENCE = "presence.json"
+# Lines of credit by the row's name, among the model's files.
+CREDITS = "credits.json"
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,11 @@ def write(spec: ModelSpec, model: Path, reference: Path, out: Path, answer: gold
     """
     (out / "samples").mkdir()
     rows = [_row(sample, number, spec, out) for number, sample in enumerate(choose(spec, model, reference, answer))]
+    file = model / CREDITS
+    lines = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    for row in rows:
+        name = str(row["file"]).removeprefix("samples/").rpartition("-")[0]
+        row |= {"credit": str(lines[name])} if name in lines else {}
     metadata = {"trained_on": spec.trained_on} if spec.trained_on else {}
     (out / "samples.json").write_text(dump_json({"samples": rows, **metadata}))
 

@@ -15,6 +15,7 @@ import pytest
 from edgekit.errors import UsageError
 from edgekit.storage import files
 from tests import interrupted
+from tests.command import exit_code
 
 
 def dead_process() -> int:
@@ -292,3 +293,10 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(
         assert renames == ["tmp"]
     assert [path.name for path in tmp_path.iterdir()] == ["onnx"]
     assert (final / "model.onnx").read_text() == ("new" if exchange else "old")
+
+
+def test_a_report_removes_what_a_killed_one_left(build: Path) -> None:
+    half = build / f".report.html.{files._where()}.{dead_process()}.0a0a0a0a.tmp"
+    half.write_text("half")
+    assert exit_code("report", build) == 0
+    assert not half.exists()

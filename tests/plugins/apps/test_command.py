@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import exit_code
+from tests.manifests import resealed, unchecked
 from tests.plugins.apps import toy
 
 
@@ -23,6 +24,23 @@ def test_check_exits_0_and_after_the_model_changed_3(
     newer = toy.build(tmp_path / "newer" / "toy", shift=0.5)
     assert exit_code("assets", "android", newer, "--trust-build", "--into", app, "--check") == 3
     assert "torch-mobile/model.ptl' is stale" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "change", [{"multiple_of": 0}, {"maximum": 10**14, "dynamic": True}, {"default": 10**14, "maximum": 10**14}]
+)
+def test_sizes_without_end_in_a_manifest_are_one_sentence(
+    change: dict[str, int], own: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    axes = unchecked(own / "executorch").axes
+    resealed(own / "executorch", axes={name: axis.model_copy(update=change) for name, axis in axes.items()})
+    app = toy.android_app(tmp_path / "app")
+    before = sorted(app.rglob("*"))
+    assert exit_code("assets", "android", own, "--into", app, "-t", "executorch", "--trust-build") == 2
+    error = capfd.readouterr().err
+    assert error.count("\n") == 1
+    assert "executorch/manifest.json' is damaged ('axes." in error
+    assert sorted(app.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def test_arr_coc_tiny_is_as_small_as_promised(tiny: ModelSpec) -> None:
     assert {name: path.is_file() for name, path in tiny.files.items()} == {
         "vocabulary.json": True,
         "embeddings.bin": True,
+        "credits.json": True,
         "presence.json": True,
     }
 

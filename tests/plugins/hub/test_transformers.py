@@ -21,6 +21,8 @@ from edgekit.model.overrides import words_of
 from edgekit.model.sources import resolve, resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Axis
+from edgekit.storage.verified_io import seal_record
+from tests.command import exit_code
 
 MEAN, DEVIATION = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 
@@ -210,6 +212,48 @@ def test_what_cannot_be_taken_is_a_sentence(broken: object, kind: type[EdgekitEr
     with pytest.raises(kind, match=re.escape(sentence)) as caught:
         resolve_model(f"transformers:{vit}")
     assert "\n" not in str(caught.value)
+
+
+def changed_config(folder: Path, **fields: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda folder: (folder / "config.json").write_text("[]"), "it is not an object"),
+        (lambda folder: changed_config(folder, layer_norm_eps=float("nan")), "NaN is not JSON"),
+        (lambda folder: changed_config(folder, architectures=["NoForImageClassification"]), "has no architecture"),
+        (
+            lambda folder: changed_config(folder, quantization_config={"quant_method": "awq", "bits": 4}),
+            "cannot be loaded: Loading an AWQ quantized model requires",
+        ),
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), "cannot be loaded: EOF"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(bytes(range(256))), "cannot be loaded: Error while"),
+    ],
+    ids=["a list", "NaN", "an unknown architecture", "quantized", "a broken tokenizer", "garbage weights"],
+)
+def test_a_damaged_folder_ends_the_command_with_one_line(
+    change: Callable[[Path], object], sentence: str, vit: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    change(vit)
+    capfd.readouterr()
+    assert exit_code("export", f"transformers:{vit}", "-t", "onnx", "-o", vit.parent / "build") == 2
+    error = capfd.readouterr().err
+    assert sentence in error
+    assert error.splitlines()[-1].startswith("edgekit: ")
+    assert "Traceback" not in error
+    assert not (vit.parent / "build").exists()
+
+
+def test_a_build_that_names_another_folder_as_its_model_is_refused(
+    build: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = build / "model" / "config.json"
+    path.write_text(seal_record(json.loads(path.read_text()) | {"factory": "transformers:../.."}))
+    assert exit_code("verify", build) == 2
+    assert "the build has no 'transformers.json'" in capfd.readouterr().err
 
 
 def test_without_transformers_the_sentence_says_what_to_install(vit: Path, monkeypatch: pytest.MonkeyPatch) -> None:

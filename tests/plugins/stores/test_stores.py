@@ -20,6 +20,7 @@ from edgekit.storage.verified_io import RefusedError
 from edgekit_provenance import bill, signature
 from edgekit_stores import index
 from edgekit_stores.object_store import open_store
+from tests.command import exit_code
 from tests.keys import NO_LIBRARY, write_keys
 
 
@@ -49,6 +50,29 @@ def test_what_writes_into_a_build_gets_a_copy(url: str) -> None:
     (copy / "report.md").write_text("changed")
     assert edgekit.local(url, writable=True, progress="none") == copy
     assert (copy / "report.md").read_bytes() == (folder / "report.md").read_bytes()
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("record", ["latest.json", "versions/*.json", "blobs/*"])
+@pytest.mark.parametrize("replace", [a_pipe, a_device])
+def test_a_record_that_never_ends_is_one_sentence(
+    replace: Callable[[Path], None], record: str, url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for path in (tmp_path / "store" / "small").glob(record):
+        path.unlink()
+        replace(path)
+    capfd.readouterr()
+    assert exit_code("pull", url, "--into", tmp_path / "into") == 2
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("edgekit: ")]
+    assert "is not a regular file" in line
+    assert not (tmp_path / "into").exists()
 
 
 def test_exports_stay_here() -> None:

@@ -17,6 +17,7 @@ from edgekit_targets.web import samples as samples_module
 from training import photographs, sets
 from training.scenes import CELL
 
+ROOT = Path(__file__).parents[3]
 SEEN = CELL * CELL // 8  # pixels of a patch
 
 
@@ -86,3 +87,30 @@ def test_the_first_sample_brings_its_vector_and_the_model_what_it_was_trained_on
     assert told["trained_on"] == spec.trained_on != ""
     assert ["vector" in row for row in told["samples"]] == [True] + [False] * 7
     assert all((tmp_path / row["file"]).is_file() for row in told["samples"])
+
+
+def test_samples_from_photographs_name_their_authors(
+    spec: ModelSpec, reference: Path, answer: golden.Answer, tmp_path: Path
+) -> None:
+    images = json.loads((presets.HOME / "evaluation" / "evaluation.json").read_text())["images"]
+    lines = json.loads((presets.HOME / "credits.json").read_text(encoding="utf-8"))
+    assert lines == sets.credits_of(images)
+    samples_module.write(spec, presets.HOME, reference, tmp_path, answer)
+    rows = json.loads((tmp_path / "samples.json").read_text(encoding="utf-8"))["samples"]
+    named = {row["file"].removeprefix("samples/").rpartition("-")[0]: row.get("credit") for row in rows}
+    assert named == {name: lines.get(name) for name in named}
+    assert any(named.values())
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "plugins/edgekit_arrcoc/checkpoints/arr-coc-tiny/photographs.json",
+        "edgekit/reference/photographs/sources.json",
+        "targets/edgekit_targets/onnx/quantization/photographs/sources.json",
+    ],
+)
+def test_the_wheels_notice_names_every_photograph(record: str) -> None:
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    for one in json.loads((ROOT / record).read_text(encoding="utf-8"))["photographs"]:
+        assert f"- {one['file'].removesuffix('.webp')}: {one['author']}, {one['licence']}." in notice
