@@ -349,18 +349,18 @@ def _evidence(
 def _values_not_asked(spec: ModelSpec, batches: Sequence[Batch]) -> Iterator[str]:
     """Yield which values of discrete inputs were never asked: ids of a table, words of a vocabulary."""
     for i in spec.inputs:
-        asked = [batch.inputs[i.name] for batch in batches if i.name in batch.inputs]
+        arrays = [batch.inputs[i.name] for batch in batches if i.name in batch.inputs]
         values = int(i.high - i.low) + 1
         if np.dtype(i.dtype).kind in "iu" and i.kind == "tensor" and FEWEST_VALUES <= values <= MOST_VALUES:
-            seen = len(np.unique(np.concatenate([array.ravel() for array in asked]))) if asked else 0
-            if seen < values:
-                yield f"{values - seen} of {values} values of '{i.name}'"
-        listed = spec.files.get("vocabulary.json")
-        if i.kind == "query" and listed is not None:
+            count = len(np.unique(np.concatenate([array.ravel() for array in arrays]))) if arrays else 0
+            if count < values:
+                yield f"{values - count} of {values} values of '{i.name}'"
+        path = spec.files.get("vocabulary.json")
+        if i.kind == "query" and path is not None:
             # Batches of shapes take their queries from the evaluation set, or draw vectors.
             rows = (row for b in batches if b.name in (EVALUATION, WORDS) for row in b.inputs[i.name] if row.ndim == 1)
             left, words = _words_not_asked(
-                Path(listed).parent, tuple({row.tobytes(): row.dtype.str for row in rows}.items())
+                Path(path).parent, tuple({row.tobytes(): row.dtype.str for row in rows}.items())
             )
             if left:
                 yield f"{left} of {words} words of '{i.name}'"
@@ -374,8 +374,8 @@ def _words_not_asked(folder: Path, queries: tuple[tuple[bytes, str], ...]) -> tu
         return 0, 0
     rows = dict(zip(vocabulary.words, map(bytes, vocabulary.table), strict=True))
     # Words with the same row are the same to the model.
-    asked = {rows[word] for query, dtype in queries for word in vocabulary.of(np.frombuffer(query, dtype))}
-    return sum(row not in asked for row in rows.values()), len(rows)
+    known = {rows[word] for query, dtype in queries for word in vocabulary.of(np.frombuffer(query, dtype))}
+    return sum(row not in known for row in rows.values()), len(rows)
 
 
 def _kind(batch: Batch) -> str:

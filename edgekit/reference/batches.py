@@ -441,22 +441,22 @@ def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str,
 
 def word_queries(spec: ModelSpec, evaluation: EvaluationSet | None) -> dict[str, Array]:
     """Return queries [Q] of one to MOST_WORDS words, with every word that no real query has, by name."""
-    listed = spec.files.get("vocabulary.json")
-    vocabulary = read_vocabulary(Path(listed).parent) if listed is not None else None
+    path = spec.files.get("vocabulary.json")
+    vocabulary = read_vocabulary(Path(path).parent) if path is not None else None
     queries = [i.name for i in spec.inputs if i.kind == "query"]
-    found: dict[str, Array] = {}
+    by_name: dict[str, Array] = {}
     if vocabulary is None or not queries:
-        return found
+        return by_name
     # Words with the same row are the same to the model: the first stands for all.
     words = {bytes(row): word for word, row in zip(vocabulary.words[::-1], vocabulary.table[::-1], strict=True)}
     real = evaluation.inputs[queries[0]] if evaluation is not None else np.empty((0, 1))
-    asked = {word for query in np.unique(real, axis=0) for word in vocabulary.of(query.reshape(-1))}
-    left = [word for word in reversed(words.values()) if word not in asked]
-    while left and len(found) < MOST_QUERIES:
-        some = left[: len(found) % MOST_WORDS + 1]
+    known = {word for query in np.unique(real, axis=0) for word in vocabulary.of(query.reshape(-1))}
+    left = [word for word in reversed(words.values()) if word not in known]
+    while left and len(by_name) < MOST_QUERIES:
+        some = left[: len(by_name) % MOST_WORDS + 1]
         left = left[len(some) :]
-        found[f"the words {', '.join(some)}"] = vocabulary.encode(" ".join(some))
-    return found
+        by_name[f"the words {', '.join(some)}"] = vocabulary.encode(" ".join(some))
+    return by_name
 
 
 def _word_rows(spec: ModelSpec, queries: Mapping[str, Array], rows: Sequence[Row]) -> dict[str, Row]:
@@ -533,23 +533,23 @@ def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
         if (axis := mask_axis(mask, row[mask.name])) is not None:
             length = int(row[mask.name].sum(axis).flat[0])
             for part in sorted({1, length // 2} - {0, length}):
-                yield f"the first {part} of {length}", {**row, **_shortened(spec, row, mask.shape[axis], part)}
+                yield f"the first {part} of {length}", {**row, **_shorten(spec, row, mask.shape[axis], part)}
     for i, other in itertools.combinations(plain, 2):
         if replace(i, name=other.name) == other:
             yield f"'{other.name}' as '{i.name}'", {**row, other.name: row[i.name]}
-            exchanged = {i.name: row[other.name], other.name: row[i.name]}
-            yield f"'{other.name}' and '{i.name}' exchanged", {**row, **exchanged}
+            swap = {i.name: row[other.name], other.name: row[i.name]}
+            yield f"'{other.name}' and '{i.name}' exchanged", {**row, **swap}
     for i in plain:
         x = row[i.name]
         if np.dtype(i.dtype).kind == "f" and i.low <= 0 <= i.high:
-            kept = np.arange(x.size).reshape(x.shape) % SPARSE_STEP == 0
-            for change, values in (("quiet", QUIET * x), ("sparse", np.where(kept, x, 0))):
+            places = np.arange(x.size).reshape(x.shape) % SPARSE_STEP == 0
+            for change, values in (("quiet", QUIET * x), ("sparse", np.where(places, x, 0))):
                 yield f"'{i.name}' {change}", {**row, i.name: values.astype(x.dtype)}
         elif np.dtype(i.dtype).kind in "iu" and x.ndim > 1:
             yield f"'{i.name}' sorted", {**row, i.name: np.sort(x, axis=-1)}
 
 
-def _shortened(spec: ModelSpec, row: Row, axis: int | str, length: int) -> Row:
+def _shorten(spec: ModelSpec, row: Row, axis: int | str, length: int) -> Row:
     """Return the inputs along an axis of which only the first values are left: zeros follow, as padding does."""
     shorter: dict[str, Array] = {}
     for i in spec.inputs:
@@ -577,11 +577,11 @@ def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], fir
     for i in spec.inputs:
         shape = spec.shape(i.name, sizes)
         parts = [rows[(first + k) % len(rows)] for k in range(count if BATCH in i.shape else 1)]
-        arrays[i.name] = one_run([_fit(i, row[i.name], shape, padded_axes(spec, row)) for row in parts], i.shape)
+        arrays[i.name] = one_run([_fit(i, row[i.name], shape, padding_axes(spec, row)) for row in parts], i.shape)
     return arrays
 
 
-def _fit(i: Input, array: Array, shape: tuple[int, ...], padded: Collection[int | str]) -> Array:
+def _fit(i: Input, array: Array, shape: tuple[int, ...], padding: Collection[int | str]) -> Array:
     if i.kind == "image" and len(shape) == 4:
         return _cast_to_declared(i, resize(array, *shape[2:]))
     for axis, size in enumerate(shape):
@@ -589,7 +589,7 @@ def _fit(i: Input, array: Array, shape: tuple[int, ...], padded: Collection[int 
             # Where a row ends in padding, it gets more of it; repeated from its start, it would have a gap.
             places = np.arange(size)
             last = array.shape[axis]
-            array = np.take(array, np.minimum(places, last - 1) if i.shape[axis] in padded else places % last, axis)
+            array = np.take(array, np.minimum(places, last - 1) if i.shape[axis] in padding else places % last, axis)
     return array
 
 
@@ -597,12 +597,12 @@ def mask_axis(i: Input, array: Array) -> int | None:
     """Return the axis along which an input of a row is a mask of a prefix (ones, then zeros); None if it is none."""
     if i.kind != "tensor" or i.low != 0 or i.high != 1 or np.dtype(i.dtype).kind not in "iub" or array.ndim < 2:
         return None
-    named = [axis for axis, name in enumerate(i.shape) if isinstance(name, str) and name != BATCH]
-    falls = len(named) == 1 and array.any() and (np.diff(array.astype(np.int8), axis=named[0]) <= 0).all()
-    return named[0] if falls else None
+    axes = [axis for axis, name in enumerate(i.shape) if isinstance(name, str) and name != BATCH]
+    falls = len(axes) == 1 and array.any() and (np.diff(array.astype(np.int8), axis=axes[0]) <= 0).all()
+    return axes[0] if falls else None
 
 
-def padded_axes(spec: ModelSpec, row: Row) -> set[int | str]:
+def padding_axes(spec: ModelSpec, row: Row) -> set[int | str]:
     """Return the axes along which a row ends in padding, as its mask says."""
     masks = ((i, mask_axis(i, row[i.name])) for i in spec.inputs)
     return {i.shape[axis] for i, axis in masks if axis is not None and not np.take(row[i.name], -1, axis).any()}
