@@ -164,8 +164,7 @@ def wrong_inputs(reference: ReferenceInfo, row: ReportRow) -> str:
     values, drop = reference.evaluation.values, row.drop
     if not values or set(values) - {0.0, 1.0} or drop is None or drop.limit is None:
         return ""
-    each = [m.limit for m in row.verdict.measures if m.metric == f"{drop.metric}, one row" and m.limit is not None]
-    allowed = 0 if each and each[0] < 1 else int(drop.limit * len(values))
+    allowed = int(drop.limit * len(values))
     verdict = f"at most {allowed} may turn from right to wrong" if allowed else "one that turns wrong rejects"
     return f"{drop.metric}: one of {len(values)} inputs is {plain(1 / len(values))} of the mean; {verdict}."
 

@@ -152,3 +152,24 @@ def test_rounding_of_a_large_offset_is_no_error() -> None:
     assert verdict(kelvin, KELVIN, noisy(KELVIN, 0.1), INT8).status == "verified"
     constant = np.full((ROWS, 1), 290.0)
     assert verdict(kelvin, constant, constant + 0.1, FP16).status == "verified"
+
+
+@pytest.mark.parametrize(
+    ("rows", "turned", "status"), [(400, 2, "verified"), (400, 3, "rejected"), (60, 1, "rejected")]
+)
+def test_a_metric_of_right_or_wrong_is_judged_by_its_mean(rows: int, turned: int, status: str) -> None:
+    """Of 400 pictures two are half a percent; a limit on any one row would allow none of thousands."""
+    output, logits = Output("logits", role="logits"), np.resize(SURE, (rows, 100)).astype(np.float32)
+    right = np.ones(rows)
+    wrong = right.copy()
+    wrong[:turned] = 0
+    both = iter((right, wrong))
+    found = compare(
+        (output,),
+        {"logits": logits},
+        {"logits": logits},
+        [f"row {n}" for n in range(rows)],
+        metric=lambda _outputs, _truth: next(both),
+        truth=right,
+    )
+    assert judge(INT8, {"logits": 0.0}, evaluation=[found]).status == status
