@@ -27,6 +27,7 @@ import pytest
 from PIL import Image
 
 import edgekit
+from edgekit.artifact.run_record import PartRecord, PartsRecord, write_parts
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.vocabulary import read_vocabulary
 from edgekit_provenance.signature import sign, signer_of
@@ -431,6 +432,22 @@ def test_with_a_key_nothing_is_opened_unless_every_file_is_the_signed_one(
     assert exit_code("serve", build, "--port", "0", "--key", signed[1], "--trust-build") == 2
     assert capfd.readouterr().err.count("\n") == 1
     assert opened == []
+
+
+@NO_LIBRARY
+def test_with_a_key_the_parts_of_a_model_are_the_signed_ones(
+    exported: Path, tmp_path: Path, answering: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    private, public = write_keys(tmp_path, "release")
+    whole, part = tmp_path / "whole", PartRecord(folder="toy", calls=1)
+    shutil.copytree(exported, whole / "toy")
+    record = PartsRecord(name="whole", driver="here:Driver", inputs=1, parts={"first": part}, targets={})
+    write_parts(whole, record)
+    for folder in (whole / "toy", whole):
+        sign(Build((), folder, "CPU"), signer_of(private))
+    write_parts(whole, record.model_copy(update={"parts": {"first": part, "second": part}}))
+    assert exit_code("serve", whole, "--port", "0", "--key", public, "--trust-build") == 2
+    assert "parts.json" in capfd.readouterr().err
 
 
 @NO_LIBRARY
