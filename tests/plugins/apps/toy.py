@@ -20,6 +20,8 @@ from edgekit.storage.files import staging
 from tests.manifests import manifest
 
 GOLDEN = Path(__file__).parents[2] / "golden"
+LARGEST = 32
+"""Pixels of a side that the model of a build declares; its artifacts are fixed at 16."""
 LISTED = b"- aten::topk\n- aten::shift_"
 FILES = {
     "torch-mobile": {"model.ptl": b"lite" * 999, "operators.yaml": LISTED},
@@ -33,8 +35,8 @@ FILES = {
 }
 
 
-def spec(shift: float = 0.0, name: str = "toy") -> ModelSpec:
-    """Scores are how red each of 16 patches is, tilted by the query."""
+def spec(shift: float = 0.0, name: str = "toy", largest: int = 16) -> ModelSpec:
+    """Scores are how red each of 16 patches (more in larger pictures) is, tilted by the query."""
     import torch
 
     class Toy(torch.nn.Module):
@@ -60,7 +62,7 @@ def spec(shift: float = 0.0, name: str = "toy") -> ModelSpec:
             Output("budgets", "counts", "relevance", "int64", 64, 400),
             Output("indices", "ranking", "relevance", "int64"),
         ),
-        axes={"batch": Axis(1, 1, 2), "height": Axis(16, 16, 32, 4), "width": Axis(16, 16, 32, 4)},
+        axes={"batch": Axis(1, 1, 2), "height": Axis(16, 16, largest, 4), "width": Axis(16, 16, largest, 4)},
         factory=f"{__name__}:spec",
         evaluation=evaluation,
         files={name: GOLDEN / name for name in ("vocabulary.json", "embeddings.bin")},
@@ -77,7 +79,7 @@ def evaluation() -> EvaluationSet:
 
 def build(folder: Path, shift: float = 0.0, name: str = "toy") -> Path:
     """Write a build folder; `shift` makes another model of the same name."""
-    made = spec(shift, name)
+    made = spec(shift, name, LARGEST)
     save_model(made, folder / "model")
     runtime = EagerRuntime(spec(shift))
     batches = tuple(replace(batch, outputs=runtime.run(batch.inputs)) for batch in batches_for(made, evaluation())[:2])
@@ -104,7 +106,7 @@ def commit(
     """Write one artifact."""
     entry = next(iter(files)).partition("/")[0]
     precision = "int8" if target.endswith("int8") else "fp16" if target == "coreml" else "fp32"
-    declared = spec()
+    declared = spec(largest=LARGEST)
     with staging(folder, own_files) as staged:
         for path, data in files.items():
             (staged / path).parent.mkdir(parents=True, exist_ok=True)
