@@ -252,7 +252,7 @@ class Sums:
         yield "correlation", np.where(moving, np.clip(np.nan_to_num(correlation), -1.0, 1.0), 1.0)
 
 
-def still_places(z: Array, y: Array) -> _Rows:
+def place_errors(z: Array, y: Array) -> _Rows:
     """Yield the error of the worst place over all rows, in units of what the inputs move it: one value.
 
     A place is one value of a row: a coordinate of a point, a confidence of a box. It is compared if the inputs move it

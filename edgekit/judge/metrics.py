@@ -51,8 +51,8 @@ from edgekit.judge.deviation import (
     error_across_rows,
     largest_scale,
     peak_of,
+    place_errors,
     row_deviations,
-    still_places,
 )
 from edgekit.judge.roles import decisions, role_measures
 from edgekit.model.spec import Array, Metric, Output
@@ -358,7 +358,7 @@ def _deviations(output: Output, answers: Answers, scale: Array, sums: dict[str, 
     yield from channel_deviations(sums[output.name])
     yield from error_across_rows(z, y, is_shared)
     if is_shared.all():
-        yield from still_places(z, y)
+        yield from place_errors(z, y)
 
 
 def ranking_measures(r: Array, c: Array, scores: tuple[Array, Array], tolerance: float, scale: float) -> _Rows:

@@ -155,7 +155,8 @@ def _boxes(output: Output, r: Array, c: Array) -> _Rows:
     if r.shape[-1] < CORNERS:
         return
     sure, other = r[..., CORNERS:], c[..., CORNERS:]
-    if sure.size and sure.min() >= 0.0 and sure.max() <= 1.0:
+    has_confidences = bool(sure.size) and sure.min() >= 0.0 and sure.max() <= 1.0
+    if has_confidences:
         crossed = ((sure > CONFIDENT) != (other > CONFIDENT)).reshape(len(r), -1)
         yield "flips", crossed.mean(1), crossed.argmax(1)
         for metric, confidence in COUNTED.items():
@@ -169,7 +170,7 @@ def _boxes(output: Output, r: Array, c: Array) -> _Rows:
     real = areas[0] > 0
     iou = np.where(real, shared / np.maximum(areas[0] + areas[1] - shared, LEAST), 1.0)
     yield "iou", iou.mean(1), iou.argmin(1)
-    if sure.size and sure.min() >= 0.0 and sure.max() <= 1.0:
+    if has_confidences:
         moved = (1.0 - iou) * sure.max(-1)
         yield "moved box", moved.max(1), moved.argmax(1)
 

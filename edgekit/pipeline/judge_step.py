@@ -45,7 +45,7 @@ from edgekit.target import Place
 
 # The first of these modes that was timed gives the artifact's latency; "CUDA graph" is shown in addition.
 # An input of integers with fewer values is asked with all of them; one with more indexes no table.
-FEWEST_VALUES, MOST_VALUES = 4, 1 << 20
+FEWEST_VALUES, LARGEST_TABLE = 4, 1 << 20
 WAYS = ("bound buffers", RUN)
 GRAPH = "CUDA graph"
 # Times the median of eager PyTorch when the reference was recorded. Its threads wait for each other: beside other load
@@ -351,7 +351,7 @@ def _values_not_asked(spec: ModelSpec, batches: Sequence[Batch]) -> Iterator[str
     for i in spec.inputs:
         arrays = [batch.inputs[i.name] for batch in batches if i.name in batch.inputs]
         values = int(i.high - i.low) + 1
-        if np.dtype(i.dtype).kind in "iu" and i.kind == "tensor" and FEWEST_VALUES <= values <= MOST_VALUES:
+        if np.dtype(i.dtype).kind in "iu" and i.kind == "tensor" and FEWEST_VALUES <= values <= LARGEST_TABLE:
             count = len(np.unique(np.concatenate([array.ravel() for array in arrays]))) if arrays else 0
             if count < values:
                 yield f"{values - count} of {values} values of '{i.name}'"
@@ -372,10 +372,8 @@ def _words_not_asked(folder: Path, queries: tuple[tuple[bytes, str], ...]) -> tu
     vocabulary = read_vocabulary(folder)
     if vocabulary is None:
         return 0, 0
-    rows = dict(zip(vocabulary.words, map(bytes, vocabulary.table), strict=True))
-    # Words with the same row are the same to the model.
-    known = {rows[word] for query, dtype in queries for word in vocabulary.of(np.frombuffer(query, dtype))}
-    return sum(row not in known for row in rows.values()), len(rows)
+    left = vocabulary.words_without(np.frombuffer(query, dtype) for query, dtype in queries)
+    return len(left), len(vocabulary.words)
 
 
 def _kind(batch: Batch) -> str:

@@ -6,9 +6,10 @@ deterministic algorithms, and shipped with the model. Without one, the CPU is re
 A reference folder has reference.json, outputs.safetensors and, in a build, inputs.safetensors with the evaluation
 inputs (`edgekit.reference.store`). Arrays are named `<batch>/<tensor>`. These batches run one row at a time:
 `evaluation` (real inputs), `photographs` (for models that take pictures), `changed` (both darkened, brightened, greyed
-..., one input at its ends), `levelled` (both at many mean brightnesses), and `stress` (random, constant and extreme
-inputs). These batches have one shape each: `grid-NN` (random inputs at a shape of the grid), `real-NN` (real inputs
-there), and `between-NN` (real or random inputs at shapes between those of the grid).
+..., one input at its ends), `levelled` (both at many mean brightnesses), `words` (words of the model's vocabulary that
+no real query has), and `stress` (random, constant and extreme inputs). These batches have one shape each: `grid-NN`
+(random inputs at a shape of the grid), `real-NN` (real inputs there), and `between-NN` (real or random inputs at shapes
+between those of the grid).
 """
 
 from __future__ import annotations
@@ -447,11 +448,10 @@ def word_queries(spec: ModelSpec, evaluation: EvaluationSet | None) -> dict[str,
     by_name: dict[str, Array] = {}
     if vocabulary is None or not queries:
         return by_name
-    # Words with the same row are the same to the model: the first stands for all.
-    words = {bytes(row): word for word, row in zip(vocabulary.words[::-1], vocabulary.table[::-1], strict=True)}
     real = evaluation.inputs[queries[0]] if evaluation is not None else np.empty((0, 1))
-    known = {word for query in np.unique(real, axis=0) for word in vocabulary.of(query.reshape(-1))}
-    left = [word for word in reversed(words.values()) if word not in known]
+    words = vocabulary.words_without(query.reshape(-1) for query in np.unique(real, axis=0))
+    # Each first word once, in the order of the last word with its row.
+    left = list(dict.fromkeys(reversed(words.values())))[::-1]
     while left and len(by_name) < MOST_QUERIES:
         some = left[: len(by_name) % MOST_WORDS + 1]
         left = left[len(some) :]
@@ -572,12 +572,13 @@ def _towards(place: float, share: float) -> Change:
 
 def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], first: int) -> dict[str, Array]:
     """Return real rows as one batch of other sizes: pictures resized, other inputs cropped or repeated."""
-    count = sizes.get(BATCH, 1)
+    parts = [rows[(first + k) % len(rows)] for k in range(sizes.get(BATCH, 1))]
+    padding = [padding_axes(spec, row) for row in parts]
     arrays: dict[str, Array] = {}
     for i in spec.inputs:
-        shape = spec.shape(i.name, sizes)
-        parts = [rows[(first + k) % len(rows)] for k in range(count if BATCH in i.shape else 1)]
-        arrays[i.name] = one_run([_fit(i, row[i.name], shape, padding_axes(spec, row)) for row in parts], i.shape)
+        shape, count = spec.shape(i.name, sizes), len(parts) if BATCH in i.shape else 1
+        each = zip(parts[:count], padding, strict=False)
+        arrays[i.name] = one_run([_fit(i, row[i.name], shape, axes) for row, axes in each], i.shape)
     return arrays
 
 

@@ -177,7 +177,5 @@ def answer_rows(
     with torch.no_grad():
         for row in range(len(part.names)):
             arrays = {i.name: run_of(part.inputs[i.name], row, len(part.names), i.shape) for i in spec.inputs}
-            answers.append(
-                named_outputs(spec, spec.module(*to_tensors(spec, arrays if prepare is None else prepare(arrays))))
-            )
+            answers.append(named_outputs(spec, spec.module(*to_tensors(spec, prepare(arrays)))))
     return {name: stack_runs(answer[name] for answer in answers) for name in answers[0]}

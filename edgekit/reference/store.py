@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -86,16 +86,13 @@ def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str,
         for key in ("inputs_sha256", "stored"):
             whole.pop(key, None)
         every = not (_has_declaration(info) and _size(info, batches) <= LARGEST)
-        stored = [b for b in batches if with_inputs and (every or b.kept or b.name == EVALUATION)]
-        # Other rows are regenerated, but the model's vocabulary is not here.
-        stored += [
-            replace(b, inputs=queries)
-            for b in batches
-            if with_inputs and b not in stored and b.name == WORDS and (queries := _queries_of(info, b))
-        ]
-        if stored:
-            forms = {f"{b.name}/{name}": StoredForm.of(array) for b in stored for name, array in b.inputs.items()}
-            arrays = {f"{b.name}/{name}": array for b in stored for name, array in b.inputs.items()}
+        stored = {b.name: b.inputs for b in batches if with_inputs and (every or b.kept or b.name == EVALUATION)}
+        # The other inputs of this batch are regenerated, but the model's vocabulary is not here.
+        if with_inputs and not every:
+            stored |= {b.name: _queries_of(info, b) for b in batches if b.name == WORDS}
+        # Not `_flat_names`: a stored form keeps the memory layout.
+        if arrays := {f"{batch}/{name}": array for batch, inputs in stored.items() for name, array in inputs.items()}:
+            forms = {name: StoredForm.of(array) for name, array in arrays.items()}
             (staged / INPUTS).write_bytes(save({name: form.store(arrays[name]) for name, form in forms.items()}))
             whole["inputs_sha256"] = digest_file(staged / INPUTS)
             whole["stored"] = {name: asdict(form) for name, form in forms.items() if form != StoredForm()}

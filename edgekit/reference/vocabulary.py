@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -82,6 +82,17 @@ class Vocabulary:
             if np.abs(residual).max() < ROUNDING * count:
                 return tuple(self.words[places[row]] for row in sorted(rows))
         return ()
+
+    def words_without(self, queries: Iterable[Array]) -> dict[str, str]:
+        """Return the words that occur in none of some queries [Q], each with the first word that has the same row.
+
+        Words with the same row are the same to the model.
+        """
+        places, _ = self._distinct
+        firsts = {bytes(self.table[place]): self.words[place] for place in places}
+        first_of = {word: firsts[bytes(row)] for word, row in zip(self.words, self.table, strict=True)}
+        known = {word for query in queries for word in self.of(query)}
+        return {word: first for word, first in first_of.items() if first not in known}
 
     @cached_property
     def _distinct(self) -> tuple[list[int], Array]:
