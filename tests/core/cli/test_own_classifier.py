@@ -120,6 +120,14 @@ def test_the_report_shows_the_budgets_that_were_asked_and_what_was_found(rejecte
     assert "task_drop is 0, within the budget of 0.01" in (rejected.build / "report.md").read_text().replace("\\", "")
 
 
+def test_a_budget_of_what_was_not_measured_is_said_in_the_report(rejected: Run, tmp_path: Path) -> None:
+    build = Path(shutil.copytree(rejected.build, tmp_path / "dim"))
+    found = run(build, "verify", build, "--trust-build", "-t", "onnx", "--budget", "onnx.visit=1MB")
+    assert found.code == 3
+    assert "visit was not measured, so the budget of 1MB is not met" in found.text
+    assert "onnx · cpu visit ≤ 1MB not measured no" in page_of(found)
+
+
 def test_reasons_of_one_cause_are_one_line_with_their_number_and_the_worst(rejected: Run) -> None:
     page = (rejected.build / "report.html").read_text()
     faults = re.findall('<li class="fault">(.*?)</li>', page)
