@@ -23,6 +23,7 @@ class Code(StrEnum):
     LIMIT_EXCEEDED = "limit exceeded"
     ROWS_BEYOND = "rows beyond a limit"
     TOO_FEW_ROWS = "too few rows"
+    ROWS_UNMOVED = "rows beyond a limit, whose task metric stays"
     NOT_FINITE = "not finite"
     WRONG_DTYPE = "wrong dtype"
     WRONG_SHAPE = "wrong shape"
@@ -154,6 +155,7 @@ _BY_BATCH = {
     Code.LIMIT_EXCEEDED,
     Code.ROWS_BEYOND,
     Code.TOO_FEW_ROWS,
+    Code.ROWS_UNMOVED,
     Code.NOT_FINITE,
     Code.WRONG_DTYPE,
     Code.WRONG_SHAPE,
@@ -171,6 +173,8 @@ _SENTENCES = {
     "{value}{unit}{place}",
     Code.TOO_FEW_ROWS: "{what} must be {bound} {limit} in all but {allowed} of {rows} rows, and is not in {beyond}: "
     "too few inputs to tell whether 99 of 100 are within the limit",
+    Code.ROWS_UNMOVED: "{what} is not {bound} {limit} in {beyond} of {rows} rows, of which {allowed} may exceed it; "
+    "the task metric of the others is unchanged",
     Code.NOT_FINITE: "output '{output}' of the {side} is not finite (NaN or Inf) in {wrong} of {all} values, "
     "first{place}",
     Code.WRONG_DTYPE: "output '{output}' of the {side} is {dtype}, not {expected}",

@@ -2,8 +2,8 @@
 
 Importing PyTorch and its exporter takes seconds, and each worker needs it. The server imports the requested modules
 once, runs nothing of them, and forks a worker for each request. It has no state of a model, and ends with its parent. A
-worker inherits the server's environment at its start. If the parent has changed its own since (`_inherited_state`),
-`fork` returns None, and the caller starts a process.
+worker inherits the server's environment at its start. If the parent has changed its own since (`_inherited_state`), as
+some libraries do when they are imported, another server takes the old one's place.
 
 On macOS system libraries do not survive a fork, and Windows does not have it: `fork` returns None there.
 """
@@ -72,6 +72,10 @@ class _Server:
     def usable(self) -> bool:
         return self.parent == os.getpid() and self.process.poll() is None
 
+    def retire(self) -> None:
+        """Let the server end after its workers."""
+        self.socket.close()
+
     def close(self) -> None:
         """End the server, even while it imports; workers end with their calls."""
         self.socket.close()
@@ -81,8 +85,14 @@ class _Server:
 
 
 _lock = threading.Lock()
-# At most one.
+# The last one serves; those before it end after their workers.
 _servers: list[_Server] = []
+
+
+@atexit.register
+def _close_all() -> None:
+    while _servers:
+        _servers.pop().close()
 
 
 def prepare(modules: Sequence[str]) -> None:
@@ -138,15 +148,18 @@ def _send(modules: Sequence[str], streams: list[int], memory: int) -> None:
 
 
 def _server() -> _Server | None:
-    """Return this process's server, started if needed; None if its workers would differ from new processes."""
+    """Return a server with this process's state, started if needed; None where there is none."""
     if sys.platform != "linux" or os.environ.get(VARIABLE) == "0":
         return None
-    if _servers and not _servers[0].usable():
-        _servers.pop().close()
-    if not _servers:
+    for ended in [server for server in _servers if not server.usable()]:
+        _servers.remove(ended)
+        ended.close()
+    state = _inherited_state()
+    if not _servers or _servers[-1].inherited != state:
+        if _servers:
+            _servers[-1].retire()
         _servers.append(_Server())
-        atexit.register(_servers[0].close)
-    return _servers[0] if _servers[0].inherited == _inherited_state() else None
+    return _servers[-1]
 
 
 def _inherited_state() -> tuple[object, ...]:
@@ -174,6 +187,9 @@ def serve(requests: socket.socket) -> NoReturn:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         if not message:
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, 0)[0]:
+                    pass
             os._exit(0)
         request = json.loads(message)
         for module in request["modules"]:

@@ -74,6 +74,8 @@ SURE = 0.95
 # Standard deviations by which the share of wrong outputs in one batch may exceed its limit: three of 128 outputs are
 # allowed where the limit is 1 %, and two of 96.
 CHANCE = 2.0
+# Drop of a row's task metric that is none: half of INT8's limit on the mean.
+TASK_DROP_UNMOVED = 0.0025
 # Codes of reasons that name a limit; any other fault is one on whatever inputs it shows.
 _LIMIT_CODES = {Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND, Code.TOO_FEW_ROWS}
 # Inputs that edgekit makes or brings, by batch or pool; any other batch has its own sizes.
@@ -337,7 +339,7 @@ def _share_check(
     beyond, rows = int((badness > info.sign * limit).sum()), len(values)
     place = int(order[min(_may_pass(rows), rows - 1)])
     names = [name for comparison, m in group for name in m.names or comparison.names]
-    return Measure(
+    measure = Measure(
         batch=pool,
         output=group[0][1].output,
         metric=info.name,
@@ -351,6 +353,20 @@ def _share_check(
         rows=rows,
         beyond=beyond,
     )
+    if _unsure(measure):
+        # Where so few rows do not tell, the user's own metric does.
+        unmoved = np.concatenate([_unmoved_rows(comparison, m) for comparison, m in group])
+        moved = int((badness[~unmoved] > info.sign * limit).sum())
+        return measure.model_copy(update={"passed": moved <= _may_pass(rows)})
+    return measure
+
+
+def _unmoved_rows(comparison: Comparison, m: RowValues) -> Array:
+    """Return the rows on which the user's metric, if it is more than right or wrong, stays the same or improves."""
+    if comparison.task is None or m.names or all(np.isin(side, (0, 1)).all() for side in comparison.task):
+        return np.zeros(len(m.values), bool)
+    before, after = comparison.task
+    return np.asarray(before - after <= TASK_DROP_UNMOVED)
 
 
 def _may_pass(rows: int) -> int:
@@ -439,6 +455,11 @@ def _notes(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Compari
         yield fact(Code.NO_EVALUATION_SET)
     elif t.limit(TASK_DROP, "task") is not None and not any(comparison.task for comparison in evaluation):
         yield fact(Code.NO_TASK_METRIC)
+    yield from (
+        reason_of(check).model_copy(update={"code": Code.ROWS_UNMOVED})
+        for check in checks
+        if check.passed and check.beyond > _may_pass(check.rows)
+    )
     for check in (c for c in checks if c.batch == EVALUATION and c.limit is not None):
         code = _ROUNDING.get(check.metric)
         if code is not None and check.passed and check.value:

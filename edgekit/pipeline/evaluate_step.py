@@ -68,10 +68,10 @@ def evaluate(context: RunContext, name: str, manifest: Manifest) -> Result:
 
 def evaluate_in_place(context: RunContext, name: str, manifest: Manifest, place: Place) -> EvaluationOutcome:
     """Run an artifact in one place and judge it there."""
-    places = context.targets[name].places
+    places = [each.name for each in context.targets[name].places]
 
     def progress(share: float, text: str) -> None:
-        context.listener.progress(name, 0.6 + 0.4 * (places.index(place) + share) / len(places), text)
+        context.listener.progress(name, 0.6 + 0.4 * (places.index(place.name) + share) / len(places), text)
 
     made_by = variant_target(manifest, place)
     with scratch() as out:
@@ -82,6 +82,8 @@ def evaluate_in_place(context: RunContext, name: str, manifest: Manifest, place:
         answers = answers_in(out)
     # In a target's own place all nodes run on one provider, so the facts about nodes are dropped.
     finding = finding_of(context, manifest, place, answers, measured.model_copy(update={"facts": {}}))
+    if sample_of(manifest, place) and any(r.code is Code.TOO_FEW_ROWS for r in finding.verdict.reasons):
+        return evaluate_in_place(context, name, manifest, replace(place, sample=0))
     if context.fresh_inputs is None or finding.verdict.status != "verified":
         return finding
     try:

@@ -20,8 +20,6 @@ from edgekit.testing import contract
 from tests.docs.blocks import PAGES, ROOT, RUN, Block, blocks, commands
 
 REASONS = re.compile(r"(needs|takes|installs|serves|runs in|records|illustration:) .{10,}", re.DOTALL)
-LONG = ("graphs.md", "matrix.md", "model.md", "phones.md", "qat.md")
-"""Pages that run in the nightly mode; the tests of their rooms run the same commands on smaller models."""
 FROM_NOTHING = ("README.md", "graphs.md", "index.md", "phones.md", "model.md", "qat.md")
 """Pages that show the first export of the small model, or none."""
 RUNNER = "tests.docs.page_runner"
@@ -33,12 +31,10 @@ def runs(page: Path) -> bool:
     return any(block.kind in RUN and block.skipped is None for block in blocks(page))
 
 
-@pytest.mark.nightly(but=("index.md",))
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """In a folder with the small model, its program, its reference and its ONNX artifact: no page makes them again."""
-    if page.name in LONG and not os.environ.get("EDGEKIT_SLOW"):
-        pytest.skip("takes half a minute: set EDGEKIT_SLOW=1")
     there = () if page.name in FROM_NOTHING else ("onnx",)
     shutil.copytree(contract.small_build(tmp_path_factory.getbasetemp(), there), tmp_path / "build" / "small")
     found = {"PATH": Path(sys.executable).parent, "PYTHONPATH": ROOT}

@@ -17,6 +17,7 @@ from tests.targets import phone_models
 SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes ten seconds: set EDGEKIT_SLOW=1")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("factory", ["recurrent", pytest.param("record", marks=SLOW)])
 def test_states_and_named_answers_are_carried(factory: str, tmp_path: Path) -> None:
     spec = resolve_model(f"tests.modules:{factory}")

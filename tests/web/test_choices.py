@@ -39,6 +39,7 @@ def ask(page: Page, query: str) -> None:
     page.press("#query", "Enter")
 
 
+@pytest.mark.nightly
 def test_only_answers_to_one_query_are_compared(page: Page) -> None:
     choose(page, "compare", "fp32")
     page.locator("#difference", has_text="largest score difference").wait_for()
@@ -75,6 +76,7 @@ def tile(page: Page, name: str) -> Locator:
     return page.locator(f'[data-sample="{name}"]')
 
 
+@pytest.mark.nightly
 def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: str, bundle: Path) -> None:
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
     page.add_init_script(DECODED)
@@ -198,6 +200,7 @@ def test_an_error_of_what_is_not_asked_any_more_is_not_shown(open_page: Opener, 
     assert page.evaluate("() => notices") == []
 
 
+@pytest.mark.nightly
 def test_a_choice_that_fails_says_why_and_goes_back(open_page: Opener, url: str) -> None:
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
     page.goto(url)

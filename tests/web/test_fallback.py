@@ -93,6 +93,7 @@ def test_a_wrong_channel_order_is_caught(library: Page, bundle: Path) -> None:
     assert load(library, device="wasm")["code"] == "SELF_TEST"
 
 
+@pytest.mark.nightly
 def test_a_wrong_kernel_is_caught_and_wasm_is_used(library: Page) -> None:
     prefix_worker(library, WRONG_KERNEL)
     info = load(library, device="webgpu", dtype="fp32")
@@ -114,6 +115,7 @@ def test_a_lost_gpu_is_replaced_at_the_next_run(library: Page) -> None:
     assert [f["code"] for f in answer["fallbacks"]] == ["DEVICE_LOST"]
 
 
+@pytest.mark.nightly
 def test_a_missing_gpu_file_falls_back_to_wasm(library: Page) -> None:
     library.route("**/ort.jspi.min.mjs*", lambda route: route.fulfill(status=404, body="gone"))
     info = load(library, device="webgpu", dtype="fp32")

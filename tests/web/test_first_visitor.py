@@ -153,6 +153,7 @@ def test_back_and_forward_step_through_what_was_asked(page: Page) -> None:
     assert "view=focus" in page.url
 
 
+@pytest.mark.nightly
 def test_a_result_is_saved_copied_and_shared(open_page: Opener, tmp_path: Path) -> None:
     page = open_page(permissions=list(CLIPBOARD), **DESKTOP)
     ready(page)

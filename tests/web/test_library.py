@@ -61,6 +61,7 @@ def test_a_picture_without_an_answer_says_so(library: Page) -> None:
     assert 'the model does not know "not"' in refused
 
 
+@pytest.mark.nightly
 def test_threads_where_memory_can_be_shared_and_none_where_not(library: Page, url: str) -> None:
     four = "() => Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 })"
     library.evaluate(four)

@@ -207,6 +207,7 @@ def test_no_violation_of_accessibility_at_a_and_aa(open_page: Opener, device: di
     assert violations(page) == []
 
 
+@pytest.mark.nightly
 def test_ten_quick_queries_never_show_a_stale_answer(page: Page) -> None:
     page.evaluate(
         """() => { globalThis.seen = []; const canvas = document.querySelector("#map-a canvas");

@@ -187,6 +187,7 @@ def test_a_detector_that_declares_no_picture_answers_and_is_told_the_line_that_d
     assert values(page, "output").shape == (1, 4, 5)
 
 
+@pytest.mark.nightly
 def test_nothing_overflows_on_a_phone_and_axe_finds_nothing(tabular: Path, opened: Visitor) -> None:
     page = opened(tabular, PHONE)
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
@@ -196,6 +197,7 @@ def test_nothing_overflows_on_a_phone_and_axe_finds_nothing(tabular: Path, opene
     assert violations(page) == []
 
 
+@pytest.mark.nightly
 def test_the_six_lines_run_in_a_page_of_ones_own(tabular: Path, browser: Browser, tmp_path: Path) -> None:
     with Host({"/bundle/": tabular / "web", "/app/": tmp_path}) as host:
         context = browser.new_context(service_workers="block")

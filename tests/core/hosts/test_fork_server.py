@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,11 @@ def hang(progress: Progress, mark: str) -> dict[str, object]:
     return {}
 
 
+def wait_for(progress: Progress, mark: str) -> dict[str, object]:
+    Path(mark).with_suffix(".started").touch()
+    return {"done": soon(Path(mark).exists)}
+
+
 def asked(forked: bool = True) -> dict[str, object]:
     answer = process.call(look, {}, modules=MODULES)
     found = bool(fork_server._servers) and answer["origin"] != os.getpid()
@@ -88,8 +94,9 @@ def test_each_worker_draws_its_own_numbers() -> None:
 
 
 @pytest.mark.parametrize("changed", ["variable", "umask", "limit"])
-def test_what_a_server_cannot_know_starts_a_process(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_has_changed_gets_another_server(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = asked()
+    first = fork_server._servers[-1]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     mask = os.umask(0)
     os.umask(mask)
@@ -100,7 +107,11 @@ def test_what_a_server_cannot_know_starts_a_process(changed: str, monkeypatch: p
             os.umask(0o077)
         else:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
-        found = asked(forked=False)
+        found = asked()
+        assert fork_server._servers[-1] is not first
+        second = fork_server._servers[-1]
+        asked()
+        assert fork_server._servers[-1] is second
     finally:
         os.umask(mask)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -123,17 +134,17 @@ def test_a_crash_is_named_and_the_next_worker_is_forked() -> None:
 
 def test_a_server_that_was_killed_is_replaced() -> None:
     asked()
-    (first,) = fork_server._servers
+    first = fork_server._servers[-1]
     first.process.kill()
     first.process.wait()
     asked()
-    (second,) = fork_server._servers
+    second = fork_server._servers[-1]
     assert second is not first
 
 
 def test_a_server_that_dies_as_it_is_asked_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     asked()
-    (server,) = fork_server._servers
+    server = fork_server._servers[-1]
     os.kill(server.process.pid, signal.SIGSTOP)  # it takes the request, and answers nothing
     send = fork_server._send
 
@@ -146,6 +157,21 @@ def test_a_server_that_dies_as_it_is_asked_is_done_without(monkeypatch: pytest.M
     assert process.call(look, {}, modules=MODULES)["origin"] == os.getpid()
 
 
+def test_a_server_ends_after_its_workers_where_another_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked()
+    first, mark = fork_server._servers[-1], tmp_path / "go"
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(process.call, wait_for, {"mark": str(mark)}, modules=MODULES)
+        assert soon(lambda: mark.with_suffix(".started").exists())
+        monkeypatch.setenv("LOOK", "other libraries")
+        assert asked()["other"] == "other libraries"
+        mark.touch()
+        assert waiting.result() == {"done": True}
+    assert soon(lambda: not running(first.process.pid))
+
+
 def test_a_module_that_cannot_be_imported_is_left_to_the_worker() -> None:
     found = process.call(look, {}, modules=("numpy", "no_such_module"))
     assert found["origin"] != os.getpid()
@@ -155,7 +181,7 @@ def test_server_and_worker_end_with_a_parent_that_is_killed(tmp_path: Path) -> N
     mark = tmp_path / "pids"
     code = (
         "import test_fork_server as t\n"
-        f"print(t.process.call(t.look, {{}}, modules=t.MODULES)['origin'], t.fork_server._servers[0].process.pid,"
+        f"print(t.process.call(t.look, {{}}, modules=t.MODULES)['origin'], t.fork_server._servers[-1].process.pid,"
         " flush=True)\n"
         f"t.process.call(t.hang, {{'mark': {str(mark)!r}}}, modules=t.MODULES)"
     )

@@ -72,6 +72,7 @@ def test_an_operator_without_a_replacement_is_named_with_its_line(tmp_path: Path
     assert "`ModelSpec.translations`" in sentence
 
 
+@pytest.mark.nightly
 def test_a_wrong_translation_is_rejected(tmp_path: Path) -> None:
     row = exported("wrongly_translated", ("onnx",), tmp_path)["onnx"]
     assert row.status == "rejected"

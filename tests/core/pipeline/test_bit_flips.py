@@ -60,6 +60,7 @@ def flip(path: Path, bit: int) -> None:
         stream.write(bytes([byte ^ 1 << bit % 8]))
 
 
+@pytest.mark.nightly
 def test_every_flipped_bit_is_found_before_a_runtime_sees_it(kept: Kept, reached: list[str]) -> None:
     draw = np.random.default_rng(15)
     there = files(kept.root)

@@ -51,6 +51,7 @@ def inverted_at(graph: Graph, colour: float) -> None:
     graph.wrap("relevance", lambda x: graph.add("Where", near, graph.add("Sub", np.float32(1), x), x))
 
 
+@pytest.mark.nightly
 def test_a_sound_artifact_holds_every_limit(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("verify", copy, "--minutes", "0.01", "--seed", "7", "--trust-build", "--json") == 0
     (artifact,) = json.loads(capsys.readouterr().out)["artifacts"]

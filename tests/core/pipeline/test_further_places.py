@@ -66,6 +66,7 @@ def test_a_host_that_returns_another_packs_result_verifies_nothing(
     assert "another pack" in str(place.reasons[0])
 
 
+@pytest.mark.nightly
 def test_every_onnx_artifact_has_a_verdict_in_every_place_and_the_report_shows_it(build: Path) -> None:
     found = api.verify(build, places=["openvino", "ort-basic"], progress="none")
     assert sorted(found) == ["onnx", "onnx-fp16"]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edgekit.artifact.fact import Code, Fact
+from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import DependencyError, EdgekitError, HostError
 from edgekit.evaluate.engine import InputBatch, evaluate
 from edgekit.hosts import process
+from edgekit.pipeline import evaluate_step
+from edgekit.pipeline.context import RunContext
+from edgekit.pipeline.evaluate_step import EvaluationOutcome
+from edgekit.target import Place
 from edgekit.testing import SMALL
 from tests.command import exit_code
 
@@ -85,3 +93,25 @@ def test_a_batch_that_finds_no_memory_is_no_wrong_answer() -> None:
     asked = InputBatch("evaluation", lambda: iter([{}]), 1, 0)
     with pytest.raises(HostError, match="too little memory"):
         evaluate(Full(), [asked], {}, None, lambda *_: None)  # type: ignore[arg-type]  # it answers nothing
+
+
+def test_a_sample_that_does_not_tell_is_followed_by_all_inputs(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of few rows more are beyond a limit than one knows to be chance; here that is said of the sample."""
+    asked: list[int] = []
+    judge, run = evaluate_step.finding_of, evaluate_step.evaluate_in_place
+
+    def unsure(context: RunContext, manifest: Manifest, place: Place, answers: Any, measured: Any) -> EvaluationOutcome:
+        asked.append(len(answers["evaluation/relevance"]))
+        found = judge(context, manifest, place, answers, measured)
+        reason = Fact(code=Code.TOO_FEW_ROWS, details={"allowed": 1, "rows": 40, "beyond": 2})
+        told = {"status": "not verified here", "reasons": (reason,)}
+        return replace(found, verdict=found.verdict.model_copy(update=told)) if place.sample else found
+
+    monkeypatch.setattr(evaluate_step, "finding_of", unsure)
+    monkeypatch.setattr(
+        evaluate_step, "evaluate_in_place", lambda c, n, m, p: run(c, n, m, p if asked else replace(p, sample=2))
+    )
+    assert exit_code("verify", build, "-t", "onnx") == 0
+    first, second = asked
+    assert first == 2 < second
+    assert {v.status for v in read_artifact(build / "onnx").verdicts} == {"verified"}

@@ -53,6 +53,7 @@ def verified(build: Build) -> bool:
     return [outcome.status for outcome in build.outcomes] == ["verified", "verified"]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_report")
 def test_an_export_that_is_killed_leaves_whole_artifacts_and_the_next_run_finishes(kept: Kept) -> None:
     asked = points(kept.root, lambda: kept.export(fresh=True), 12, 200)

@@ -180,6 +180,7 @@ def test_a_store_that_fails_now_and_then_is_asked_again(
     assert contents(tmp_path / "into" / "small") == contents(build)
 
 
+@pytest.mark.nightly
 def test_a_store_that_always_fails_is_one_sentence_and_what_was_sent_is_kept(
     s3: S3, build: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +280,7 @@ def test_another_model_is_not_pushed_to_the_same_place(build: Path, tmp_path: Pa
         push(build, url)
 
 
+@pytest.mark.nightly
 def test_work_that_nobody_pushed_is_not_replaced(s3: S3, build: Path, tmp_path: Path) -> None:
     push(build)
     change(build)

@@ -60,6 +60,7 @@ def wrong_at(size: int) -> ModelSpec:
     return replace(spec, module=Wrong().eval())
 
 
+@pytest.mark.nightly
 class TestEnumerated:
     """One function for each size of the grid."""
 

@@ -18,6 +18,7 @@ from tests.targets.damage_contract import CoreaiContract
 PROGRAM = CoreaiContract.weights
 
 
+@pytest.mark.nightly
 class TestCoreaiInt8(CoreaiContract):
     name = "coreai-int8"
 

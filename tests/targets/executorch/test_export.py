@@ -55,6 +55,7 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", TARGETS)
 def test_answers_like_the_module_for_every_batch(name: str, pooled: Path) -> None:
     for batch in (1, 2, 3, 8):

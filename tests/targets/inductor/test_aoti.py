@@ -38,6 +38,7 @@ compiles = pytest.mark.skipif(bool(HERE), reason=HERE)
 LIBRARY, METADATA = "model.wrapper.so", "_metadata.json"
 
 
+@pytest.mark.nightly
 @compiles
 class TestAoti(TargetContract):
     name = "aoti"

@@ -97,6 +97,7 @@ class TestMnn(DamageContract):
         assert "'model.mnn' has the inputs ['x'], not ['images', 'queries']" in row.sentences[0]
 
 
+@pytest.mark.nightly
 class TestHalfWeights(TargetContract):
     name = "mnn"
     options = {"precision": "fp16"}  # noqa: RUF012 - likewise
@@ -108,6 +109,7 @@ class TestHalfWeights(TargetContract):
         assert size < 0.8 * of_onnx
 
 
+@pytest.mark.nightly
 class TestMnnInt8(DamageContract):
     name = "mnn-int8"
     weights, place, named = "model.mnn", runtime.CPU, "'relevance'"

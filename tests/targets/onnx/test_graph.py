@@ -133,6 +133,7 @@ class Edges(nn.Module):
         return texture_array(images)[:, 7:8]
 
 
+@pytest.mark.nightly
 def test_the_edges_of_arr_coc_01_keep_their_epsilon(tmp_path: Path) -> None:
     """The exporter takes a number of 1e-8 for zero: a flat picture's edges would then be rounding alone."""
     images = Input("images", ("batch", 3, 32, 32))

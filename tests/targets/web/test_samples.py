@@ -79,6 +79,7 @@ def test_the_samples_of_the_shipped_model_show_what_stands_beside_them(
             assert any(set(query.split()) <= own for own in there), (sample.case.name, query, there)
 
 
+@pytest.mark.nightly
 def test_the_first_sample_brings_its_vector_and_the_model_what_it_was_trained_on(
     spec: ModelSpec, reference: Path, answer: golden.Answer, tmp_path: Path
 ) -> None:

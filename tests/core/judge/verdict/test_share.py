@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,37 @@ def test_one_row_of_a_hundred_may_be_beyond_the_limit(rows: int, beyond: int, st
     assert {reason.code for reason in found.reasons} == codes
     pooled = next(measure for measure in found.measures if measure.batch == REAL_INPUTS)
     assert (pooled.rows, pooled.beyond, pooled.passed) == (rows, beyond, status == "verified")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "beyond", "status"),
+    [
+        (0.9, 0.9, 5, "verified"),
+        (0.9, 0.95, 7, "verified"),
+        (0.9, 0.89, 5, "not verified here"),
+        # Right or wrong: a row that stays right may be as good as turned.
+        (1.0, 1.0, 5, "not verified here"),
+        # So many rows are no chance.
+        (0.9, 0.9, 9, "rejected"),
+    ],
+)
+def test_where_rows_are_too_few_those_whose_own_metric_stays_do_not_decide(
+    before: float, after: float, beyond: int, status: str
+) -> None:
+    rows = errors(*[BEYOND] * beyond, *[KEPT] * (400 - beyond))
+    values = np.full(400, before)
+    task = (values, np.where(np.arange(400) < beyond, after, values))
+    found = judge(INT8, {}, evaluation=[replace(rows, task=task)])
+    assert found.status == status
+    told = [str(note) for note in found.notes if note.code is Code.ROWS_UNMOVED]
+    assert told == (
+        [
+            f"error of 'y' is not at most 0.3 in {beyond} of 400 rows, of which 4 may exceed it; "
+            "the task metric of the others is unchanged (real inputs)"
+        ]
+        if status == "verified"
+        else []
+    )
 
 
 def test_no_row_may_pass_the_worst() -> None:

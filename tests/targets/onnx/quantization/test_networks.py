@@ -31,6 +31,7 @@ def kinds(made: TargetOutcome) -> Counter[str]:
 SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 20 seconds: set EDGEKIT_SLOW=1")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["resnet", pytest.param("unet", marks=SLOW)])
 def test_convolutions_compute_in_int8(name: str, tmp_path: Path) -> None:
     made = exported(f"tests.networks:{name}", STATIC, tmp_path)
