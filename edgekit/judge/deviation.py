@@ -147,6 +147,8 @@ ACROSS_ROWS, PLACE, ALL_ROWS = "error across inputs", "error of a place", "all i
 MOST_PLACES = 1024
 # Share of the spread: an output that the inputs move less is treated as constant.
 STILL = 0.02
+# Share of the channel's spread: the least unit of the error of a place.
+LEAST_MOVED = 0.1
 # Metric, values, worst positions.
 _Rows = Iterator[tuple[str, Array, Array]]
 
@@ -256,8 +258,9 @@ def place_errors(z: Array, y: Array) -> _Rows:
     """Yield the error of the worst place over all rows, in units of what the inputs move it: one value.
 
     A place is one value of a row: a coordinate of a point, a confidence of a box. It is compared if the inputs move it
-    by at least MOVING of what they move the median place; a place that stands still in the artifact has 1. It is 0 for
-    fewer than FEWEST rows, for one position, and for more than MOST_PLACES, where the largest of so many is chance.
+    by at least MOVING of what they move the median place; a place that stands still in the artifact has 1. One that
+    moves by less than LEAST_MOVED is measured by that: a box of a fixed anchor moves little. It is 0 for fewer than
+    FEWEST rows, for one position, and for more than MOST_PLACES, where the largest of so many is chance.
 
     Args:
         z: As in `row_deviations`.
@@ -267,7 +270,7 @@ def place_errors(z: Array, y: Array) -> _Rows:
     if len(z) >= FEWEST and z.shape[1] > 1 and z[0].size <= MOST_PLACES:
         moved, off = (np.sqrt((a * a).mean(0)).ravel() for a in (z - z.mean(0), y - z))
         compared = moved >= max(MOVING * float(np.median(moved)), STILL)
-        shares = np.where(compared, off / np.where(compared, moved, 1.0), 0.0)
+        shares = np.where(compared, off / np.maximum(moved, LEAST_MOVED), 0.0)
         value, place = float(shares.max()), int(shares.argmax())
     yield PLACE, np.full(1, value), np.full(1, place)
 

@@ -15,7 +15,8 @@ from typing import Literal
 
 from edgekit.artifact.fact import EVALUATION
 
-STRESS, PHOTOGRAPHS, CHANGED, LEVELLED, WORDS = "stress", "photographs", "changed", "levelled", "words"
+STRESS, PHOTOGRAPHS, CHANGED, LEVELLED = "stress", "photographs", "changed", "levelled"
+SHIFTED, WORDS, IDS = "shifted", "words", "ids"
 Kind = Literal["real", "changed", "random"]
 """Users' inputs; the same dark, bright, grey or saturated, or with other words; random or extreme inputs."""
 ALL: tuple[Kind, ...] = ("real", "changed", "random")
@@ -103,7 +104,7 @@ def kind_of(batch: str) -> Kind:
     name = batch.removesuffix(" again")
     if name in (EVALUATION, PHOTOGRAPHS):
         return "real"
-    return "changed" if name in (CHANGED, LEVELLED, WORDS) else "random"
+    return "changed" if name in (CHANGED, LEVELLED, WORDS, IDS) else "random"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,9 +33,11 @@ from edgekit.artifact.result import EvaluationResult, Measure, Status
 from edgekit.judge.deviation import channel_deviations
 from edgekit.judge.limits import (
     CHANGED,
+    IDS,
     LEVELLED,
     LOSSY,
     PHOTOGRAPHS,
+    SHIFTED,
     STRESS,
     TASK_DROP,
     TASK_DROP_WORST,
@@ -84,7 +86,9 @@ _MADE_INPUTS = {
     CHANGED: "changed",
     LEVELLED: "levelled",
     WORDS: "queries of the other words",
+    IDS: "other ids",
     STRESS: "drawn",
+    SHIFTED: "moved towards their ends",
     POOLS["real"]: "photographs and resized together",
     POOLS["changed"]: "changed",
     POOLS["random"]: "drawn",
@@ -354,8 +358,11 @@ def _share_check(
         beyond=beyond,
     )
     if _unsure(measure):
-        # Where so few rows do not tell, the user's own metric does.
+        # Where so few rows do not tell, the user's own metric on the user's own inputs does.
         unmoved = np.concatenate([_unmoved_rows(comparison, m) for comparison, m in group])
+        if unmoved.any():
+            shown = [np.full(len(m.values), batches[id(comparison)] == PHOTOGRAPHS) for comparison, m in group]
+            unmoved |= np.concatenate(shown)
         moved = int((badness[~unmoved] > info.sign * limit).sum())
         return measure.model_copy(update={"passed": moved <= _may_pass(rows)})
     return measure

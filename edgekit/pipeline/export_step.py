@@ -223,6 +223,12 @@ def require_declared(context: RunContext, manifest: Manifest) -> None:
                 f"the manifest of '{manifest.target}' says {fact} = {value}, but the model says {right[fact]}: it was "
                 "changed after the export. Export it again"
             )
+    for place in context.targets[manifest.target].places_of(manifest) if not manifest.bundle.variants else ():
+        if place.tolerance_of(manifest).name == INT8.name and manifest.precision not in ("int8", "int4", "mixed"):
+            raise ArtifactError(
+                f"the manifest of '{manifest.target}' says precision = {manifest.precision}, but '{place.name}' judges "
+                "it by the limits of int8: it was changed after the export. Export it again"
+            )
     for file in manifest.files:
         if file.path in context.spec.files and file.sha256 != digest_file(context.root / MODEL / file.path):
             raise ArtifactError(

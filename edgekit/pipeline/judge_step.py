@@ -20,7 +20,7 @@ from edgekit.evaluate.timing import Latency
 from edgekit.hosts.run_record import Measurement
 from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.deviation import Spreads, spreads
-from edgekit.judge.limits import Tolerance
+from edgekit.judge.limits import CLASSES, Tolerance
 from edgekit.judge.metrics import BASES, Comparison
 from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
 from edgekit.judge.verdict import score_tolerance, too_noisy
@@ -347,7 +347,13 @@ def _evidence(
 
 
 def _values_not_asked(spec: ModelSpec, batches: Sequence[Batch]) -> Iterator[str]:
-    """Yield which values of discrete inputs were never asked: ids of a table, words of a vocabulary."""
+    """Yield which ids and words were never asked, and how many classes were never an answer."""
+    for output in (o for o in spec.outputs if o.role in CLASSES):
+        answers = [array for b in batches if (array := b.outputs.get(output.name)) is not None and array.ndim == 2]
+        found = {int(label) for array in answers for label in array.argmax(1)}
+        classes = max((array.shape[1] for array in answers), default=0)
+        if len(found) < classes:
+            yield f"{classes - len(found)} of {classes} classes of '{output.name}', never the answer"
     for i in spec.inputs:
         arrays = [batch.inputs[i.name] for batch in batches if i.name in batch.inputs]
         values = int(i.high - i.low) + 1

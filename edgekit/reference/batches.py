@@ -6,10 +6,11 @@ deterministic algorithms, and shipped with the model. Without one, the CPU is re
 A reference folder has reference.json, outputs.safetensors and, in a build, inputs.safetensors with the evaluation
 inputs (`edgekit.reference.store`). Arrays are named `<batch>/<tensor>`. These batches run one row at a time:
 `evaluation` (real inputs), `photographs` (for models that take pictures), `changed` (both darkened, brightened, greyed
-..., one input at its ends), `levelled` (both at many mean brightnesses), `words` (words of the model's vocabulary that
-no real query has), and `stress` (random, constant and extreme inputs). These batches have one shape each: `grid-NN`
-(random inputs at a shape of the grid), `real-NN` (real inputs there), and `between-NN` (real or random inputs at shapes
-between those of the grid).
+..., one input at its ends), `levelled` (both at many mean brightnesses), `shifted` (likewise towards their ends, of
+models without pictures), `words` (words of the model's vocabulary that no real query has), `ids` (real rows with the
+ids that no real row has), and `stress` (random, constant and extreme inputs). These batches have one shape each:
+`grid-NN` (random inputs at a shape of the grid), `real-NN` (real inputs there), and `between-NN` (real or random inputs
+at shapes between those of the grid).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -44,12 +45,13 @@ from edgekit.reference.pictures import fit_picture, photographs, resize
 from edgekit.reference.vocabulary import MOST_WORDS, read_vocabulary
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
-PHOTOGRAPHS, CHANGED, LEVELLED, WORDS = "photographs", "changed", "levelled", "words"
+PHOTOGRAPHS, CHANGED, LEVELLED = "photographs", "changed", "levelled"
+SHIFTED, WORDS, IDS = "shifted", "words", "ids"
 RESIZED, BETWEEN = "real", "between"
 # Batches of real inputs at default sizes.
 REAL = (EVALUATION, PHOTOGRAPHS)
 # Batches whose rows are run one at a time, in this order.
-ROWS = (EVALUATION, PHOTOGRAPHS, CHANGED, LEVELLED, WORDS, STRESS)
+ROWS = (EVALUATION, PHOTOGRAPHS, CHANGED, LEVELLED, SHIFTED, WORDS, IDS, STRESS)
 RANDOM_ROWS = 4
 # Prime, so that shapes take real inputs from all over the set, photographs among them.
 REAL_STEP = 37
@@ -58,12 +60,33 @@ SAMPLED_SHAPE = 1
 # Evaluation images that run in a slow place by default, and in the results that ship with models.
 FEW = 8
 # Rows, or small shapes, of each kind that run with FEW evaluation images: the first ones.
-SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, WORDS: 4, GRID: 100, RESIZED: 3, BETWEEN: 4}
+SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, SHIFTED: 5, WORDS: 4, IDS: 4, GRID: 100, RESIZED: 3, BETWEEN: 4}
 # With fewer, if a run takes seconds: rows spread over the kind (all brightnesses, each kind of change), and shapes
 # other than the usual one.
-SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 2, LEVELLED: 2, WORDS: 1, STRESS: 2, GRID: 2, RESIZED: 1, BETWEEN: 1}
+SPARSELY = {
+    PHOTOGRAPHS: 1,
+    CHANGED: 2,
+    LEVELLED: 2,
+    SHIFTED: 2,
+    WORDS: 1,
+    IDS: 1,
+    STRESS: 2,
+    GRID: 2,
+    RESIZED: 1,
+    BETWEEN: 1,
+}
 # With more than FEW: rows spread likewise, and all shapes of AMPLE_SHAPE.
-AMPLY = {PHOTOGRAPHS: 8, CHANGED: 12, LEVELLED: 8, WORDS: 12, GRID: 100, RESIZED: 100, BETWEEN: 100}
+AMPLY = {
+    PHOTOGRAPHS: 8,
+    CHANGED: 12,
+    LEVELLED: 8,
+    SHIFTED: 8,
+    WORDS: 12,
+    IDS: 12,
+    GRID: 100,
+    RESIZED: 100,
+    BETWEEN: 100,
+}
 # Rows of each batch that run twice: by default, in a slow place, and if a run takes seconds.
 REPEATED, REPEATED_SLOW, REPEATED_SPARSELY = 32, 4, 1
 # The only batches with rows that run twice if a run takes seconds.
@@ -189,8 +212,14 @@ class BatchSource:
             rows: Mapping[str, Row] = self._pictures
         elif name == WORDS:
             rows = _word_rows(self._spec, self._queries, [*(self._own or self._pictures).values()])
+        elif name == IDS:
+            rows = id_rows(self._spec, list(self._own.values()))
+        elif name == CHANGED:
+            rows = changed_rows(self._spec, self._own, self._pictures)
         else:
-            rows = {CHANGED: changed_rows, LEVELLED: levelled_rows}[name](self._spec, self._own, self._pictures)
+            # Where there are pictures, only they have a brightness; numbers at one of their ends are not real.
+            pictured = any(i.kind == "image" for i in self._spec.inputs)
+            rows = levelled_rows(self._spec, self._own, self._pictures) if pictured == (name == LEVELLED) else {}
         if not rows:
             return None
         inputs = {i: stack_runs(row[i] for row in rows.values()) for i in next(iter(rows.values()))}
@@ -387,6 +416,8 @@ STRENGTHS = (0.05, 0.25)
 LEVELS = tuple(round((step + 0.5) / 26, 4) for step in range(26))
 # Queries that ask the words which no real query has.
 MOST_QUERIES = 256
+# Rows that ask the ids which no real row has: of several ids each, and of one.
+MOST_ID_ROWS, MOST_SINGLE_IDS = 64, 512
 # Share of a signal that a quiet one keeps, and the distance of the values that a sparse one keeps.
 QUIET, SPARSE_STEP = 1e-3, 17
 Row = Mapping[str, Array]
@@ -421,22 +452,52 @@ def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
 
 
 def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:
-    """Return the first real rows of each sort in other conditions, then with one input at its ends.
+    """Return real rows of each sort in other conditions, each in rows of its own, then with one input at its ends.
 
     All floating inputs change alike. Without real rows, a random one is changed.
     """
-    some = dict([*list(own.items())[:CONDITIONED], *list(pictures.items())[:CONDITIONED]])
-    rows = some or {"random": spec.random(0)}
+    sorts = [list(rows.items()) for rows in (own, pictures) if rows] or [[("random", spec.random(0))]]
     by_name: dict[str, Row] = {}
-    for name, row in rows.items():
-        for change, values in _conditions(spec, row):
-            by_name[f"{name}, {change}"] = values
+    for number, (change, change_row) in enumerate(_conditions(spec)):
+        for rows in sorts:
+            for place in range(number * CONDITIONED, number * CONDITIONED + min(CONDITIONED, len(rows))):
+                name, row = rows[place % len(rows)]
+                by_name[f"{name}, {change}"] = change_row(row)
+    for name, row in (pair for rows in sorts for pair in rows[:CONDITIONED]):
         by_name |= {f"{name}, {change}": values for change, values in _structures(spec, row)}
-    for name, row in list(rows.items())[:1]:
-        for i in spec.inputs:
-            for value in dict.fromkeys((float(np.clip(0.0, i.low, i.high)), i.low, i.high)):
-                constant = np.full_like(row[i.name], value)
-                by_name[f"{name}, '{i.name}' all {value:g}"] = {**row, i.name: constant}
+    name, row = sorts[0][0]
+    for i in spec.inputs:
+        for value in dict.fromkeys((float(np.clip(0.0, i.low, i.high)), i.low, i.high)):
+            by_name[f"{name}, '{i.name}' all {value:g}"] = {**row, i.name: np.full_like(row[i.name], value)}
+    return by_name
+
+
+def id_rows(spec: ModelSpec, own: Sequence[Row]) -> dict[str, Row]:
+    """Return rows with the ids that no real row has; real rows in turn lend the other inputs, and their padding.
+
+    An id is a value of an integer input with more than two values. If there are too many, each n-th is asked.
+    """
+    rows = own or [spec.random(seed) for seed in range(RANDOM_ROWS)]
+    by_name: dict[str, Row] = {}
+    for i in spec.inputs:
+        if i.kind != "tensor" or np.dtype(i.dtype).kind not in "iu" or i.high - i.low < 2:
+            continue
+        most = MOST_SINGLE_IDS if rows[0][i.name].size == 1 else MOST_ID_ROWS
+        step = max(1, math.ceil((i.high - i.low + 1) / (most * rows[0][i.name].size)))
+        asked = np.concatenate([row[i.name].ravel() for row in own]) if own else np.empty(0)
+        left = np.setdiff1d(np.arange(i.low, i.high + 1, step), asked)
+        for number in range(most):
+            if not len(left):
+                break
+            row = rows[number % len(rows)]
+            kept = np.ones(row[i.name].shape, bool)
+            for mask in spec.inputs:
+                if mask.shape == i.shape and mask_axis(mask, row[mask.name]) is not None:
+                    kept &= row[mask.name].astype(bool)
+            ids, left = left[: kept.sum()], left[kept.sum() :]
+            values = np.array(row[i.name])
+            values[kept] = np.resize(ids, int(kept.sum()))
+            by_name[f"'{i.name}' from {ids[0]:g} to {ids[-1]:g}"] = {**row, i.name: values}
     return by_name
 
 
@@ -507,33 +568,74 @@ def _cast_to_declared(i: Input, values: Array) -> Array:
     return np.asarray(np.rint(values) if np.dtype(i.dtype).kind in "iu" else values).astype(i.dtype)
 
 
-def _conditions(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
+def _conditions(spec: ModelSpec) -> Iterator[tuple[str, Callable[[Row], Row]]]:
+    """Yield changes of a row by name: of all its floating inputs, then of its pictures."""
     pictures = tuple(i for i in spec.inputs if i.kind == "image")
     floats = tuple(i for i in spec.inputs if np.dtype(i.dtype).kind == "f" or i.kind == "image")
 
-    def change_row(change: Change, inputs: Sequence[Input]) -> Row:
-        return {**row, **{i.name: _cast_to_declared(i, change(i, row[i.name])) for i in inputs}}
+    def of(inputs: Sequence[Input], change: Change) -> Callable[[Row], Row]:
+        return lambda row: {**row, **{i.name: _cast_to_declared(i, change(i, row[i.name])) for i in inputs}}
 
     for share in STRENGTHS if floats else ():
-        yield f"darkened to {share:g}", change_row(_towards(0.0, share), floats)
-        yield f"brightened to {share:g}", change_row(_towards(1.0, share), floats)
-        yield f"contrast {share:g}", change_row(_towards(0.5, share), floats)
-    if pictures:
-        yield "grey", change_row(lambda i, x: np.broadcast_to(x.mean(1, keepdims=True), x.shape), pictures)
-        # Reddish pictures become bluish.
-        yield "colours exchanged", change_row(lambda i, x: np.flip(x, 1), pictures)
-        yield "flat", change_row(lambda i, x: np.broadcast_to(x.mean((2, 3), keepdims=True), x.shape), pictures)
+        yield f"darkened to {share:g}", of(floats, _towards(0.0, share))
+        yield f"brightened to {share:g}", of(floats, _towards(1.0, share))
+        yield f"contrast {share:g}", of(floats, _towards(0.5, share))
+    if not pictures:
+        return
+    yield "grey", of(pictures, lambda i, x: np.broadcast_to(x.mean(1, keepdims=True), x.shape))
+    # Reddish pictures become bluish.
+    yield "colours exchanged", of(pictures, lambda i, x: np.flip(x, 1))
+    yield "flat", of(pictures, lambda i, x: np.broadcast_to(x.mean((2, 3), keepdims=True), x.shape))
+    yield "contrast 2", of(pictures, _towards(0.5, 2.0))
+    for name, share in (("black bars", 0.0), ("grey bars", 0.5)):
+        yield name, of(pictures, functools.partial(_between_bars, share=share))
+    for name, ends in (("lit from the right", (0.3, 1.0)), ("lit from the left", (1.0, 0.3))):
+        yield name, of(pictures, functools.partial(_shade, ends=ends))
+    if all(i.shape[1] == 3 for i in pictures):
+        for name, shifts in (("reddish", (0.25, 0, -0.25)), ("bluish", (-0.25, 0, 0.25))):
+            yield name, of(pictures, functools.partial(_tint, shifts=shifts))
+
+
+def _between_bars(i: Input, x: Array, share: float) -> Array:
+    """Return a picture whose upper and lower sixth have one brightness, as after a letterbox fit."""
+    bar = x.shape[-2] // 6
+    barred = x.astype(np.float64)
+    barred[..., :bar, :] = barred[..., x.shape[-2] - bar :, :] = i.low + share * (i.high - i.low)
+    return barred
+
+
+def _shade(i: Input, x: Array, ends: tuple[float, float]) -> Array:
+    return np.asarray(i.low + (x - i.low) * np.linspace(*ends, x.shape[-1]))
+
+
+def _tint(i: Input, x: Array, shifts: tuple[float, float, float]) -> Array:
+    return np.asarray(np.clip(x + (i.high - i.low) * np.reshape(shifts, (1, 3, 1, 1)), i.low, i.high))
 
 
 def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
-    """Yield a row of other structure: shorter texts, inputs alike or exchanged, quiet or sparse signals, sorted ids."""
+    """Yield a row of other structure.
+
+    Shorter texts, padded behind, before and within; inputs alike or exchanged; quiet, sparse and partly silent signals;
+    sorted ids.
+    """
     tensors = [i for i in spec.inputs if i.kind == "tensor"]
     plain = [i for i in tensors if mask_axis(i, row[i.name]) is None]
     for mask in tensors:
         if (axis := mask_axis(mask, row[mask.name])) is not None:
             length = int(row[mask.name].sum(axis).flat[0])
             for part in sorted({1, length // 2} - {0, length}):
-                yield f"the first {part} of {length}", {**row, **_shorten(spec, row, mask.shape[axis], part)}
+                shorter = _shorten(spec, row, mask.shape[axis], part)
+                yield f"the first {part} of {length}", {**row, **shorter}
+                moved = {
+                    i.name: np.roll(shorter[i.name], -part, i.shape.index(mask.shape[axis]))
+                    for i in spec.inputs
+                    if i.name in shorter
+                }
+                yield f"the first {part} of {length}, at the end", {**row, **moved}
+            if length > 2:
+                values = np.array(row[mask.name])
+                values[(slice(None),) * axis + (slice(length // 3, 2 * length // 3),)] = 0
+                yield f"a gap in {length}", {**row, mask.name: values}
     for i, other in itertools.combinations(plain, 2):
         if replace(i, name=other.name) == other:
             yield f"'{other.name}' as '{i.name}'", {**row, other.name: row[i.name]}
@@ -542,9 +644,14 @@ def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
     for i in plain:
         x = row[i.name]
         if np.dtype(i.dtype).kind == "f" and i.low <= 0 <= i.high:
-            places = np.arange(x.size).reshape(x.shape) % SPARSE_STEP == 0
-            for change, values in (("quiet", QUIET * x), ("sparse", np.where(places, x, 0))):
-                yield f"'{i.name}' {change}", {**row, i.name: values.astype(x.dtype)}
+            places = np.arange(x.size).reshape(x.shape)
+            for change, kept in (
+                ("quiet", QUIET),
+                ("sparse", places % SPARSE_STEP == 0),
+                ("silent at its start", places >= x.size // 3),
+                ("silent at its end", places < 2 * x.size // 3),
+            ):
+                yield f"'{i.name}' {change}", {**row, i.name: (x * kept).astype(x.dtype)}
         elif np.dtype(i.dtype).kind in "iu" and x.ndim > 1:
             yield f"'{i.name}' sorted", {**row, i.name: np.sort(x, axis=-1)}
 
@@ -561,11 +668,12 @@ def _shorten(spec: ModelSpec, row: Row, axis: int | str, length: int) -> Row:
 
 
 def _towards(place: float, share: float) -> Change:
-    """Return a change that keeps a share of the distance to a place between an input's low and high."""
+    """Return a change that scales the distance to a place between an input's low and high, within them."""
 
     def change(i: Input, x: Array) -> Array:
         goal = i.low + place * (i.high - i.low)
-        return goal + share * (x - goal)
+        scaled = goal + share * (x - goal)
+        return scaled if share <= 1 else np.clip(scaled, i.low, i.high)
 
     return change
 
@@ -573,24 +681,24 @@ def _towards(place: float, share: float) -> Change:
 def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], first: int) -> dict[str, Array]:
     """Return real rows as one batch of other sizes: pictures resized, other inputs cropped or repeated."""
     parts = [rows[(first + k) % len(rows)] for k in range(sizes.get(BATCH, 1))]
-    padding = [padding_axes(spec, row) for row in parts]
+    padding = [padded_lengths(spec, row, longer=bool((first + k) % 2)) for k, row in enumerate(parts)]
     arrays: dict[str, Array] = {}
     for i in spec.inputs:
         shape, count = spec.shape(i.name, sizes), len(parts) if BATCH in i.shape else 1
         each = zip(parts[:count], padding, strict=False)
-        arrays[i.name] = one_run([_fit(i, row[i.name], shape, axes) for row, axes in each], i.shape)
+        arrays[i.name] = one_run([_fit(i, row[i.name], shape, lengths) for row, lengths in each], i.shape)
     return arrays
 
 
-def _fit(i: Input, array: Array, shape: tuple[int, ...], padding: Collection[int | str]) -> Array:
+def _fit(i: Input, array: Array, shape: tuple[int, ...], lengths: Mapping[int | str, int]) -> Array:
     if i.kind == "image" and len(shape) == 4:
         return _cast_to_declared(i, resize(array, *shape[2:]))
     for axis, size in enumerate(shape):
         if i.shape[axis] != BATCH and array.shape[axis] != size:
-            # Where a row ends in padding, it gets more of it; repeated from its start, it would have a gap.
-            places = np.arange(size)
-            last = array.shape[axis]
-            array = np.take(array, np.minimum(places, last - 1) if i.shape[axis] in padding else places % last, axis)
+            places, last = np.arange(size), array.shape[axis]
+            length = lengths.get(i.shape[axis], last)
+            # Repeated as a whole, a row that ends in padding would have a gap: it gets more padding, or its text again.
+            array = np.take(array, places % length if length else np.minimum(places, last - 1), axis)
     return array
 
 
@@ -603,10 +711,17 @@ def mask_axis(i: Input, array: Array) -> int | None:
     return axes[0] if falls else None
 
 
-def padding_axes(spec: ModelSpec, row: Row) -> set[int | str]:
-    """Return the axes along which a row ends in padding, as its mask says."""
-    masks = ((i, mask_axis(i, row[i.name])) for i in spec.inputs)
-    return {i.shape[axis] for i, axis in masks if axis is not None and not np.take(row[i.name], -1, axis).any()}
+def padded_lengths(spec: ModelSpec, row: Row, longer: bool) -> dict[int | str, int]:
+    """Return the axes along which a row ends in padding, as its mask says.
+
+    Each has the length of what stands before the padding if that is to be repeated in longer rows, else 0.
+    """
+    masks = ((i, row[i.name], mask_axis(i, row[i.name])) for i in spec.inputs)
+    return {
+        i.shape[axis]: int(values.sum(axis).flat[0]) if longer else 0
+        for i, values, axis in masks
+        if axis is not None and not np.take(values, -1, axis).any()
+    }
 
 
 def fits(spec: ModelSpec, rows: Sequence[Row]) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +55,20 @@ TOGETHER, TOGETHER_BYTES = 16, 16 << 20
 """Most runs, and bytes of their inputs, that go to the page at once. Slow runs go one by one, to show progress."""
 
 
+def _require_unpacked(bundle: Path, paths: Collection[str]) -> None:
+    """Raise if a compressed file is not its plain sibling: servers send the one, some visitors get the other."""
+    import brotli
+
+    for suffix, unpack in ((".gz", gzip.decompress), (".br", brotli.decompress)):
+        for path in sorted(path.removesuffix(suffix) for path in paths if path.endswith(suffix)):
+            try:
+                same = unpack((bundle / f"{path}{suffix}").read_bytes()) == (bundle / path).read_bytes()
+            except (OSError, EOFError, zlib.error, brotli.error):
+                same = False
+            if not same:
+                raise ArtifactError(f"'{path}{suffix}' does not unpack to '{path}': it was changed. Export it again")
+
+
 class BrowserRuntime:
     """One variant of a bundle on one device of headless Chromium.
 
@@ -70,6 +86,7 @@ class BrowserRuntime:
         self._made = read_artifact(bundle)
         if dtype not in {variant.name for variant in self._made.bundle.variants}:
             raise NotVerifiedHere(f"the bundle has no {dtype} variant. Export its target in the same run")
+        _require_unpacked(bundle, {file.path for file in self._made.files})
         # It closes open resources if a later step fails.
         with contextlib.ExitStack() as stack:
             self._server = stack.enter_context(Server(bundle))

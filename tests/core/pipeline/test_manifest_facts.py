@@ -76,6 +76,17 @@ def test_a_changed_copy_of_a_models_file_is_refused(tmp_path: Path) -> None:
     )
 
 
+def test_a_precision_that_the_limits_contradict_is_refused(tmp_path: Path) -> None:
+    root = toy.build(tmp_path / "toy")
+    toy.commit(root / "onnx-int8-dynamic", "onnx-int8-dynamic", {"model.onnx": toy.onnx_model(0.0)})
+    resealed(root / "onnx-int8-dynamic", precision="fp32")
+    outcome = run.verify(root, QuietListener(), only=("onnx-int8-dynamic",), trust_build=True)["onnx-int8-dynamic"]
+    assert outcome.error == (
+        "the manifest of 'onnx-int8-dynamic' says precision = fp32, but 'cpu' judges it by the limits of int8: it was "
+        "changed after the export. Export it again"
+    )
+
+
 def test_a_graph_with_its_outputs_in_another_order_is_rejected(small_build: Path, tmp_path: Path) -> None:
     """By name its answers are right, and callers by position get another output."""
     root = Path(shutil.copytree(small_build, tmp_path / "small", ignore=shutil.ignore_patterns("onnx-fp16")))

@@ -16,6 +16,7 @@ from edgekit.reference.batches import (
     LEVELS,
     PHOTOGRAPHS,
     RESIZED,
+    SHIFTED,
     STRESS,
     Batch,
     applicable_batches,
@@ -54,15 +55,37 @@ def test_real_inputs_are_resized_not_drawn_and_other_inputs_stay_theirs() -> Non
     assert np.allclose(resize(np.full((1, 9, 5), 0.3, np.float32), 4, 7), 0.3)
 
 
-def test_changed_inputs_are_dark_bright_grey_flat_and_have_one_input_at_its_ends() -> None:
+def test_changed_pictures_are_dark_bright_grey_flat_barred_tinted_and_lit_from_one_side() -> None:
     batch = next(b for b in batches_for(spec(), evaluation()) if b.name == CHANGED)
     rows = dict(zip(batch.names, batch.inputs["images"], strict=True))
-    first = {name.partition(", ")[2]: row for name, row in rows.items() if name.startswith("photograph picture-0b")}
-    assert first["darkened to 0.05"].max() <= -1 + 0.05 * 4 + 1e-6
-    assert first["brightened to 0.05"].min() >= 3 - 0.05 * 4 - 1e-6
-    assert np.ptp(first["contrast 0.05"]) <= 0.05 * 4 + 1e-6
-    assert np.ptp(first["grey"], axis=0).max() == 0 < np.ptp(first["grey"])
-    assert np.ptp(first["flat"], axis=(1, 2)).max() == 0 < np.ptp(first["flat"])
+    pictures = {name.partition(", ")[2]: row for name, row in rows.items() if name.startswith("photograph ")}
+    assert pictures["darkened to 0.05"].max() <= -1 + 0.05 * 4 + 1e-6
+    assert pictures["brightened to 0.05"].min() >= 3 - 0.05 * 4 - 1e-6
+    assert np.ptp(pictures["contrast 0.05"]) <= 0.05 * 4 + 1e-6
+    assert np.ptp(pictures["grey"], axis=0).max() == 0 < np.ptp(pictures["grey"])
+    assert np.ptp(pictures["flat"], axis=(1, 2)).max() == 0 < np.ptp(pictures["flat"])
+    assert pictures["contrast 2"].std() > 1.2 * pictures["contrast 0.25"].std() * 4
+    assert (pictures["black bars"][:, [0, -1]] == -1).all()
+    assert (pictures["grey bars"][:, [0, -1]] == 1).all()
+    light = {side: pictures[f"lit from the {side}"] + 1 for side in ("left", "right")}
+    assert light["left"][:, :, 0].sum() > light["left"][:, :, -1].sum()
+    assert light["right"][:, :, -1].sum() > light["right"][:, :, 0].sum()
+    assert (pictures["reddish"][0] - pictures["reddish"][2]).mean() > 0.5
+    assert (pictures["bluish"][2] - pictures["bluish"][0]).mean() > 0.5
+
+
+def test_each_change_is_made_of_rows_of_its_own() -> None:
+    batch = next(b for b in batches_for(spec(), evaluation(12)) if b.name == CHANGED)
+    by_change: dict[str, set[str]] = {}
+    for name in batch.names:
+        by_change.setdefault(name.partition(", ")[2], set()).add(name.partition(", ")[0])
+    assert len(by_change["darkened to 0.05"]) == 4
+    assert len(set.union(*by_change.values())) == 12 + 8
+
+
+def test_an_input_of_few_values_is_asked_at_its_ends() -> None:
+    batch = next(b for b in batches_for(spec(), evaluation()) if b.name == CHANGED)
+    rows = dict(zip(batch.names, batch.inputs["images"], strict=True))
     assert {name.partition(", ")[2] for name in rows if "all" in name} == {
         "'images' all 0",
         "'images' all -1",
@@ -85,12 +108,12 @@ def test_without_pictures_all_floating_inputs_have_every_mean_and_integers_have_
     floats = replace(
         spec(), inputs=(Input("x", ("batch", 6), low=-2.0, high=2.0), Input("y", ("batch", 3)), spec().inputs[1])
     )
-    batch = next(b for b in batches_for(floats, None) if b.name == LEVELLED)
+    batch = next(b for b in batches_for(floats, None) if b.name == SHIFTED)
     for name, low, span in (("x", -2, 4), ("y", 0, 1)):
         assert np.allclose((batch.inputs[name].astype(np.float64).mean(1) - low) / span, LEVELS, atol=1e-6)
     assert len(np.unique(batch.inputs["n"])) == 1
     tokens = replace(spec(), inputs=(spec().inputs[1],))
-    assert LEVELLED not in [b.name for b in batches_for(tokens, None)]
+    assert SHIFTED not in [b.name for b in batches_for(tokens, None)]
 
 
 def test_stress_holds_both_ends_the_middle_and_chance_and_nothing_beyond() -> None:

@@ -13,7 +13,7 @@ from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.pipeline.judge_step import _values_not_asked
-from edgekit.reference.batches import BatchSource, batches_for, word_queries
+from edgekit.reference.batches import CHANGED, IDS, SHIFTED, Batch, BatchSource, batches_for, word_queries
 
 TOKENS = 12
 
@@ -128,3 +128,74 @@ def test_every_word_is_asked_in_queries_of_one_to_eight_words() -> None:
     assert list(_values_not_asked(spec, batches[:1])) == ["667 of 832 words of 'queries'"]
     assert not list(_values_not_asked(spec, batches))
     assert {name.count(",") + 1 for name in batches[1].names} == set(range(1, 9))
+
+
+def test_texts_are_asked_padded_before_and_with_a_gap(reader: ModelSpec) -> None:
+    changed = next(b for b in batches_for(reader, texts()) if b.name == CHANGED)
+    masks = dict(zip(changed.names, changed.inputs["mask"], strict=True))
+    ids = dict(zip(changed.names, changed.inputs["ids"], strict=True))
+    assert masks["a, the first 6 of 12, at the end"].tolist() == [0] * 6 + [1] * 6
+    np.testing.assert_array_equal(ids["a, the first 6 of 12, at the end"][6:], texts().inputs["ids"][0, :6])
+    assert masks["b, a gap in 9"].tolist() == [1] * 3 + [0] * 3 + [1] * 3 + [0] * 3
+
+
+def test_longer_texts_hold_more_padding_and_more_words_in_turn(reader: ModelSpec) -> None:
+    batches = [b for b in batches_for(reader, texts()) if b.name.startswith(("real-", "between-"))]
+    longer = [b for b in batches if b.sizes["tokens"] > 12]
+    lengths = {(int(length), b.sizes["tokens"]) for b in longer for length in b.inputs["mask"].sum(1)}
+    assert any(length == tokens for length, tokens in lengths)
+    assert any(length in (9, 5, 3) for length, _ in lengths)
+
+
+def test_ids_that_no_real_row_has_are_asked_in_its_place_and_keep_its_padding(reader: ModelSpec) -> None:
+    batch = next(b for b in batches_for(reader, texts()) if b.name == IDS)
+    real = set(texts().inputs["ids"].ravel().tolist())
+    kept = batch.inputs["mask"].astype(bool)
+    asked = set(batch.inputs["ids"][kept].tolist())
+    assert not asked & real
+    assert len(asked) > 400
+    assert (batch.inputs["ids"][~kept] == 0).all()
+
+
+def test_each_category_is_asked_once() -> None:
+    spec = ModelSpec(
+        name="shops",
+        module=torch.nn.Embedding(300, 2),
+        inputs=(Input("shop", ("batch",), dtype="int64", low=0, high=299),),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 4)},
+    )
+    own = EvaluationSet({"shop": np.arange(0, 20)}, tuple(f"row {row}" for row in range(20)))
+    batch = next(b for b in batches_for(spec, own) if b.name == IDS)
+    assert sorted(batch.inputs["shop"].tolist()) == list(range(20, 300))
+    assert not [text for text in _values_not_asked(spec, batches_for(spec, own)) if "shop" in text]
+
+
+def test_a_signal_falls_silent_in_part() -> None:
+    spec = ModelSpec(
+        name="audio",
+        module=torch.nn.Identity(),
+        inputs=(Input("wave", ("batch", 90), low=-1),),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 4)},
+    )
+    wave = np.random.default_rng(0).uniform(0.1, 1, (3, 90)).astype(np.float32)
+    asked = {b.name: b for b in batches_for(spec, EvaluationSet({"wave": wave}, ("a", "b", "c")))}
+    rows = dict(zip(asked[CHANGED].names, asked[CHANGED].inputs["wave"], strict=True))
+    assert (rows["a, 'wave' silent at its start"] != 0).tolist() == [False] * 30 + [True] * 60
+    assert (rows["a, 'wave' silent at its end"] != 0).tolist() == [True] * 60 + [False] * 30
+    assert SHIFTED in asked
+    assert "levelled" not in asked
+
+
+def test_classes_that_were_never_an_answer_are_counted() -> None:
+    spec = ModelSpec(
+        name="net",
+        module=torch.nn.Identity(),
+        inputs=(Input("x", ("batch", 5)),),
+        outputs=(Output("logits", role="logits"),),
+        axes={"batch": Axis(1, 1, 4)},
+    )
+    answers = np.eye(5)[[0, 0, 3]].astype(np.float32)
+    batch = Batch("evaluation", {}, {"logits": answers}, {}, ("a", "b", "c"))
+    assert list(_values_not_asked(spec, [batch])) == ["3 of 5 classes of 'logits', never the answer"]

@@ -71,7 +71,7 @@ class Shell:
             graph = Graph(onnx.load(home / "model.onnx"))
             change(graph)
             (home / "model.onnx").write_bytes(graph.finish())
-        recommit(home, PLACES[precision])
+        resealed(home, target=PLACES[precision], precision=precision)
         with without_report():
             code, found = self.run("verify", str(copy))
         (artifact,) = found["artifacts"]
