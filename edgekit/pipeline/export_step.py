@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,9 @@ from edgekit.pipeline import worker
 from edgekit.pipeline.context import RunContext
 from edgekit.storage.files import digest_file, digest_text, require_own, staging
 from edgekit.target import ExportResult, Target
+
+# Characters of a value in an error.
+LONGEST_VALUE = 200
 
 
 def make(context: RunContext, name: str, options: Mapping[str, OptionValue], without: Collection[str] = ()) -> Manifest:
@@ -220,8 +224,9 @@ def require_declared(context: RunContext, manifest: Manifest) -> None:
     for fact, value in _facts(manifest):
         if value != right[fact]:
             raise ArtifactError(
-                f"the manifest of '{manifest.target}' says {fact} = {value}, but the model says {right[fact]}: it was "
-                "changed after the export. Export it again"
+                f"the manifest of '{manifest.target}' says {fact} = {textwrap.shorten(str(value), LONGEST_VALUE)}, but "
+                f"the model says {textwrap.shorten(str(right[fact]), LONGEST_VALUE)}: it was changed after the export. "
+                "Export it again"
             )
     for place in context.targets[manifest.target].places_of(manifest) if not manifest.bundle.variants else ():
         if place.tolerance_of(manifest).name == INT8.name and manifest.precision not in ("int8", "int4", "mixed"):

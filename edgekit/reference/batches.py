@@ -216,10 +216,10 @@ class BatchSource:
             rows = id_rows(self._spec, list(self._own.values()))
         elif name == CHANGED:
             rows = changed_rows(self._spec, self._own, self._pictures)
+        elif name == SHIFTED:
+            rows = shifted_rows(self._spec, self._own)
         else:
-            # Where there are pictures, only they have a brightness; numbers at one of their ends are not real.
-            pictured = any(i.kind == "image" for i in self._spec.inputs)
-            rows = levelled_rows(self._spec, self._own, self._pictures) if pictured == (name == LEVELLED) else {}
+            rows = levelled_rows(self._spec, self._own, self._pictures) if _takes_pictures(self._spec) else {}
         if not rows:
             return None
         inputs = {i: stack_runs(row[i] for row in rows.values()) for i in next(iter(rows.values()))}
@@ -452,23 +452,41 @@ def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
 
 
 def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:
-    """Return real rows of each sort in other conditions, each in rows of its own, then with one input at its ends.
+    """Return real rows of each sort in other light, in other structure, and then with one input at its ends.
 
-    All floating inputs change alike. Without real rows, a random one is changed.
+    Without real rows, a random one is changed.
     """
     sorts = [list(rows.items()) for rows in (own, pictures) if rows] or [[("random", spec.random(0))]]
-    by_name: dict[str, Row] = {}
-    for number, (change, change_row) in enumerate(_conditions(spec)):
-        for rows in sorts:
-            for place in range(number * CONDITIONED, number * CONDITIONED + min(CONDITIONED, len(rows))):
-                name, row = rows[place % len(rows)]
-                by_name[f"{name}, {change}"] = change_row(row)
+    by_name = _in_conditions(spec, sorts) if _takes_pictures(spec) else {}
     for name, row in (pair for rows in sorts for pair in rows[:CONDITIONED]):
         by_name |= {f"{name}, {change}": values for change, values in _structures(spec, row)}
     name, row = sorts[0][0]
     for i in spec.inputs:
         for value in dict.fromkeys((float(np.clip(0.0, i.low, i.high)), i.low, i.high)):
             by_name[f"{name}, '{i.name}' all {value:g}"] = {**row, i.name: np.full_like(row[i.name], value)}
+    return by_name
+
+
+def shifted_rows(spec: ModelSpec, own: Mapping[str, Row]) -> dict[str, Row]:
+    """Return what other light is for pictures, of a model without any: real rows moved towards their ends."""
+    if _takes_pictures(spec):
+        return {}
+    rows = own or {"random": spec.random(0)}
+    return {**_in_conditions(spec, [list(rows.items())]), **levelled_rows(spec, rows, {})}
+
+
+def _takes_pictures(spec: ModelSpec) -> bool:
+    return any(i.kind == "image" for i in spec.inputs)
+
+
+def _in_conditions(spec: ModelSpec, sorts: Sequence[Sequence[tuple[str, Row]]]) -> dict[str, Row]:
+    """Return rows of each sort in each condition, in rows of its own. All floating inputs change alike."""
+    by_name: dict[str, Row] = {}
+    for number, (change, change_row) in enumerate(_conditions(spec)):
+        for rows in sorts:
+            for place in range(number * CONDITIONED, number * CONDITIONED + min(CONDITIONED, len(rows))):
+                name, row = rows[place % len(rows)]
+                by_name[f"{name}, {change}"] = change_row(row)
     return by_name
 
 
