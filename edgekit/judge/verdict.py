@@ -71,6 +71,9 @@ POOLS: Mapping[Kind, str] = {"real": REAL_INPUTS, "changed": "changed inputs", "
 BEYOND = 0.01
 # Least rows of which one may exceed it: in fewer, one proves with SURE that more than BEYOND do.
 FEW_ROWS = 6
+# Share of wrong decisions in one condition of changed inputs, and the least rows that it needs: what fails in grey bars
+# is wrong, however many other conditions hold.
+WRONG_IN_CONDITION, FEW_IN_CONDITION = 0.5, 4
 # Confidence needed to reject an artifact for the share of its rows beyond a limit (binomial).
 SURE = 0.95
 # Standard deviations by which the share of wrong outputs in one batch may exceed its limit: three of 128 outputs are
@@ -320,10 +323,39 @@ def _pooled_measures(
             continue
         if metric_info(row.metric).mean and kind == "real":
             yield _check(POOLS[kind], group, row.value, noise, 0.0)
+        elif metric_info(row.metric).mean and kind == "changed":
+            yield from _worst_condition(group)
         elif _together(t, row):
             yield from _channels(POOLS[kind], group, rules, noise) if row.metric == f"{CHANNEL}error" else ()
         elif row.worst is not None:
             yield _share_check(POOLS[kind], group, row.value, noise, {id(each): batch for batch, each in every})
+
+
+def _worst_condition(group: Sequence[Found]) -> Iterator[Measure]:
+    """Yield the share of wrong decisions in the worst condition, such as "grey bars", if it has enough rows."""
+    by_condition: dict[str, list[tuple[float, float]]] = {}
+    for comparison, m in group:
+        weights = np.ones(len(m.values)) if m.answers is None else m.answers
+        for name, value, weight in zip(m.names or comparison.names, m.values, weights, strict=True):
+            by_condition.setdefault(name.partition(", ")[2], []).append((float(value * weight), float(weight)))
+    shares = {
+        condition: sum(wrong for wrong, _ in rows) / max(sum(weight for _, weight in rows), 1)
+        for condition, rows in by_condition.items()
+        if condition and len(rows) >= FEW_IN_CONDITION
+    }
+    if not shares:
+        return
+    worst = max(shares, key=lambda condition: shares[condition])
+    yield Measure(
+        batch=POOLS["changed"],
+        output=group[0][1].output,
+        metric=group[0][1].metric,
+        value=_finite(shares[worst]),
+        limit=WRONG_IN_CONDITION,
+        table=WRONG_IN_CONDITION,
+        passed=shares[worst] <= WRONG_IN_CONDITION,
+        row=worst,
+    )
 
 
 def _share_check(

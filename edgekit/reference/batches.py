@@ -408,8 +408,8 @@ def arrays_of(batch: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-# Number of real inputs of each sort that are changed.
-CONDITIONED = 2
+# Number of real inputs in each condition.
+CONDITIONED = 4
 # Shares of its own contrast that a darkened, brightened or flattened input keeps.
 STRENGTHS = (0.05, 0.25)
 # Mean brightnesses as shares of an input's range: every band as wide as the step contains one.
@@ -452,18 +452,14 @@ def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
 
 
 def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:
-    """Return real rows of each sort in other light, in other structure, and then with one input at its ends.
+    """Return real rows in other light and in other structure, and with one input at its ends.
 
-    Without real rows, a random one is changed.
+    They are a model's own, or photographs if it has none, or else a random one.
     """
-    sorts = [list(rows.items()) for rows in (own, pictures) if rows] or [[("random", spec.random(0))]]
-    by_name = _in_conditions(spec, sorts) if _takes_pictures(spec) else {}
-    for name, row in (pair for rows in sorts for pair in rows[:CONDITIONED]):
+    rows = dict(own or pictures) or {"random": spec.random(0)}
+    by_name = {**_in_conditions(spec, rows), **_at_ends(spec, rows)} if _takes_pictures(spec) else {}
+    for name, row in list(rows.items())[:CONDITIONED]:
         by_name |= {f"{name}, {change}": values for change, values in _structures(spec, row)}
-    name, row = sorts[0][0]
-    for i in spec.inputs:
-        for value in dict.fromkeys((float(np.clip(0.0, i.low, i.high)), i.low, i.high)):
-            by_name[f"{name}, '{i.name}' all {value:g}"] = {**row, i.name: np.full_like(row[i.name], value)}
     return by_name
 
 
@@ -471,23 +467,32 @@ def shifted_rows(spec: ModelSpec, own: Mapping[str, Row]) -> dict[str, Row]:
     """Return what other light is for pictures, of a model without any: real rows moved towards their ends."""
     if _takes_pictures(spec):
         return {}
-    rows = own or {"random": spec.random(0)}
-    return {**_in_conditions(spec, [list(rows.items())]), **levelled_rows(spec, rows, {})}
+    rows = dict(own) or {"random": spec.random(0)}
+    return {**_in_conditions(spec, rows), **_at_ends(spec, rows), **levelled_rows(spec, rows, {})}
 
 
 def _takes_pictures(spec: ModelSpec) -> bool:
     return any(i.kind == "image" for i in spec.inputs)
 
 
-def _in_conditions(spec: ModelSpec, sorts: Sequence[Sequence[tuple[str, Row]]]) -> dict[str, Row]:
-    """Return rows of each sort in each condition, in rows of its own. All floating inputs change alike."""
+def _in_conditions(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return rows in each condition, other ones in each. All floating inputs change alike."""
     by_name: dict[str, Row] = {}
     for number, (change, change_row) in enumerate(_conditions(spec)):
-        for rows in sorts:
-            for place in range(number * CONDITIONED, number * CONDITIONED + min(CONDITIONED, len(rows))):
-                name, row = rows[place % len(rows)]
-                by_name[f"{name}, {change}"] = change_row(row)
+        for place in range(number * CONDITIONED, number * CONDITIONED + min(CONDITIONED, len(rows))):
+            name, row = list(rows.items())[place % len(rows)]
+            by_name[f"{name}, {change}"] = change_row(row)
     return by_name
+
+
+def _at_ends(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return the first row with one input at its low, at its high and at zero."""
+    name, row = next(iter(rows.items()))
+    return {
+        f"{name}, '{i.name}' all {value:g}": {**row, i.name: np.full_like(row[i.name], value)}
+        for i in spec.inputs
+        for value in dict.fromkeys((float(np.clip(0.0, i.low, i.high)), i.low, i.high))
+    }
 
 
 def id_rows(spec: ModelSpec, own: Sequence[Row]) -> dict[str, Row]:
@@ -554,7 +559,7 @@ def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str
     Pictures are moved, or all floating inputs of a model without pictures; a model without floats has no rows.
     """
     moved = [i for i in spec.inputs if i.kind == "image"] or [i for i in spec.inputs if np.dtype(i.dtype).kind == "f"]
-    rows = list(({**own, **pictures} or {"random": spec.random(0)}).items())
+    rows = list((dict(own or pictures) or {"random": spec.random(0)}).items())
     by_name: dict[str, Row] = {}
     for number, level in enumerate(LEVELS if moved else ()):
         name, row = rows[number % len(rows)]
