@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -208,6 +209,29 @@ def test_every_command_helps_with_an_example(command: str, capsys: pytest.Captur
     assert "Example" in said
     assert "<bool>" not in said
     assert "<list" not in said
+
+
+def test_the_help_of_export_groups_its_options_and_cuts_nothing_at_100_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert exit_code("export", "--help") == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    panels = dict(re.findall(r"─ (\w+) ─+╮\n(.+?)╰─", text, re.DOTALL))
+    assert list(panels) == ["Arguments", "Options", "Model", "Data", "Targets", "Gate", "Output"]
+    for panel, option in {
+        "Model": "inputs",
+        "Data": "data",
+        "Targets": "target",
+        "Gate": "limits",
+        "Output": "output",
+    }.items():
+        assert f"--{option} " in panels[panel]
+    assert re.findall(r"--[\w-]+", panels["Options"]) == ["--help"], "each option has a group"
+    kinds = ("arr-coc-tiny", "package.module:function", "net.onnx", "model.pt2", "weights.safetensors", "timm:NAME")
+    assert all(kind in panels["Arguments"] for kind in (*kinds, "transformers:FOLDER"))
 
 
 def test_help_and_targets_import_nothing_heavy() -> None:
