@@ -127,6 +127,11 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     return f"{meant} " if meant else ""
 
 
+def in_any_case(word: str, names: Iterable[str]) -> str:
+    """Return the name that equals a word in upper or lower case; the word itself if none does."""
+    return next((name for name in names if name.lower() == word.lower()), word)
+
+
 def reason(error: Exception) -> str:
     """Return the first line of a library's message; the error's class name if it is empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

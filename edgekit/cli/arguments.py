@@ -18,7 +18,7 @@ import typer
 
 from edgekit.cli.completion import among, model_names, place_names, target_names
 from edgekit.cli.help import Commands
-from edgekit.errors import UsageError
+from edgekit.errors import UsageError, in_any_case
 
 CLEAN, USER_ERROR, REJECTED, NOT_CONFIRMED, INTERRUPTED, READER_LEFT, TERMINATED = 0, 2, 3, 4, 130, 141, 143
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
@@ -102,6 +102,16 @@ Budgets = Annotated[
         help="Limits on artifacts: p50=20ms,size=8MB,memory=200MB,open=1s,int8.task_drop=0.002. Over one: exit 3.",
     ),
 ]
+DEVICES = ("cpu", "cuda")
+
+
+def _device(name: str) -> str:
+    if (device := in_any_case(name, DEVICES)) not in DEVICES:
+        raise UsageError(f"no device '{name}'. Possible: {', '.join(DEVICES)}")
+    return device
+
+
+Device = Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among(*DEVICES), callback=_device)]
 Limits = Annotated[
     str,
     typer.Option(
