@@ -64,7 +64,10 @@ Json = Annotated[
 ]
 VERBOSE = "--verbose"
 Verbose = Annotated[
-    bool, typer.Option("-v", VERBOSE, help="Print the evidence for each verdict, and the full report of each failure.")
+    bool,
+    typer.Option(
+        "-v", VERBOSE, help="Print the evidence for each verdict, and the traceback if a model or a converter failed."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only what is not verified, and errors.")]
 TrustBuild = Annotated[
@@ -107,7 +110,7 @@ DEVICES = ("cpu", "cuda")
 
 def _device(name: str) -> str:
     if (device := in_any_case(name, DEVICES)) not in DEVICES:
-        raise UsageError(f"no device '{name}'. Possible: {', '.join(DEVICES)}")
+        raise UsageError(f"unknown device '{name}'. Use {' or '.join(DEVICES)}")
     return device
 
 

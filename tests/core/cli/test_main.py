@@ -66,6 +66,32 @@ def test_bad_input_is_one_sentence_and_exit_2(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("export", "arr-coc-tyni"),
+        ("export", "damaged.onnx"),
+        ("export", "tests.models:odd_size"),
+        ("export", SMALL, "--inputs", "images:kind=photo"),
+        ("export", SMALL, "--data", "photos"),
+        ("verify", "no-build"),
+    ],
+)
+def test_verbose_prints_no_traceback_of_an_ordinary_mistake(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("damaged.onnx").write_bytes(b"not ONNX")
+    assert exit_code(*arguments, "-v") == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert sentence.startswith("edgekit: ")
+
+
+def test_verbose_prints_where_the_users_own_code_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("export", "tests.models:raising", "--verbose") == 2
+    assert 'raise ValueError("the weights are on another machine")' in capsys.readouterr().err
+
+
 @pytest.mark.nightly
 def test_verbose_prints_the_whole_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     asked = ("export", "tests.modules:without_translation", "-t", "onnx", "-o", str(tmp_path))
@@ -76,8 +102,6 @@ def test_verbose_prints_the_whole_report(capsys: pytest.CaptureFixture[str], tmp
         assert said.err.count("DispatchError: No ONNX function found") >= frames
         assert ("Traceback" in said.err) == bool(frames)
         assert "\x1b" not in said.out + said.err
-    assert exit_code("export", "tests.models:raising", "--verbose") == 2
-    assert 'raise ValueError("the weights are on another machine")' in capsys.readouterr().err
 
 
 @pytest.mark.nightly

@@ -459,7 +459,7 @@ def test_a_signed_build_is_served_to_who_has_its_key(signed: tuple[Path, Path], 
     ("arguments", "sentence"),
     [
         (("nowhere",), "nowhere"),
-        (("--device", "tpu"), "no device 'tpu'. Possible: cpu, cuda"),
+        (("--device", "tpu"), "unknown device 'tpu'. Use cpu or cuda"),
         (("--host", "nowhere.invalid"), "cannot listen on nowhere.invalid:0"),
     ],
 )
