@@ -260,7 +260,7 @@ def verify(
         raise UsageError(
             "a seed needs minutes, and minutes apply only to a target's own places. Leave out further places"
         )
-    if minutes and limits == "task":
+    if minutes and criteria.limits == "task":
         raise UsageError("minutes run made inputs, which limits='task' does not judge. Leave out one of them")
     fresh_inputs = FreshInputs(minutes * 60, seed) if minutes else None
     public = None if key is None else Path(key)

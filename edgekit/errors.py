@@ -24,6 +24,8 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import sys
+import traceback
 from collections.abc import Iterable
 from importlib import metadata
 from urllib.parse import unquote, urlsplit
@@ -36,7 +38,7 @@ class EdgekitError(Exception):
     """Base of all errors that a user can fix.
 
     Attributes:
-        report: Full traceback if another process raised it; else empty.
+        report: `traceback_of` the error if another process raised it; else empty.
     """
 
     report: str = ""
@@ -125,6 +127,25 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     """Return `did_you_mean` with a trailing space, for a sentence that lists all names; or nothing."""
     meant = did_you_mean(name, names)
     return f"{meant} " if meant else ""
+
+
+def traceback_of(error: EdgekitError) -> str:
+    """Return the traceback if the user's code or a converter raised the cause; nothing for an ordinary mistake."""
+    cause = error.__cause__
+    frames = list(traceback.walk_tb(cause.__traceback__)) if cause is not None else []
+    modules = [(str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename) for frame, _ in frames]
+    is_users = any(
+        not name.startswith("edgekit") and name.partition(".")[0] not in sys.stdlib_module_names
+        for name, path in modules
+        if "site-packages" not in path
+    )
+    is_converters = cause is not None and isinstance(error, CaptureError | ExportError)
+    return "".join(traceback.format_exception(error)) if is_users or is_converters else ""
+
+
+def in_any_case(word: str, names: Iterable[str]) -> str:
+    """Return the name that equals a word in upper or lower case; the word itself if none does."""
+    return next((name for name in names if name.lower() == word.lower()), word)
 
 
 def reason(error: Exception) -> str:

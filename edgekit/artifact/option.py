@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from edgekit.errors import UsageError
+from edgekit.errors import UsageError, in_any_case
 
 OptionValue = bool | int | float | str | Path | tuple[str, ...] | None
 T_co = TypeVar("T_co", bound=OptionValue, covariant=True)
@@ -121,10 +121,11 @@ class Option(Generic[T_co]):
         if self.kind == "list":
             if not isinstance(value, str | list | tuple):
                 return _InvalidValue()
-            return tuple(word for word in as_text(value).split(",") if word)
+            words = (word for word in as_text(value).split(",") if word)
+            return tuple(in_any_case(word, map(str, _members(self.choices))) for word in words)
         if self.kind == "folder":
             return Path(str(value)) if value else None
-        return str(value)
+        return in_any_case(str(value), map(str, self.choices))
 
 
 class _InvalidValue:

@@ -58,6 +58,7 @@ class RunRecord(BaseModel):
         edgekit: Version of edgekit.
         began: Time in UTC, ISO 8601, to the second.
         budget: The user's budgets, as text.
+        limits: "all", or "task" if the user's own inputs and metric suffice.
         targets: Status of each target by name.
     """
 
@@ -68,6 +69,7 @@ class RunRecord(BaseModel):
     edgekit: str = ""
     began: str = ""
     budget: tuple[str, ...] = ()
+    limits: str = "all"
     targets: dict[str, TargetStatus] = {}
 
 

@@ -18,7 +18,7 @@ import typer
 
 from edgekit.cli.completion import among, model_names, place_names, target_names
 from edgekit.cli.help import Commands
-from edgekit.errors import UsageError
+from edgekit.errors import UsageError, in_any_case
 
 CLEAN, USER_ERROR, REJECTED, NOT_CONFIRMED, INTERRUPTED, READER_LEFT, TERMINATED = 0, 2, 3, 4, 130, 141, 143
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
@@ -64,7 +64,10 @@ Json = Annotated[
 ]
 VERBOSE = "--verbose"
 Verbose = Annotated[
-    bool, typer.Option("-v", VERBOSE, help="Print the evidence for each verdict, and the full report of each failure.")
+    bool,
+    typer.Option(
+        "-v", VERBOSE, help="Print the evidence for each verdict, and the traceback if a model or a converter failed."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only what is not verified, and errors.")]
 TrustBuild = Annotated[
@@ -102,6 +105,16 @@ Budgets = Annotated[
         help="Limits on artifacts: p50=20ms,size=8MB,memory=200MB,open=1s,int8.task_drop=0.002. Over one: exit 3.",
     ),
 ]
+DEVICES = ("cpu", "cuda")
+
+
+def _device(name: str) -> str:
+    if (device := in_any_case(name, DEVICES)) not in DEVICES:
+        raise UsageError(f"unknown device '{name}'. Use {' or '.join(DEVICES)}")
+    return device
+
+
+Device = Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among(*DEVICES), callback=_device)]
 Limits = Annotated[
     str,
     typer.Option(

@@ -20,6 +20,7 @@ from edgekit.cli.arguments import (
     Calibration,
     Chosen,
     Data,
+    Device,
     Images,
     Inputs,
     Json,
@@ -36,7 +37,7 @@ from edgekit.cli.arguments import (
     print_json,
     required_key,
 )
-from edgekit.cli.completion import among, int8_values, option_values, selections
+from edgekit.cli.completion import int8_values, option_values, selections
 from edgekit.cli.help import epilog
 from edgekit.errors import UsageError
 
@@ -263,7 +264,7 @@ def verify(
 @epilog("Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")
 def reference(
     model: ModelName = "arr-coc-tiny",
-    device: Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among("cpu", "cuda"))] = "cpu",
+    device: Device = "cpu",
     axes: Axes = None,
     inputs: Inputs = None,
     outputs: Outputs = None,

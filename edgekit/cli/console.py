@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from edgekit.pipeline.outcome import Build, TargetOutcome
     from edgekit.target import Target
 
-# Letters of a line of text in a pipe.
-INT8 = "int8"
+# Characters of a line of text in a pipe.
 WIDTH = 120
+INT8 = "int8"
 # Notes of a verified target that are printed.
 SHOWN_NOTES = (Code.SLOWER, Code.FRESH_INPUTS, Code.MADE_INPUTS)
 # Most reasons of one target; the report has all.

@@ -28,7 +28,7 @@ def epilog(text: str) -> Callable[[F], F]:
     return add
 
 
-# Options of all commands by subject in the help; others are in the general list.
+# Options of all commands by subject in the help; others stay in the panel "Options".
 OPTION_PANELS = {
     "Model": ("task", "axes", "inputs", "outputs", "weights", "ema", "name", "author", "licence"),
     "Data": ("data", "metric", "calibration", "images", "reference"),
@@ -36,7 +36,7 @@ OPTION_PANELS = {
     "Gate": ("budget", "key", "require_signature", "trust_build", "limits", "minutes", "seed"),
     "Output": ("output", "bom", "sign", "verbose", "quiet", "as_json"),
 }
-# Number of options from which help is divided by subject: a short list reads faster in one piece.
+# Fewest options that are grouped by subject: a short list reads faster in one piece.
 MANY = 12
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgekit.cli.arguments import INTERRUPTED, READER_LEFT, TERMINATED, USER_ERROR, VERBOSE
 from edgekit.cli.arguments import app as app
-from edgekit.errors import EdgekitError, UsageError
+from edgekit.errors import EdgekitError, UsageError, traceback_of
 from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.verified_io import visible
 
@@ -34,7 +34,7 @@ def main() -> None:
         if {"-v", VERBOSE} & set(sys.argv):
             from edgekit.model.capture_errors import plain
 
-            print(plain(error.report or "".join(traceback.format_exception(error))), file=sys.stderr)
+            print(plain(error.report or traceback_of(error)), end="", file=sys.stderr)
         print(visible(f"edgekit: {error}", "\n\t"), file=sys.stderr)
         sys.exit(USER_ERROR)
     except BaseException as error:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TextIO
 
 from edgekit import errors
-from edgekit.errors import DependencyError, EdgekitError, ExportError, HostError, out_of_memory
+from edgekit.errors import DependencyError, EdgekitError, ExportError, HostError, out_of_memory, traceback_of
 from edgekit.hosts import fork_server, supervisor
 from edgekit.hosts.fork_server import ForkedWorker
 from edgekit.storage import limits as child
@@ -123,8 +123,7 @@ def main() -> NoReturn:
             result = getattr(importlib.import_module(module), function)(**request["arguments"], progress=progress)
         say(result=result)
     except EdgekitError as error:
-        report = "".join(traceback.format_exception(error))
-        say(error=type(error).__name__, message=str(error), report=report)
+        say(error=type(error).__name__, message=str(error), report=traceback_of(error))
     except ModuleNotFoundError as error:
         say(error=DependencyError.__name__, message=f"{error}. Install it", report="")
     except Exception:

@@ -33,7 +33,8 @@ Ask = Callable[[Sequence["torch.Tensor"]], Mapping[str, Array]]
 """Runs the module on inputs and returns its outputs by name."""
 # The graph has the module's own operators: only their order of summation may differ.
 CAPTURE_TOLERANCE = 1e-5
-UNGUARDED = 3  # inputs that are compared at sizes which a guard refuses
+# Random inputs that are compared at sizes that a guard of torch.export refuses.
+UNGUARDED = 3
 # Random inputs on which the lengths of the outputs are compared.
 LENGTHS = 8
 
@@ -228,9 +229,9 @@ _OWN_GUARD = re.compile(r"Guard failed: .*(?:[<>!=]=?\s*[012]\b|\b[012]\s*[<>!=]
 def _holds_without_guard(
     spec: ModelSpec, exported: torch.export.ExportedProgram, sizes: Mapping[str, int], error: Exception
 ) -> bool:
-    """Return whether the program answers as the module does at sizes that only torch.export's own guard refuses.
+    """Return whether only torch.export's own guard refuses the sizes: the program without guards equals the module.
 
-    No artifact contains the guards. A branch of the user's code shows here by its other answer.
+    No artifact contains the guards. If the user's code has a branch, the outputs differ.
     """
     import torch
 
@@ -242,7 +243,8 @@ def _holds_without_guard(
         with torch.no_grad():
             try:
                 expected, got = (named_outputs(spec, each(*arguments)) for each in (spec.module, graph))
-            except Exception:  # the program needs the guard
+            # The program fails without the guard too.
+            except Exception:
                 return False
         if any(not _close(expected[name], got[name]) for name in expected):
             return False

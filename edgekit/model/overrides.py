@@ -23,7 +23,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
-from edgekit.errors import UsageError, suggestion
+from edgekit.errors import UsageError, in_any_case, suggestion
 from edgekit.model.spec import SUM, Axis, Input, ModelSpec, Output, Role, axes_in
 
 BATCH = "batch"
@@ -319,9 +319,10 @@ def _texts(values: list[Any]) -> tuple[str, ...]:
 def _one(*possible: str) -> Callable[[list[Any]], str]:
     def single_choice(values: list[Any]) -> str:
         (value,) = map(str, values)
-        if possible and value not in possible:
+        choice = in_any_case(value, possible)
+        if possible and choice not in possible:
             raise ValueError(f"Possible: {', '.join(possible)}")
-        return value
+        return choice
 
     return single_choice
 

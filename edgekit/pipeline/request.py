@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.option import as_text
-from edgekit.errors import UsageError, suggestion
+from edgekit.errors import UsageError, in_any_case, suggestion
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.overrides import Given
 from edgekit.model.spec import CalibrationSet, EvaluationSet, ModelSpec
@@ -71,6 +71,9 @@ class EvaluationData:
     reference: str | Path | None = None
 
 
+LIMITS = ("all", "task")
+
+
 @dataclass(frozen=True)
 class Criteria:
     """Criteria for artifacts in addition to their targets' own places.
@@ -90,8 +93,10 @@ class Criteria:
     limits: str = "all"
 
     def __post_init__(self) -> None:
-        if self.limits not in ("all", "task"):
+        limits = in_any_case(self.limits, LIMITS)
+        if limits not in LIMITS:
             raise UsageError(f"unknown limits '{self.limits}'. Use all, or task")
+        object.__setattr__(self, "limits", limits)
 
     def require_task(self, spec: ModelSpec) -> bool:
         """Return whether the user's own inputs and metric suffice.

@@ -87,7 +87,7 @@ def export(
     possible = made_from_onnx(targets) if from_onnx and not selection else targets
     task_limits = criteria.require_task(spec)
     order, options_by_target, implied = plan_run(possible, selection, options)
-    record = run_log.start_record(command, criteria.budget)
+    record = run_log.start_record(command, criteria)
     with lock(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}' to end")):
         for folder in (root, *(root / CACHE).glob("**")):
             # Temporary folders of killed runs.
@@ -207,12 +207,14 @@ def pack(
 
 @as_sentences()
 def import_result(root: Path, path: Path, listener: Listener, trust_build: bool = False) -> Build:
-    """Judge the results of a pack and write the report.
+    """Judge the results of a pack by the limits of the build's last export, and write the report.
 
     Raises:
         EdgekitError: As `verify`, or if the result is unusable or belongs to other artifacts.
     """
     with _build(root, listener, (), trust_build) as (context, _):
+        criteria = Criteria(limits=earlier_run(root).limits)
+        context = replace(context, task_limits=criteria.require_task(context.spec))
         outcomes = further_places.judge_imported(context, path)
         for outcome in outcomes.values():
             listener.finished(outcome)

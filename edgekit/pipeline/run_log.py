@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,15 +11,17 @@ from edgekit.artifact.run_record import RunRecord, TargetStatus, earlier_run, wr
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import DISTRIBUTION, ArtifactError
 from edgekit.pipeline.outcome import TargetOutcome
+from edgekit.pipeline.request import Criteria
 from edgekit.target import Target
 
 
-def start_record(command: str, budget: Sequence[str] = ()) -> RunRecord:
+def start_record(command: str, criteria: Criteria = Criteria()) -> RunRecord:
     """Return the record of a run that begins now."""
     from importlib.metadata import version
 
     began = datetime.now(UTC).isoformat(timespec="seconds")
-    return RunRecord(command=command, edgekit=version(DISTRIBUTION), began=began, budget=tuple(budget))
+    budget, limits = tuple(criteria.budget), criteria.limits
+    return RunRecord(command=command, edgekit=version(DISTRIBUTION), began=began, budget=budget, limits=limits)
 
 
 def finish_record(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.arguments import Json, TrustBuild, print_json
+from edgekit.cli.arguments import Device, Json, TrustBuild, print_json
 from edgekit.cli.build_commands import progress_style
-from edgekit.cli.completion import among, model_names
+from edgekit.cli.completion import model_names
 from edgekit.cli.help import epilog
 from edgekit.errors import UsageError, suggestion
 
@@ -159,7 +159,7 @@ def profile(
             autocompletion=model_names,
         ),
     ] = "arr-coc-tiny",
-    device: Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among("cpu", "cuda"))] = "cpu",
+    device: Device = "cpu",
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Batch size; repeat for more. Default: 1.")] = None,
     mode: Annotated[
         list[str] | None, typer.Option(help="Only this mode, in addition to eager; repeatable. Default: all.")

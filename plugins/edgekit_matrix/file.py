@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import util
@@ -119,6 +119,7 @@ class MatrixFile(_Table):
             derived from it use the first set.
         places: Additional places in which every cell is judged.
         budget: Limits of artifacts, as in `edgekit export --budget`.
+        limits: "all" or "task", as in `edgekit export --limits`.
         exclude: Cells to leave out.
         include: Cells to add.
     """
@@ -128,6 +129,7 @@ class MatrixFile(_Table):
     options: dict[str, _OptionSets] = {}
     places: tuple[str, ...] = ()
     budget: tuple[str, ...] = ()
+    limits: str = "all"
     exclude: tuple[Selection, ...] = ()
     include: tuple[Addition, ...] = ()
 
@@ -171,6 +173,7 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
     for place in file.places:
         further_place(place)
     parse_allowed_budgets(file.budget, targets)
+    criteria = Criteria(file.places, budget=file.budget, limits=file.limits)
     for name, entry in file.models.items():
         _check_model(name, entry)
     columns = list(_columns(file, targets))
@@ -186,7 +189,7 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
                 on_its_way = {source: file.options[source][0] for source in sources if source in file.options}
                 every = {source: own for source, own in (on_its_way | {target: options}).items() if own}
                 plan_run(targets, (target,), every)
-                cells.append(Cell(name, file.models[name], target, every, file.places, file.budget, sources))
+                cells.append(Cell(name, file.models[name], target, every, criteria, sources))
     if twice := [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]:
         raise UsageError(f"'{twice[0]}' occurs twice. Remove one of its sets of options or additions")
     if not cells:
@@ -247,8 +250,7 @@ class Cell:
         entry: The model.
         target: The target's name.
         options: By target: its own, and those of its sources.
-        places: Additional places to judge in.
-        budget: Limits of the artifact.
+        criteria: Additional places to judge in, and limits of the artifact.
         sources: Other targets that are made on the way to it.
     """
 
@@ -256,8 +258,7 @@ class Cell:
     entry: ModelEntry
     target: str
     options: Mapping[str, Mapping[str, OptionValue]]
-    places: Sequence[str] = ()
-    budget: Sequence[str] = ()
+    criteria: Criteria = field(default_factory=Criteria)
     sources: tuple[str, ...] = ()
 
     @property
@@ -288,7 +289,7 @@ class Cell:
             options=self.options,
             facts=ModelFacts(name=self.model, **entry.model_dump(include=FACTS)),
             data=EvaluationData(**entry.model_dump(include=DATA)),
-            criteria=Criteria(self.places, budget=self.budget),
+            criteria=self.criteria,
         )
         return tuple(request.words[1:])
 

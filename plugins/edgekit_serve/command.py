@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, Key, TrustBuild
-from edgekit.cli.completion import among, target_names
+from edgekit.cli.arguments import DEFAULT_BUILD, Device, Key, TrustBuild
+from edgekit.cli.completion import target_names
 from edgekit.cli.help import epilog
 from edgekit.errors import DependencyError, UsageError, install_command
 
@@ -41,7 +41,7 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts every device.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 selects a free one.", min=0, max=65535)] = 8000,
-    device: Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among("cpu", "cuda"))] = "cpu",
+    device: Device = "cpu",
     queue: Annotated[int, typer.Option(help="Requests that may wait for an artifact; more get 429.", min=0)] = 64,
     batch: Annotated[int, typer.Option(help="Rows of waiting requests joined in one run, for GPUs.", min=1)] = 1,
     batch_wait: Annotated[float, typer.Option(help="ms that a run waits for others, with --batch.", min=0.0)] = 2.0,
@@ -70,8 +70,6 @@ def serve(
     from edgekit_serve.models import Batching, Models, ServeOptions
     from edgekit_serve.process import inherited_socket, listening, supervise
 
-    if device not in ("cpu", "cuda"):
-        raise UsageError(f"no device '{device}'. Possible: cpu, cuda")
     secret = _secret(token) if token is not None else ""
     inherited = inherited_socket()
     if inherited is None:

@@ -24,10 +24,12 @@ from edgekit.errors import UsageError
 
 SOCKET = "EDGEKIT_SERVE_SOCKET"
 """Environment variable of the answering process: its listening socket, its supervisor, and a pipe for signs of life."""
-STUCK = 70
-"""Exit code of a process that hangs."""
+STUCK, LATE = 70, 71
+"""Exit codes of a process that hangs: while it answers, and in its start."""
 SILENCE = 15.0
 """Seconds without a sign of life, after which a process that had started is killed; it gives one every second."""
+START = 600.0
+"""Seconds in which a process has to start: it checks signatures and files, and opens and compiles each artifact."""
 CRASHES, WITHIN = 5, 60.0
 """The server gives up after so many crashes in so many seconds."""
 BACKLOG = 1024
@@ -75,43 +77,51 @@ def supervise(listener: socket.socket, command: list[str]) -> int:
             os.close(writer)
             if ending.is_set():
                 child.send_signal(signal.SIGTERM)
-            code = _wait(child, signs)
+            code = _wait(child, signs, ending)
             os.close(signs)
-            if not ending.is_set() and not _again(code, crashes):
-                return code if code > 0 and code != STUCK else 1
+            if not ending.is_set() and not _again(code, crashes, ending):
+                return code if code > 0 and code not in (STUCK, LATE) else 1
         return 0
     finally:
         for number, handler in before:
             signal.signal(number, handler)
 
 
-def _wait(child: subprocess.Popen[bytes], signs: int) -> int:
-    """Return the exit code of a process; kill it if its signs of life stop."""
-    last: float | None = None
+def _wait(child: subprocess.Popen[bytes], signs: int, ending: Event) -> int:
+    """Return the exit code of a process; kill it if it does not start, or if its signs of life stop."""
+    last, started = time.monotonic(), False
     while (code := child.poll()) is None:
-        if select.select([signs], [], [], 1.0)[0]:
+        # A process that is still starting ends at once by SIGTERM, unless it is stopped.
+        limit = SILENCE if started or ending.is_set() else START
+        if select.select([signs], [], [], min(1.0, limit))[0]:
             if not os.read(signs, 4096):
                 return child.wait()
-            last = time.monotonic()
-        elif last is not None and time.monotonic() - last > SILENCE:
+            last, started = time.monotonic(), True
+        elif time.monotonic() - last > limit:
             child.kill()
             child.wait()
-            return STUCK
+            return STUCK if started else LATE
     return code
 
 
-def _again(code: int, crashes: deque[float]) -> bool:
+def _again(code: int, crashes: deque[float], ending: Event) -> bool:
     """Return whether to restart a process after this exit code.
 
     A process that cannot start is given up, unless it had served before: a missing build may come back.
     """
-    if code >= 0 and code != STUCK and not crashes:
+    what = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    what = {STUCK: "it hangs", LATE: f"it did not start within {START:g} s"}.get(code, what)
+    cannot_start = code >= 0 and code != STUCK
+    if cannot_start and not crashes:
+        if code == LATE:
+            log("end", reason=what)
         return False
     crashes.append(time.monotonic())
-    what = "it hangs" if code == STUCK else signal.Signals(-code).name if code < 0 else f"exit code {code}"
     log("crash", reason=what)
-    if code >= 0 and code != STUCK:
-        time.sleep(PAUSE)
+    resumes = crashes[-1] + (PAUSE if cannot_start else 0.0)
+    # A signal's handler does not shorten a sleep.
+    while time.monotonic() < resumes and not ending.is_set():
+        time.sleep(0.1)
     if len(crashes) == CRASHES and crashes[-1] - crashes[0] < WITHIN:
         log("end", reason=f"{CRASHES} crashes in a minute, the last by {what}")
         return False

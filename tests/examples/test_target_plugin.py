@@ -6,10 +6,12 @@ installed here; with EDGEKIT_SLOW=1 pip installs them into the empty environment
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,22 @@ def test_both_come_from_their_wheels(environment: Path, tmp_path: Path) -> None:
     command = [str(environment / "bin" / "python"), "-c", code]
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=own, check=True)
     assert all(path.startswith(str(environment)) for path in found.stdout.split())
+
+
+def test_edgekits_wheel_has_the_licences_and_credits_of_what_it_contains(wheels: Path) -> None:
+    with zipfile.ZipFile(next(wheels.glob("edgekit_export-*.whl"))) as wheel:
+        files = {name.partition(".dist-info/")[2] or name: name for name in wheel.namelist()}
+        for name in ("LICENSE", "NOTICE"):
+            assert wheel.read(files[f"licenses/{name}"]) == (ROOT / name).read_bytes()
+        notice = wheel.read(files["licenses/NOTICE"]).decode()
+        folders = re.findall(r"\b(?:edgekit|edgekit_\w+)(?:/[\w-]+)+", notice)
+        assert len(folders) == 4
+        for folder in folders:
+            assert any(name.startswith(f"{folder}/") for name in files), folder
+        assert {f"{folders[-1]}/LICENSE", f"{folders[-1]}/ThirdPartyNotices.txt"} <= set(files)
+        lines = json.loads(wheel.read("edgekit_arrcoc/checkpoints/arr-coc-tiny/credits.json"))
+        assert lines
+        assert all("(CC" in line for line in lines.values())
 
 
 @pytest.mark.nightly

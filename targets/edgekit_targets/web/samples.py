@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from pathlib import Path
@@ -155,7 +156,9 @@ def _row(sample: Sample, number: int, spec: ModelSpec, out: Path) -> dict[str, o
     from PIL import Image
 
     case = sample.case
-    file = f"samples/{case.name.split()[0]}-{number}.webp"
+    # The name of a row may have folders: red/1.png.
+    name = re.sub(r"[^\w.-]", "-", case.name.split()[0])
+    file = f"samples/{name}-{number}.webp"
     Image.fromarray(np.asarray(case.image)).save(out / file, quality=QUALITY, method=6)
     row: dict[str, object] = {"file": file, "query": sample.query, "title": sample.query or case.name}
     if sample.query:
@@ -163,6 +166,6 @@ def _row(sample: Sample, number: int, spec: ModelSpec, out: Path) -> dict[str, o
     if sample.absent:
         row["absent"] = True
     if sample.query and number == 0:
-        name = next(i.name for i in spec.inputs if i.kind == "query")
-        row["vector"] = base64.b64encode(case.inputs[name].astype("<f4").tobytes()).decode()
+        query = next(i.name for i in spec.inputs if i.kind == "query")
+        row["vector"] = base64.b64encode(case.inputs[query].astype("<f4").tobytes()).decode()
     return row

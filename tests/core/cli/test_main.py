@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -65,6 +66,32 @@ def test_bad_input_is_one_sentence_and_exit_2(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("export", "arr-coc-tyni"),
+        ("export", "damaged.onnx"),
+        ("export", "tests.models:odd_size"),
+        ("export", SMALL, "--inputs", "images:kind=photo"),
+        ("export", SMALL, "--data", "photos"),
+        ("verify", "no-build"),
+    ],
+)
+def test_verbose_prints_no_traceback_of_an_ordinary_mistake(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("damaged.onnx").write_bytes(b"not ONNX")
+    assert exit_code(*arguments, "-v") == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert sentence.startswith("edgekit: ")
+
+
+def test_verbose_prints_where_the_users_own_code_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("export", "tests.models:raising", "--verbose") == 2
+    assert 'raise ValueError("the weights are on another machine")' in capsys.readouterr().err
+
+
 @pytest.mark.nightly
 def test_verbose_prints_the_whole_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     asked = ("export", "tests.modules:without_translation", "-t", "onnx", "-o", str(tmp_path))
@@ -75,8 +102,6 @@ def test_verbose_prints_the_whole_report(capsys: pytest.CaptureFixture[str], tmp
         assert said.err.count("DispatchError: No ONNX function found") >= frames
         assert ("Traceback" in said.err) == bool(frames)
         assert "\x1b" not in said.out + said.err
-    assert exit_code("export", "tests.models:raising", "--verbose") == 2
-    assert 'raise ValueError("the weights are on another machine")' in capsys.readouterr().err
 
 
 @pytest.mark.nightly
@@ -208,6 +233,29 @@ def test_every_command_helps_with_an_example(command: str, capsys: pytest.Captur
     assert "Example" in said
     assert "<bool>" not in said
     assert "<list" not in said
+
+
+def test_the_help_of_export_groups_its_options_and_cuts_nothing_at_100_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert exit_code("export", "--help") == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    panels = dict(re.findall(r"─ (\w+) ─+╮\n(.+?)╰─", text, re.DOTALL))
+    assert list(panels) == ["Arguments", "Options", "Model", "Data", "Targets", "Gate", "Output"]
+    for panel, option in {
+        "Model": "inputs",
+        "Data": "data",
+        "Targets": "target",
+        "Gate": "limits",
+        "Output": "output",
+    }.items():
+        assert f"--{option} " in panels[panel]
+    assert re.findall(r"--[\w-]+", panels["Options"]) == ["--help"], "each option has a group"
+    kinds = ("arr-coc-tiny", "package.module:function", "net.onnx", "model.pt2", "weights.safetensors", "timm:NAME")
+    assert all(kind in panels["Arguments"] for kind in (*kinds, "transformers:FOLDER"))
 
 
 def test_help_and_targets_import_nothing_heavy() -> None:

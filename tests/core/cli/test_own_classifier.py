@@ -11,6 +11,9 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ import pytest
 
 from tests.command import exit_code
 from tests.dim_classifier import write_pictures
+from tests.manifests import spoilt
 
 MODEL = "tests.dim_classifier:make"
 FACTS = ("--inputs", "pixels:kind=image,shape=1,3,8,8", "--outputs", "output:role=logits,classes=red,green,blue")
@@ -88,8 +92,47 @@ def test_limits_task_needs_truth_and_a_metric(tmp_path: Path, capsys: pytest.Cap
     assert not list(tmp_path.iterdir()), "nothing is half-written"
 
 
+def test_a_packs_result_is_judged_by_the_limits_that_the_build_was_exported_with(
+    rejected: Run, pictures: Path, tmp_path: Path
+) -> None:
+    build = Path(shutil.copytree(rejected.build, tmp_path / "dim"))
+    asked = ("--data", pictures, "--name", "dim", "-t", "onnx-fp16", "--limits", "task", "-o", tmp_path)
+    assert run(build, "export", MODEL, *FACTS, *asked).code == 0
+    command = ("pack", build, "--place", "ort-basic", "-t", "onnx-fp16", "-o", tmp_path / "pack.zip", "--trust-build")
+    assert run(build, *command).code == 0
+    with zipfile.ZipFile(tmp_path / "pack.zip") as pack:
+        pack.extractall(tmp_path / "far")
+    subprocess.run([sys.executable, "-m", "edgekit.evaluate"], cwd=tmp_path / "far", check=True, capture_output=True)
+    imported = run(build, "import", tmp_path / "far" / "result.zip", build, "--trust-build")
+    assert imported.code == 0, imported.text
+    assert f"onnx-fp16 verified ({ACCEPTED})" in imported.text
+
+
+def test_limits_task_accepts_no_artifact_that_is_wrong_on_the_users_own_inputs(rejected: Run, tmp_path: Path) -> None:
+    build = Path(shutil.copytree(rejected.build, tmp_path / "dim"))
+    spoilt(build / "onnx-fp16")
+    wrong = run(build, "verify", build, "--trust-build", "-t", "onnx-fp16", "--limits", "task")
+    assert wrong.code == 3
+    assert "onnx-fp16 rejected" in wrong.text
+    assert ACCEPTED not in wrong.text
+
+
+def test_limits_task_accepts_no_artifact_whose_export_fails(rejected: Run, pictures: Path, tmp_path: Path) -> None:
+    asked = ("--data", pictures, "--metric", "top_k:output", "-t", "onnx", "-t", "onnx-fp16", "--limits", "task")
+    failed = run(tmp_path, "export", "tests.dim_classifier:without_translation", *FACTS, *asked, "-o", tmp_path)
+    assert failed.code == 2, failed.text
+    assert "onnx failed" in failed.text
+    assert "verified" not in failed.text
+    assert ACCEPTED not in failed.text
+    assert not list(tmp_path.glob("*/onnx*")), "nothing is half-written"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "value"), [(("--limits", "tasks"), "tasks"), (("--limits", "task", "--minutes", "1"), "minutes")]
+    ("arguments", "value"),
+    [
+        (("--limits", "Tasks"), "Tasks"),
+        (("--limits", "TASK", "--minutes", "1"), "minutes"),
+    ],
 )
 def test_other_limits_are_refused_with_a_sentence(
     arguments: tuple[str, ...], value: str, rejected: Run, capsys: pytest.CaptureFixture[str]

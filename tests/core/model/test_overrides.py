@@ -12,7 +12,7 @@ import torch
 from edgekit.errors import UsageError
 from edgekit.model.evaluation_set import calibration_of, write_sets
 from edgekit.model.folder import load_model, save_model
-from edgekit.model.overrides import Span, SpecOverrides, from_record, words_of
+from edgekit.model.overrides import Given, Span, SpecOverrides, from_record, words_of
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Axis, EvaluationSet
@@ -95,6 +95,16 @@ def test_a_factory_of_a_plain_module_is_the_same_again_in_a_worker(tmp_path: Pat
     inside = (x - torch.tensor([0.25, 0.5, 0.75]).reshape(1, 3, 1, 1)) / 0.5
     for one in (spec, again):
         torch.testing.assert_close(one.module(x)[0] if isinstance(one.module(x), tuple) else one.module(x), inside)
+
+
+@pytest.mark.parametrize("given", ["pixels:channels=bgr,layout=nchw,fit=CROP", {"pixels": {"channels": "bgr"}}])
+def test_a_choice_may_be_written_in_any_case(given: Given) -> None:
+    overrides = words_of(None, given, "output:role=Logits")
+    (facts,) = overrides.inputs.values()
+    assert facts["channels"] == "BGR"
+    assert facts.get("layout", "NCHW") == "NCHW"
+    assert facts.get("fit", "crop") == "crop"
+    assert overrides.outputs["output"]["role"] == "logits"
 
 
 def test_a_declared_model_takes_words_on_top() -> None:

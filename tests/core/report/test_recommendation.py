@@ -13,7 +13,9 @@ from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import AxisInfo
 from edgekit.artifact.result import EvaluationResult, Ratio
 from edgekit.artifact.run_record import RunRecord, TargetStatus, write_run
+from edgekit.cli.console import show_build
 from edgekit.model.spec import Axis
+from edgekit.pipeline.outcome import Build
 from edgekit.report.plots import LIMIT_SCALE, Plot, plot_tradeoffs
 from edgekit.report.recommendation import ANDROID, BROWSER, IOS, SERVER, Recommendation, beside, by_audience, recommend
 from edgekit.report.rows import read_study
@@ -56,6 +58,17 @@ def test_a_server_gets_the_fastest_with_the_reason(three: Any) -> None:
     assert found.sentence == ("Ship onnx-int8-static: 3x smaller, 1.8x as fast as onnx, coverage@32 0.9931 -> 0.9931")
     assert found.others == ("onnx: the original", "onnx-fp16: 2x smaller, 1.1x slower")
     assert found.limit
+
+
+def test_the_command_line_says_why_it_does_not_recommend_int8(builder: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    builder.reference()
+    made(builder, "onnx", "fp32", 12_400_000, 1)
+    made(builder, "onnx-int8-dynamic", "int8", 4_000_000, 0.77)
+    (builder.folder / "report.html").touch()
+    show_build(Build((), builder.folder, "an H200"))
+    lines = capsys.readouterr().out.splitlines()
+    (number,) = [n for n, line in enumerate(lines) if line.startswith("Server: Ship onnx")]
+    assert lines[number + 1] == "  not onnx-int8-dynamic: 3.1x smaller, 1.3x slower"
 
 
 def test_a_server_gets_nothing_that_takes_fewer_sizes_than_the_original(builder: Any) -> None:

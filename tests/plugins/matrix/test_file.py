@@ -43,6 +43,12 @@ def test_what_is_said_of_a_model_is_said_to_its_exports(tmp_path: Path) -> None:
     assert cells(tmp_path, text)[0].arguments[3:-2] == said
 
 
+def test_limits_and_budgets_of_the_file_are_those_of_each_cell(tmp_path: Path) -> None:
+    found = cells(tmp_path, 'limits = "Task"\nbudget = ["size=1MB"]\n' + GOOD)
+    assert {cell.arguments[-4:] for cell in found} == {("--budget", "size=1MB", "--limits", "task")}
+    assert found[0].key != cells(tmp_path, 'budget = ["size=1MB"]\n' + GOOD)[0].key
+
+
 def test_cells_are_left_out_and_added(tmp_path: Path) -> None:
     text = GOOD + '[[exclude]]\nmodel = "sm*"\ntarget = "onnx-*"\n'
     text += '[[include]]\nmodel = "small"\ntarget = "torchscript"\n'
@@ -66,6 +72,7 @@ def test_cells_are_left_out_and_added(tmp_path: Path) -> None:
         (GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", inputs = ["x:y=1"]}}'), "models.small: inputs of 'x'"),
         (GOOD.replace("small =", '"a/b" ='), "'a/b' is not a valid model name"),
         (GOOD.replace('"onnx"', '"onx"'), "mean 'onnx'"),
+        ('limits = "some"\n' + GOOD, "unknown limits 'some'. Use all, or task"),
         (GOOD + "[options]\nonnx = {opst = 1}\n", "target 'onnx' has no option 'opst'"),
         (GOOD + "[options]\nonnx = {opset = 1}\n", "option 'onnx.opset' cannot be 1"),
         (GOOD + "[options]\ntorchscript = {}\n", "options for 'torchscript'"),

@@ -459,7 +459,7 @@ def test_a_signed_build_is_served_to_who_has_its_key(signed: tuple[Path, Path], 
     ("arguments", "sentence"),
     [
         (("nowhere",), "nowhere"),
-        (("--device", "tpu"), "no device 'tpu'. Possible: cpu, cuda"),
+        (("--device", "tpu"), "unknown device 'tpu'. Use cpu or cuda"),
         (("--host", "nowhere.invalid"), "cannot listen on nowhere.invalid:0"),
     ],
 )
@@ -558,6 +558,77 @@ def test_a_process_without_signs_of_life_is_started_again(tmp_path: Path, monkey
     with supervision.listening("127.0.0.1", 0) as listener:
         assert supervision.supervise(listener, [sys.executable, "-c", LIVES, str(tmp_path / "first")]) == 0
     assert reasons == ["it hangs"]
+
+
+STARTS = """
+import os, signal, sys
+from pathlib import Path
+from edgekit_serve.process import inherited_socket
+listener, live = inherited_socket()
+action = sys.argv[2 + int(Path(sys.argv[1]).read_text())]
+if action == "serve and crash":
+    live()
+    os.kill(os.getpid(), signal.SIGKILL)
+if action == "fail":
+    sys.exit(3)
+if action == "ignore SIGTERM":
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+if action != "hang":
+    os.kill(os.getppid(), signal.SIGTERM)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize(
+    ("actions", "code", "events"),
+    [
+        (["hang"], 1, [("end", "it did not start within 0.1 s")]),
+        (
+            ["serve and crash", "hang", "end the server"],
+            0,
+            [("crash", "SIGKILL"), ("crash", "it did not start within 0.1 s")],
+        ),
+        (["ignore SIGTERM"], 0, []),
+        (["serve and crash", "fail"], 0, [("crash", "SIGKILL"), ("crash", "exit code 3")]),
+    ],
+    ids=["never started", "had served", "SIGTERM is ignored", "SIGTERM in the pause before the next start"],
+)
+def test_a_process_that_does_not_start_holds_up_nobody(
+    actions: list[str], code: int, events: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[tuple[str, str]] = []
+    runs = tmp_path / "runs"
+    runs.write_text("0")
+
+    def log(event: str, reason: str) -> None:
+        logged.append((event, reason))
+        runs.write_text(str(len(logged)))
+        if reason == "exit code 3":
+            os.kill(os.getpid(), signal.SIGTERM)
+        # Only the process that hangs may have a short time, so that a slow host does not matter.
+        hangs = actions[len(logged) : len(logged) + 1] == ["hang"]
+        monkeypatch.setattr(supervision, "START", 0.1 if hangs else SECONDS)
+
+    monkeypatch.setattr(supervision, "log", log)
+    monkeypatch.setattr(supervision, "START", 0.1 if actions[0] == "hang" else SECONDS)
+    monkeypatch.setattr(supervision, "SILENCE", 0.1 if actions == ["ignore SIGTERM"] else SECONDS)
+    monkeypatch.setattr(supervision, "PAUSE", 600.0 if "fail" in actions else 0.0)
+    with supervision.listening("127.0.0.1", 0) as listener:
+        command = [sys.executable, "-c", STARTS, str(runs), *actions]
+        assert supervision.supervise(listener, command) == code
+    assert logged == events
+
+
+@LINUX
+def test_sigterm_ends_a_server_that_is_still_starting(exported: Path) -> None:
+    command = [sys.executable, "-m", "edgekit", "serve", str(exported), "--port", "0", "--trust-build"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        server = ProcessServing(process)
+        assert soon(lambda: bool(server.children()))
+        (child,) = server.children()
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=SECONDS)
+    assert (process.returncode, output, running(child)) == (0, "", False)
 
 
 @LINUX

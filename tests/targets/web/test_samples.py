@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from edgekit.model.overrides import words_of
+from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
+from edgekit.pipeline.given_model import with_data
+from edgekit.pipeline.request import EvaluationData
 from edgekit.reference import golden
 from edgekit.reference.adopt import obtain
 from edgekit_arrcoc import presets, queries
 from edgekit_targets.web import samples as samples_module
+from tests.dim_classifier import write_pictures
 from training import photographs, sets
 from training.scenes import CELL
 
@@ -101,6 +106,20 @@ def test_samples_from_photographs_name_their_authors(
     named = {row["file"].removeprefix("samples/").rpartition("-")[0]: row.get("credit") for row in rows}
     assert named == {name: lines.get(name) for name in named}
     assert any(named.values())
+
+
+def test_a_folder_of_pictures_for_each_class_makes_samples(tmp_path: Path) -> None:
+    facts = words_of(None, "pixels:kind=image,shape=1,3,8,8", "output:role=logits,classes=red,green,blue")
+    data = EvaluationData(data=write_pictures(tmp_path / "photos"), metric="top_k:output")
+    spec = with_data(resolve_model("tests.dim_classifier:make", facts), data)
+    obtain(spec, tmp_path / "reference")
+    (tmp_path / "bundle").mkdir()
+    samples_module.write(spec, tmp_path, tmp_path / "reference", tmp_path / "bundle", lambda inputs: {})
+    rows = json.loads((tmp_path / "bundle" / "samples.json").read_text())["samples"]
+    assert {row["title"].partition("/")[0] for row in rows} <= {"red", "green", "blue"}
+    files = {f"samples/{path.name}" for path in (tmp_path / "bundle" / "samples").iterdir()}
+    assert len(rows) == samples_module.MOST
+    assert {row["file"] for row in rows} == files
 
 
 @pytest.mark.parametrize(

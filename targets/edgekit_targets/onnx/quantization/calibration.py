@@ -64,7 +64,7 @@ CONTRASTS, BRIGHTNESS_SHIFTS = (0.5, 1.3), (-0.2, 0.2)
 """Ranges of the contrast that parts of photographs keep, and of the change of their brightness."""
 IN_OTHER_LIGHT = " in other light"
 RELIT = 4
-"""Step between the pictures of a user that are shown in other light too."""
+"""Step between the user's pictures that are also used in other light."""
 FOLDER = Option[Path | None](
     name="calibration",
     default=None,
@@ -127,32 +127,32 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
         if not finite.all():
             sample = result.names[int(np.flatnonzero(~finite)[0])]
             raise CalibrationError(f"calibration sample '{sample}' has a NaN or Inf in '{name}'. Remove or correct it")
-    # After the count: a picture in other light is no other picture.
+    # After the check of the number: a changed copy is not another picture.
     return _with_other_light(spec, result) if folder is not None or "calibration" in spec.brought else result
 
 
 def _with_other_light(spec: ModelSpec, result: Samples) -> Samples:
-    """Return a user's pictures, and every fourth of them again in other light and contrast.
+    """Return the user's samples, and every fourth again with another brightness and contrast.
 
-    Pictures of one camera have nearly one brightness. Ranges from them alone clip what a darker or brighter picture
-    makes of the activations, and the artifact is judged on such pictures too.
+    Pictures of one camera have nearly the same brightness. Ranges from them alone would clip the activations of darker
+    and brighter pictures, on which the artifact is judged too. Models with other than batched inputs are left alone.
     """
     pictures = [i for i in spec.inputs if i.kind == "image" and i.shape[:1] == (BATCH,)]
     if not pictures or any(i.shape[:1] != (BATCH,) for i in spec.inputs):
         return result
     rows = range(0, len(result.names), RELIT)
-    more = {name: array[::RELIT].copy() for name, array in result.inputs.items()}
+    changed = {name: array[::RELIT].copy() for name, array in result.inputs.items()}
     for number, row in enumerate(rows):
         draw = np.random.Generator(np.random.PCG64(row))
         contrast, shift = draw.uniform(*CONTRASTS), draw.uniform(*BRIGHTNESS_SHIFTS)
         for i in pictures:
-            values = (more[i.name][number] - i.low) / (i.high - i.low)
+            values = (changed[i.name][number] - i.low) / (i.high - i.low)
             values = np.clip((values - values.mean()) * contrast + values.mean() + shift, 0.0, 1.0)
-            more[i.name][number] = i.low + (i.high - i.low) * values
-    # Each stands behind its own picture: a search makes ranges from the first samples and holds the last ones back.
+            changed[i.name][number] = i.low + (i.high - i.low) * values
+    # Each follows its own picture: a search takes ranges from the first samples and compares recipes on the last.
     order = np.argsort([*range(len(result.names)), *(row + 0.5 for row in rows)])
     names = [*result.names, *(f"{result.names[row]}{IN_OTHER_LIGHT}" for row in rows)]
-    inputs = {name: np.concatenate([array, more[name]])[order] for name, array in result.inputs.items()}
+    inputs = {name: np.concatenate([array, changed[name]])[order] for name, array in result.inputs.items()}
     return replace(result, inputs=inputs, names=tuple(names[place] for place in order))
 
 
