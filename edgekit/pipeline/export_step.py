@@ -41,8 +41,9 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     """
     target, folder = context.targets[name], context.folder(name)
     _refuse_sizes(context, name, target)
+    quantizes = all(place.tolerance is INT8 for place in target.places)
     # An INT8 target would quantize a model that already quantizes itself.
-    if rounds(context.spec.module) and all(place.tolerance is INT8 for place in target.places):
+    if rounds(context.spec.module) and quantizes:
         raise UsageError(
             f"'{context.spec.name}' is already quantized to INT8, and '{name}' would quantize it again. Leave '{name}' "
             "out, and export to fp32 targets, which keep the model's INT8"
@@ -57,6 +58,8 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
         inputs = {n: h for n, h in hashes.items() if n not in left_out}
         # Only a target that reads the reference depends on it.
         answers = context.recorded.sha256 if target.reads.reference else ""
+        # The source's file is the same with another calibration set, which lies in the model's folder.
+        sets = model_digest(context.root / MODEL) if quantizes else ""
         parts = (
             name,
             source.name,
@@ -66,6 +69,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
             tools,
             inputs,
             answers,
+            sets,
             target.reads.content(),
         )
         return digest_text(json.dumps(parts, sort_keys=True))

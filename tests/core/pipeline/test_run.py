@@ -5,6 +5,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -15,11 +16,13 @@ from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError
 from edgekit.hosts import process
 from edgekit.model.sources import resolve_model
-from edgekit.pipeline import run, worker
+from edgekit.model.spec import EvaluationSet
+from edgekit.pipeline import given_model, run, worker
 from edgekit.pipeline.outcome import Build
-from edgekit.pipeline.request import EvaluationData, ExportRequest
+from edgekit.pipeline.request import EvaluationData, ExportRequest, ModelFacts
 from edgekit.storage.files import staging
 from edgekit.testing import SMALL, QuietListener
+from tests.builds import unjudged
 from tests.manifests import read_result, spoilt
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -56,6 +59,23 @@ def test_an_option_makes_a_new_artifact(build: Path) -> None:
     assert made.key != key
     assert made.options["opset"] == "21"
     assert onnx.load(build / "onnx" / "model.onnx").opset_import[0].version == 21
+
+
+@pytest.mark.nightly
+def test_another_calibration_set_makes_a_new_int8_artifact_of_the_same_source(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).random((64, 3, 8, 8), np.float32)
+    keys, sources = set(), set()
+    for brightness in (0.5, 1.0):
+        samples = EvaluationSet({"pixels": brightness * noise}, tuple(map(str, range(64))))
+        facts = ModelFacts(inputs=("pixels:kind=image,shape=1,3,8,8",))
+        spec = given_model.resolve_model("tests.dim_classifier:make", None, facts)
+        root = unjudged(
+            given_model.with_data(spec, EvaluationData(calibration=samples)), tmp_path, ("onnx-int8-dynamic",)
+        )
+        export_record = read_artifact(root / "onnx-int8-dynamic").export
+        keys.add(export_record.key)
+        sources.add(export_record.source.sha256)
+    assert (len(keys), len(sources)) == (2, 1)
 
 
 def test_a_package_that_no_target_declares_changes_nothing(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
