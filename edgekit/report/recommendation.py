@@ -176,7 +176,16 @@ def _for(study: BuildReport, audience: str, rows: Sequence[ReportRow], successor
         best = _smallest(list(candidates.values()))
     others = [_gain_text(candidate, base) for candidate in candidates.values() if candidate is not best]
     bad = [row for row in rows if row.status in (*FAILURES, "skipped") and row.reasons]
-    others += [f"{_candidate(study, row, None).name}: {row.status}, {row.reasons[0]}" for row in bad]
+    calibrated = {
+        artifact.target: f". It was {note}"
+        for artifact in study.artifacts
+        for note in (artifact.manifest.notes if artifact.manifest is not None else ())
+        if note.startswith("calibrated on")
+    }
+    others += [
+        f"{_candidate(study, row, None).name}: {row.status}, {row.reasons[0]}{calibrated.get(row.target, '')}"
+        for row in bad
+    ]
     others += [f"{target}: no longer developed. Use {new} instead" for target, new in replaced.items()]
     if best is None:
         undecided = any(row.status == "not verified here" for row in rows)

@@ -88,6 +88,16 @@ def test_what_is_rejected_is_not_recommended_and_says_why(three: Any) -> None:
     assert "onnx-int8-static: rejected, nothing was compared" in found.others
 
 
+def test_what_calibrated_a_rejected_artifact_stands_beside_its_reason(builder: Any) -> None:
+    builder.reference()
+    made(builder, "onnx", "fp32", 12_000_000, 1)
+    builder.artifact("onnx-int8-static", "int8", notes=("calibrated on 30 samples of your calibration inputs",))
+    reason = fact(Code.NOTHING_COMPARED)
+    builder.judge("onnx-int8-static", [EvaluationResult(place="cpu", status="rejected", reasons=(reason,))], 4_000_000)
+    (said,) = advice(builder)[SERVER].others
+    assert said.endswith("nothing was compared. It was calibrated on 30 samples of your calibration inputs")
+
+
 def test_nothing_verified_is_nothing_to_ship(builder: Any) -> None:
     builder.reference()
     builder.artifact("onnx", "fp32")
