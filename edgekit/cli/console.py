@@ -147,11 +147,13 @@ def _reasons(outcome: TargetOutcome) -> list[str]:
 
 
 def _print_wrapped(text: str) -> None:
-    """Print a sentence wrapped to the terminal's width, or to WIDTH letters in a pipe."""
+    """Print a sentence wrapped to the terminal's width, or to WIDTH letters in a pipe; a traceback keeps its lines."""
     width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stdout.isatty() else WIDTH
     # Paths and commands stay intact, so that users can copy them.
-    lines = textwrap.wrap(visible(text), width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    print("\n".join(lines))
+    for number, line in enumerate(text.splitlines()):
+        wrapper = textwrap.TextWrapper(width, "  " if number else "", "  ", break_long_words=False)
+        wrapper.break_on_hyphens = False
+        print(wrapper.fill(visible(line)))
 
 
 def show_target(name: str, target: Target) -> None:

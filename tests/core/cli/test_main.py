@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from edgekit.artifact.store import commit
-from edgekit.cli import build_commands
+from edgekit.cli import build_commands, console
 from edgekit.model.sources.checkpoint import write_checkpoint
 from edgekit.testing import SMALL, contract
 from edgekit_targets.web.demo import EVERY
@@ -331,3 +331,8 @@ def test_a_reader_that_leaves_ends_it_quietly(arguments: tuple[str, ...]) -> Non
     finally:
         os.close(write)
     assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_a_traceback_keeps_its_lines_and_cannot_look_like_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    console._print_wrapped('onnx: a bug:\n  File "x.py", line 3\nonnx verified\x1b[31m')
+    assert capsys.readouterr().out == 'onnx: a bug:\n    File "x.py", line 3\n  onnx verified\\x1b[31m\n'
