@@ -73,7 +73,7 @@ BEYOND = 0.01
 FEW_ROWS = 6
 # Share of wrong decisions in one condition of changed inputs, and the least rows that it needs: what fails in grey bars
 # is wrong, however many other conditions hold.
-WRONG_IN_CONDITION, FEW_IN_CONDITION = 0.5, 4
+WRONG_IN_CONDITION, FEW_IN_CONDITION = 0.4, 4
 # Confidence needed to reject an artifact for the share of its rows beyond a limit (binomial).
 SURE = 0.95
 # Standard deviations by which the share of wrong outputs in one batch may exceed its limit: three of 128 outputs are
