@@ -420,6 +420,8 @@ MOST_QUERIES = 256
 MOST_ID_ROWS, MOST_SINGLE_IDS = 64, 512
 # Share of a signal that a quiet one keeps, and the distance of the values that a sparse one keeps.
 QUIET, SPARSE_STEP = 1e-3, 17
+# Values of the shortest signal: zeros in a shorter row of numbers, as of a table, are no silence.
+SHORTEST_SIGNAL = 64
 Row = Mapping[str, Array]
 Change = Callable[[Input, Array], Array]
 
@@ -459,7 +461,8 @@ def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str,
     rows = dict(own or pictures) or {"random": spec.random(0)}
     by_name = {**_in_conditions(spec, rows), **_at_ends(spec, rows)} if _takes_pictures(spec) else {}
     for name, row in list(rows.items())[:CONDITIONED]:
-        by_name |= {f"{name}, {change}": values for change, values in _structures(spec, row)}
+        changes = (*_structures(spec, row), *_silences(spec, row, signals=True))
+        by_name |= {f"{name}, {change}": values for change, values in changes}
     return by_name
 
 
@@ -468,7 +471,10 @@ def shifted_rows(spec: ModelSpec, own: Mapping[str, Row]) -> dict[str, Row]:
     if _takes_pictures(spec):
         return {}
     rows = dict(own) or {"random": spec.random(0)}
-    return {**_in_conditions(spec, rows), **_at_ends(spec, rows), **levelled_rows(spec, rows, {})}
+    by_name = {**_in_conditions(spec, rows), **_at_ends(spec, rows), **levelled_rows(spec, rows, {})}
+    for name, row in list(rows.items())[:CONDITIONED]:
+        by_name |= {f"{name}, {change}": values for change, values in _silences(spec, row, signals=False)}
+    return by_name
 
 
 def _takes_pictures(spec: ModelSpec) -> bool:
@@ -638,8 +644,7 @@ def _tint(i: Input, x: Array, shifts: tuple[float, float, float]) -> Array:
 def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
     """Yield a row of other structure.
 
-    Shorter texts, padded behind, before and within; inputs alike or exchanged; quiet, sparse and partly silent signals;
-    sorted ids.
+    Shorter texts, padded behind, before and within; inputs alike or exchanged; sorted ids.
     """
     tensors = [i for i in spec.inputs if i.kind == "tensor"]
     plain = [i for i in tensors if mask_axis(i, row[i.name]) is None]
@@ -665,18 +670,25 @@ def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
             swap = {i.name: row[other.name], other.name: row[i.name]}
             yield f"'{other.name}' and '{i.name}' exchanged", {**row, **swap}
     for i in plain:
+        if np.dtype(i.dtype).kind in "iu" and row[i.name].ndim > 1:
+            yield f"'{i.name}' sorted", {**row, i.name: np.sort(row[i.name], axis=-1)}
+
+
+def _silences(spec: ModelSpec, row: Row, signals: bool) -> Iterator[tuple[str, Row]]:
+    """Yield a row with one input quiet, sparse or silent in part: a signal, or a short vector of numbers."""
+    for i in spec.inputs:
         x = row[i.name]
-        if np.dtype(i.dtype).kind == "f" and i.low <= 0 <= i.high:
-            places = np.arange(x.size).reshape(x.shape)
-            for change, kept in (
-                ("quiet", QUIET),
-                ("sparse", places % SPARSE_STEP == 0),
-                ("silent at its start", places >= x.size // 3),
-                ("silent at its end", places < 2 * x.size // 3),
-            ):
+        if i.kind != "tensor" or np.dtype(i.dtype).kind != "f" or not i.low <= 0 <= i.high:
+            continue
+        places = np.arange(x.size).reshape(x.shape)
+        for change, kept in (
+            ("quiet", QUIET),
+            ("sparse", places % SPARSE_STEP == 0),
+            ("silent at its start", places >= x.size // 3),
+            ("silent at its end", places < 2 * x.size // 3),
+        ):
+            if signals == (x.size >= SHORTEST_SIGNAL):
                 yield f"'{i.name}' {change}", {**row, i.name: (x * kept).astype(x.dtype)}
-        elif np.dtype(i.dtype).kind in "iu" and x.ndim > 1:
-            yield f"'{i.name}' sorted", {**row, i.name: np.sort(x, axis=-1)}
 
 
 def _shorten(spec: ModelSpec, row: Row, axis: int | str, length: int) -> Row:
