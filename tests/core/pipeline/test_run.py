@@ -50,7 +50,6 @@ def test_a_build_is_a_picture_of_the_river(small_build: Path) -> None:
     assert (small_build / "onnx" / "scores-cpu.safetensors").is_file()
 
 
-@pytest.mark.nightly
 def test_an_option_makes_a_new_artifact(build: Path) -> None:
     key = read_artifact(build / "onnx").export.key
     rows = run.export(resolve_model(SMALL), ("onnx",), build, {"onnx": {"opset": "21"}}, QuietListener())
