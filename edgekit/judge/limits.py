@@ -347,8 +347,8 @@ TABLE = (
         metric="angle", roles=SCALED, kinds=("changed",), int8=30.0, worst=60.0, reason="looser than on real inputs",
     ),
     Row(
-        metric="angle", roles=SCALED, kinds=("random",), int8=90.0, worst=120.0,
-        reason="not calibrated for, but an embedding that is turned round has 180",
+        metric="angle", roles=SCALED, kinds=("random",), int8=45.0, worst=75.0,
+        reason="not calibrated for: sound INT8 has up to 14; one that has nothing to do with the model's has 90",
     ),
     Row(
         metric=TASK_DROP, roles=TASK, kinds=REAL, fp32=0.002, delegated=0.002, fp16=0.002, int8=0.005,
