@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from importlib import util
 
 
 def no_chromium() -> str:
     """Return why no browser can be driven, in a sentence; empty if one can."""
     from edgekit.errors import NotVerifiedHere
-    from edgekit_targets.web.browser import NO_PLAYWRIGHT, find_chromium, launch
+    from edgekit_targets.web.browser import NO_PLAYWRIGHT, VARIABLE, find_chromium, launch
 
+    if os.environ.get(VARIABLE) == "none":
+        return f"runs in a browser, and {VARIABLE} is 'none': name a Chromium"
     if util.find_spec("playwright") is None:
         return NO_PLAYWRIGHT
     if find_chromium():
