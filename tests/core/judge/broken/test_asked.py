@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.core.judge.broken.conftest import Shell
+from tests.core.judge.broken.test_kinds import when_darkish, wrap
 from tests.core.judge.seeded.graph import Change, Graph
 
 Condition = Callable[[Graph], str]
@@ -152,14 +153,22 @@ def test_chance_is_found_by_what_was_asked_twice_or_timed(shell: Shell) -> None:
 
 
 @pytest.mark.nightly
-def test_int8_answers_of_any_role_are_wrong_for_dark_inputs(shell: Shell) -> None:
-    def change(g: Graph) -> None:
-        dark = g.add("Less", g.add("ReduceMean", "x", np.array([1]), keepdims=1), np.float32(-0.7))
-        g.wrap("logits", lambda x: g.add("Where", dark, g.add("Neg", x), x))
-
-    said = shell.judged("classifier", change, "int8")
+def test_int8_answers_are_wrong_for_dark_pictures(shell: Shell) -> None:
+    said = shell.judged("in_bytes", wrap("logits", when_darkish), "int8")
     assert said.status == "rejected", said.sentences
-    assert {reason["batch"] for reason in said.reasons} & {"changed", "levelled"}
+    assert {reason["batch"] for reason in said.reasons} & {"changed", "changed inputs", "levelled"}
+
+
+@pytest.mark.nightly
+def test_numbers_at_one_of_their_ends_are_asked_of_int8_for_finite_answers_alone(shell: Shell) -> None:
+    """Unlike a picture, a row of numbers has no light; in fp32 its answers have absolute limits there."""
+
+    def change(g: Graph) -> None:
+        low = g.add("Less", g.add("ReduceMean", "x", np.array([1]), keepdims=1), np.float32(-0.7))
+        g.wrap("logits", lambda x: g.add("Where", low, g.add("Neg", x), x))
+
+    assert shell.judged("classifier", change, "int8").status == "verified"
+    assert {reason["batch"] for reason in shell.judged("classifier", change).reasons} >= {"shifted"}
 
 
 @pytest.mark.nightly

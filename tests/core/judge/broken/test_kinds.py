@@ -139,7 +139,7 @@ def test_what_the_model_itself_cannot_answer_is_not_asked_and_said(shell: Shell)
     recorded = read_reference(shell.built("reader") / "reference")
     lost = recorded.info.raw["unanswered"]
     assert lost
-    assert {name.partition("-")[0] for name in lost} <= {"changed", "stress", "grid"}
+    assert {name.partition("-")[0] for name in lost} <= {"changed", "shifted", "stress", "grid"}
     masks = np.concatenate([b.inputs["mask"].ravel() for b in recorded.batches if b.name.startswith("grid")])
     assert set(masks) == {0, 1}
     _, found = shell.run("verify", str(shell.built("reader")))
