@@ -119,4 +119,4 @@ def test_code_that_changed_since_the_export_is_said(
     assert exit_code("verify", root, "--trust-build") == 0
     assert "the code behind 'code_of_then:factory'" in capsys.readouterr().out
     assert exit_code("verify", root, "--trust-build", "--minutes", "0.001", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["note"].endswith("of that of today; export again")
+    assert json.loads(capsys.readouterr().out)["note"].endswith("from today's code. Export again")
