@@ -402,10 +402,15 @@ def _share_check(
 
 def _unmoved_rows(comparison: Comparison, m: RowValues) -> Array:
     """Return the rows on which the user's metric, if it is more than right or wrong, stays the same or improves."""
-    if comparison.task is None or m.names or all(np.isin(side, (0, 1)).all() for side in comparison.task):
+    if comparison.task is None or not _is_graded(comparison) or m.names:
         return np.zeros(len(m.values), bool)
     before, after = comparison.task
     return np.asarray(before - after <= TASK_DROP_UNMOVED)
+
+
+def _is_graded(comparison: Comparison) -> bool:
+    """Return whether the task metric is more than right or wrong."""
+    return comparison.task is not None and not all(np.isin(side, (0, 1)).all() for side in comparison.task)
 
 
 def _may_pass(rows: int) -> int:
@@ -469,7 +474,7 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator
     drops = np.concatenate([drop for _, drop in tasks])
     worst, mean = int(drops.argmax()), float(drops.mean())
     # A metric of right or wrong has no drop between 0 and 1: a limit on one row would allow none of thousands to turn.
-    graded = any(not np.isin(side, (0, 1)).all() for each in evaluation if each.task is not None for side in each.task)
+    graded = any(map(_is_graded, evaluation))
     drops_with_limits = (
         (f"{name} drop", mean, TASK_DROP),
         (f"{name} drop, one row", float(drops[worst]), TASK_DROP_WORST),

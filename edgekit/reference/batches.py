@@ -5,12 +5,12 @@ deterministic algorithms, and shipped with the model. Without one, the CPU is re
 
 A reference folder has reference.json, outputs.safetensors and, in a build, inputs.safetensors with the evaluation
 inputs (`edgekit.reference.store`). Arrays are named `<batch>/<tensor>`. These batches run one row at a time:
-`evaluation` (real inputs), `photographs` (for models that take pictures), `changed` (both darkened, brightened, greyed
-..., one input at its ends), `levelled` (both at many mean brightnesses), `shifted` (likewise towards their ends, of
-models without pictures), `words` (words of the model's vocabulary that no real query has), `ids` (real rows with the
-ids that no real row has), and `stress` (random, constant and extreme inputs). These batches have one shape each:
-`grid-NN` (random inputs at a shape of the grid), `real-NN` (real inputs there), and `between-NN` (real or random inputs
-at shapes between those of the grid).
+`evaluation` (real inputs), `photographs` (for models that take pictures), `changed` (real inputs, else photographs,
+darkened, brightened, greyed ..., one input at its ends), `levelled` (likewise at many mean brightnesses),
+`shifted` (likewise towards their ends, of models without pictures), `words` (words of the model's vocabulary that no
+real query has), `ids` (real rows with the ids that no real row has), and `stress` (random, constant and extreme
+inputs). These batches have one shape each: `grid-NN` (random inputs at a shape of the grid), `real-NN` (real inputs
+there), and `between-NN` (real or random inputs at shapes between those of the grid).
 """
 
 from __future__ import annotations
@@ -215,11 +215,11 @@ class BatchSource:
         elif name == IDS:
             rows = id_rows(self._spec, list(self._own.values()))
         elif name == CHANGED:
-            rows = changed_rows(self._spec, self._own, self._pictures)
+            rows = changed_rows(self._spec, self._examples)
         elif name == SHIFTED:
-            rows = shifted_rows(self._spec, self._own)
+            rows = shifted_rows(self._spec, self._examples)
         else:
-            rows = levelled_rows(self._spec, self._own, self._pictures) if _takes_pictures(self._spec) else {}
+            rows = levelled_rows(self._spec, self._examples) if _takes_pictures(self._spec) else {}
         if not rows:
             return None
         inputs = {i: stack_runs(row[i] for row in rows.values()) for i in next(iter(rows.values()))}
@@ -267,6 +267,11 @@ class BatchSource:
     @functools.cached_property
     def _pictures(self) -> Mapping[str, Row]:
         return photograph_rows(self._spec, list(self._own.values()))
+
+    @functools.cached_property
+    def _examples(self) -> Mapping[str, Row]:
+        """The model's own real rows, or photographs if it has none, or else a random row: what is changed."""
+        return self._own or self._pictures or {"random": self._spec.random(0)}
 
     @functools.cached_property
     def _mixed_rows(self) -> Mapping[str, Row]:
@@ -453,12 +458,8 @@ def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
     return rows
 
 
-def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:
-    """Return real rows in other light and in other structure, and with one input at its ends.
-
-    They are a model's own, or photographs if it has none, or else a random one.
-    """
-    rows = dict(own or pictures) or {"random": spec.random(0)}
+def changed_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return rows in other light and in other structure, and with one input at its ends."""
     by_name = {**_in_conditions(spec, rows), **_at_ends(spec, rows)} if _takes_pictures(spec) else {}
     for name, row in list(rows.items())[:CONDITIONED]:
         changes = (*_structures(spec, row), *_silences(spec, row, signals=True))
@@ -466,12 +467,11 @@ def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str,
     return by_name
 
 
-def shifted_rows(spec: ModelSpec, own: Mapping[str, Row]) -> dict[str, Row]:
-    """Return what other light is for pictures, of a model without any: real rows moved towards their ends."""
+def shifted_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return what other light is for pictures, of a model without any: rows moved towards their ends."""
     if _takes_pictures(spec):
         return {}
-    rows = dict(own) or {"random": spec.random(0)}
-    by_name = {**_in_conditions(spec, rows), **_at_ends(spec, rows), **levelled_rows(spec, rows, {})}
+    by_name = {**_in_conditions(spec, rows), **_at_ends(spec, rows), **levelled_rows(spec, rows)}
     for name, row in list(rows.items())[:CONDITIONED]:
         by_name |= {f"{name}, {change}": values for change, values in _silences(spec, row, signals=False)}
     return by_name
@@ -484,9 +484,10 @@ def _takes_pictures(spec: ModelSpec) -> bool:
 def _in_conditions(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     """Return rows in each condition, other ones in each. All floating inputs change alike."""
     by_name: dict[str, Row] = {}
+    items = list(rows.items())
     for number, (change, change_row) in enumerate(_conditions(spec)):
-        for place in range(number * CONDITIONED, number * CONDITIONED + min(CONDITIONED, len(rows))):
-            name, row = list(rows.items())[place % len(rows)]
+        for place in range(number * CONDITIONED, number * CONDITIONED + min(CONDITIONED, len(items))):
+            name, row = items[place % len(items)]
             by_name[f"{name}, {change}"] = change_row(row)
     return by_name
 
@@ -559,16 +560,16 @@ def _word_rows(spec: ModelSpec, queries: Mapping[str, Array], rows: Sequence[Row
     return by_name
 
 
-def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:
+def levelled_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     """Return real rows in turn, moved towards their low or high end to each mean of LEVELS.
 
     Pictures are moved, or all floating inputs of a model without pictures; a model without floats has no rows.
     """
     moved = [i for i in spec.inputs if i.kind == "image"] or [i for i in spec.inputs if np.dtype(i.dtype).kind == "f"]
-    rows = list((dict(own or pictures) or {"random": spec.random(0)}).items())
+    items = list(rows.items())
     by_name: dict[str, Row] = {}
     for number, level in enumerate(LEVELS if moved else ()):
-        name, row = rows[number % len(rows)]
+        name, row = items[number % len(items)]
         by_name[f"{name}, mean {level:g}"] = {**row, **{i.name: _of_mean(i, row[i.name], level) for i in moved}}
     return by_name
 
@@ -680,6 +681,8 @@ def _silences(spec: ModelSpec, row: Row, signals: bool) -> Iterator[tuple[str, R
         x = row[i.name]
         if i.kind != "tensor" or np.dtype(i.dtype).kind != "f" or not i.low <= 0 <= i.high:
             continue
+        if signals != (x.size >= SHORTEST_SIGNAL):
+            continue
         places = np.arange(x.size).reshape(x.shape)
         for change, kept in (
             ("quiet", QUIET),
@@ -687,8 +690,7 @@ def _silences(spec: ModelSpec, row: Row, signals: bool) -> Iterator[tuple[str, R
             ("silent at its start", places >= x.size // 3),
             ("silent at its end", places < 2 * x.size // 3),
         ):
-            if signals == (x.size >= SHORTEST_SIGNAL):
-                yield f"'{i.name}' {change}", {**row, i.name: (x * kept).astype(x.dtype)}
+            yield f"'{i.name}' {change}", {**row, i.name: (x * kept).astype(x.dtype)}
 
 
 def _shorten(spec: ModelSpec, row: Row, axis: int | str, length: int) -> Row:

@@ -39,7 +39,6 @@ from edgekit.reference.batches import (
     batch_of,
     changed_rows,
     fits,
-    photograph_rows,
     shifted_rows,
     stress_batch,
 )
@@ -261,7 +260,7 @@ def extra_inputs(
     odd = stress_batch(spec)
     first = samples.part(0, CONDITIONED)
     own = dict(zip(first.names, first.batches(1), strict=True))
-    changed = {**changed_rows(spec, own, photograph_rows(spec, list(own.values()))), **shifted_rows(spec, own)}
+    changed = {**changed_rows(spec, own), **shifted_rows(spec, own)}
     rows = [*odd.rows(), *changed.values()]
     inputs = {i.name: stack_runs(row[i.name] for row in rows) for i in spec.inputs}
     extremes = replace(odd, inputs=inputs, names=(*odd.names, *changed))
