@@ -184,7 +184,7 @@ def _manifest() -> Manifest:
             TensorInfo(name="queries", dtype="float32", shape=("batch", WIDTH), kind="query", low=-1.0),
         ),
         outputs=(
-            TensorInfo(name="relevance", dtype="float32", shape=("batch", 196), role="scores"),
+            TensorInfo(name="relevance", dtype="float32", shape=("batch", 196), role="scores", threshold=THRESHOLD),
             TensorInfo(name="budgets", dtype="int64", shape=("batch", 196), role="counts", of="relevance"),
             TensorInfo(name="indices", dtype="int64", shape=("batch", TOP), role="ranking", of="relevance"),
             TensorInfo(name="tokens", dtype="float32", shape=("batch", TOP, 3), role="features", of="indices"),

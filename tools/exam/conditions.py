@@ -51,8 +51,8 @@ def _breaks(rank: int) -> dict[str, Break]:
 
 
 def _sizes(spec: ModelSpec) -> Iterator[tuple[str, Mask, When]]:
-    for place, name in enumerate(("height", "width"), 2):
-        if name in spec.axes:
+    for place, name in enumerate(spec.inputs[0].shape):
+        if isinstance(name, str) and name != "batch":
             axis = spec.axes[name]
             for size in range(axis.minimum, axis.maximum + 1, axis.multiple_of):
                 if size != axis.default:
@@ -67,7 +67,7 @@ def _rows(rank: int) -> Iterator[tuple[str, Mask, When]]:
 
 
 def _brightness(spec: ModelSpec) -> Iterator[tuple[str, Mask, When]]:
-    for low, high in BRIGHT:
+    for low, high in BRIGHT if spec.inputs[0].dtype == "float32" else ():
         yield f"at brightness {low:g} to {high:g}", _mean_in(spec, low, high), When(brightness=(low, high))
 
 

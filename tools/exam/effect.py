@@ -10,6 +10,7 @@ import onnxruntime as ort
 
 from edgekit.judge.limits import FP16, FP32, INT8, TASK_DROP, Tolerance
 from edgekit.model.spec import Array, ModelSpec
+from tools.exam.families import FAMILIES
 from tools.exam.faults import When
 from tools.exam.models import ROWS, WAVES
 from tools.exam.pictures import TRUTH, pictures, queries, sequences
@@ -64,6 +65,8 @@ LIMITS: dict[str, dict[str, float]] = {
         "fp16": 1 - _limit(FP16, "mask iou"),
         "int8": 1 - _limit(INT8, "mask iou"),
     },
+    # The root of the mean square error, in units of the spread over the fresh inputs.
+    "signal": {"fp32": _limit(FP32, "error"), "fp16": _limit(FP16, "error"), "int8": _limit(INT8, "error")},
     "angle": {
         name: 1 - float(np.cos(np.radians(_limit(limit, "angle"))))
         for name, limit in (("fp32", FP32), ("fp16", FP16), ("int8", INT8))
@@ -72,6 +75,8 @@ LIMITS: dict[str, dict[str, float]] = {
 """Measure -> precision -> the limit of `edgekit/judge/limits.py` on the output's role."""
 
 
+CENTRED = {"angle", "signal"}
+"""Measures that need the mean and the spread of an output."""
 ANSWERS = {"labels": 1, "confidence": 16}
 """Shares of wrong answers -> answers in a row."""
 
@@ -103,8 +108,9 @@ def fresh(spec: ModelSpec, when: When, count: int = FRESH) -> list[dict[str, Arr
     """Inputs of whole runs, `count` rows in all, that meet the condition but for a value of the output."""
     count = -(-count // when.rows) * when.rows
     sides = {name: when.sizes.get(name, axis.default) for name, axis in spec.axes.items()}
-    made: dict[str, Array] = {}
-    for given in spec.inputs:
+    family = FAMILIES.get(spec.name)
+    made = family.draw(count, SEED, sides.get("length", 0)) if family is not None else {}
+    for given in spec.inputs if family is None else ():
         if given.kind == "image":
             height, width = (sides.get(str(s), s) for s in given.shape[2:])
             waves = WAVES if spec.name == "arrcoc" else 0.0
@@ -186,10 +192,11 @@ def _measured(
 
 
 def _middle(spec: ModelSpec, sound: Answers) -> Array:
-    """Mean of the first output where rows have one shape: embeddings are compared around it."""
-    if spec.name != "embedding":
-        return np.zeros(1)
-    return np.asarray(np.concatenate([a[spec.outputs[0].name] for a in sound if a is not None]).mean(0))
+    """Mean and spread of the first output, [2, ...], where rows have one shape; two zeros elsewhere."""
+    if not CENTRED.intersection(TASKS[spec.name]):
+        return np.zeros(2)
+    rows = np.concatenate([a[spec.outputs[0].name] for a in sound if a is not None])
+    return np.stack([rows.mean(0), rows.std(0)])
 
 
 def lost_mass(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> Array:
@@ -242,7 +249,16 @@ def masks(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> Arra
 
 
 def angle(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> Array:
-    return np.array([1 - _cosine(a - middle, b - middle) for a, b in zip(r["embedding"], w["embedding"], strict=True)])
+    return np.array(
+        [1 - _cosine(a - middle[0], b - middle[0]) for a, b in zip(r["embedding"], w["embedding"], strict=True)]
+    )
+
+
+def signal(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> Array:
+    """The root of the mean square error over the places of a row, in units of each place's spread over the rows."""
+    (name,) = r
+    error = (w[name].astype(np.float64) - r[name]) / np.maximum(middle[1], 1e-30)
+    return np.asarray(np.sqrt((error.reshape(len(error), -1) ** 2).mean(1)))
 
 
 def _cosine(a: Array, b: Array) -> float:
@@ -258,5 +274,13 @@ TASKS: dict[str, dict[str, _Measure]] = {
     "detector": {"boxes": boxes, "confidence": confidence},
     "segmentation": {"masks": masks},
     "embedding": {"angle": angle},
+    "classes": {"labels": labels},
+    "boxes": {"boxes": boxes, "confidence": confidence},
+    "points": {"signal": signal},
+    "kelvin": {"signal": signal},
+    "text": {"angle": angle},
+    "pair": {"signal": signal},
+    "table": {"labels": labels},
+    "audio": {"labels": labels},
 }
 """Model -> measure of its task -> one value a row of (unbroken answers, broken answers, mean embedding)."""

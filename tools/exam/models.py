@@ -1,7 +1,8 @@
-"""Small models of five kinds with seeded weights and real inputs, which the exam exports and breaks."""
+"""Small models of thirteen kinds with seeded weights and real inputs, which the exam exports and breaks."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from torch.nn import functional
 
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.testing.models import small_model
+from tools.exam.families import FAMILIES
 from tools.exam.pictures import CHANNELS, TOKENS, TRUTH, evaluation, pictures, queries, sequences
 
 ROWS = 48
@@ -21,19 +23,19 @@ CLASSES = 6
 WAVES = 0.25
 """Of the pictures of ARR-COC: equal patches have no order, which INT8 is asked to keep."""
 BATCH = Axis(1, 1, 8)
-MODELS = ("arrcoc", "classifier", "detector", "segmentation", "embedding")
+MODELS = ("arrcoc", "classifier", "detector", "segmentation", "embedding", "classes", "boxes", *FAMILIES)
 
 
 class Classifier(nn.Module):
     """Pictures of any size -> logits and the class."""
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int = CLASSES) -> None:
         super().__init__()
         self.first = nn.Conv2d(3, 24, 3, padding=1)
         self.second = nn.Conv2d(24, 48, 3, stride=2, padding=1)
         self.norm = nn.LayerNorm(96)
         self.hidden = nn.Linear(96, 64)
-        self.classes = nn.Linear(64, CLASSES)
+        self.classes = nn.Linear(64, classes)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         x = functional.max_pool2d(functional.relu(self.first(images - 0.5)), 2)
@@ -44,16 +46,16 @@ class Classifier(nn.Module):
 
 
 class Detector(nn.Module):
-    """Pictures of 32 x 32 -> sixteen boxes in pixels, each with its confidence."""
+    """Pictures of 32 x 32 -> a square of boxes in pixels (of 80 x 80: a hundred), each with its confidence."""
 
-    def __init__(self) -> None:
+    def __init__(self, boxes: int = 4) -> None:
         super().__init__()
         self.trunk = nn.Sequential(
             nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.SiLU(), nn.Conv2d(16, 24, 3, stride=2, padding=1), nn.ReLU()
         )
         self.pool = nn.MaxPool2d(2)
         self.head = nn.Linear(24, 5)
-        rows, columns = torch.meshgrid(torch.arange(4) * 8.0 + 4, torch.arange(4) * 8.0 + 4, indexing="ij")
+        rows, columns = torch.meshgrid(*[torch.arange(boxes) * 8.0 + 4] * 2, indexing="ij")
         self.centres: Tensor
         self.register_buffer("centres", torch.stack([columns.ravel(), rows.ravel()], 1))
 
@@ -128,10 +130,22 @@ def classifier() -> ModelSpec:
     return of_pictures("classifier", seeded(Classifier(), 21), outputs)
 
 
+def classes() -> ModelSpec:
+    """A picture classifier of 100 classes."""
+    outputs = (Output("logits", role="logits"), Output("label", role="labels", of="logits", dtype="int64"))
+    return of_pictures("classes", seeded(Classifier(100), 25), outputs)
+
+
 def detector() -> ModelSpec:
     """A detector at one size, since its anchors are stored."""
     outputs = (Output("boxes", role="boxes", axes=("batch", "anchors", "channels")),)
-    return of_pictures("detector", seeded(Detector(), 22), outputs, dynamic=False)
+    return of_pictures("detector", seeded(Detector(), 22), outputs, SIDE)
+
+
+def boxes() -> ModelSpec:
+    """A detector of 100 boxes."""
+    outputs = (Output("boxes", role="boxes", axes=("batch", "anchors", "channels")),)
+    return of_pictures("boxes", seeded(Detector(10), 26), outputs, 80)
 
 
 def segmentation() -> ModelSpec:
@@ -153,17 +167,17 @@ def embedding() -> ModelSpec:
     )
 
 
-def of_pictures(name: str, module: nn.Module, outputs: tuple[Output, ...], dynamic: bool = True) -> ModelSpec:
-    """A model whose only input is a picture."""
-    side = Axis(SIDE, SIDE, 64, 16)
+def of_pictures(name: str, module: nn.Module, outputs: tuple[Output, ...], only: int = 0) -> ModelSpec:
+    """A model whose only input is a picture, of any size or of one."""
+    axis, side = Axis(SIDE, SIDE, 64, 16), only or SIDE
     return ModelSpec(
         name,
         module,
-        (Input("images", ("batch", 3, "height", "width") if dynamic else ("batch", 3, SIDE, SIDE), kind="image"),),
+        (Input("images", ("batch", 3, only, only) if only else ("batch", 3, "height", "width"), kind="image"),),
         outputs,
-        {"batch": BATCH, "height": side, "width": side} if dynamic else {"batch": BATCH},
-        evaluation=lambda: evaluation({"images": pictures(ROWS, TRUTH, SIDE, SIDE)}),
-        calibration=lambda n: evaluation({"images": pictures(n, TRUTH + 1, SIDE, SIDE)}),
+        {"batch": BATCH} if only else {"batch": BATCH, "height": axis, "width": axis},
+        evaluation=lambda: evaluation({"images": pictures(ROWS, TRUTH, side, side)}),
+        calibration=lambda n: evaluation({"images": pictures(n, TRUTH + 1, side, side)}),
     )
 
 
@@ -182,10 +196,19 @@ def seeded(module: nn.Module, seed: int) -> nn.Module:
     return module.eval()
 
 
+def family(name: str) -> ModelSpec:
+    """One of the families of `families.py`."""
+    return FAMILIES[name].spec(name, seeded(FAMILIES[name].make(), 30 + list(FAMILIES).index(name)))
+
+
+points, kelvin, text, pair, table, audio = (functools.partial(family, name) for name in FAMILIES)
 SPECS: dict[str, Callable[[], ModelSpec]] = {
     "arrcoc": arrcoc,
     "classifier": classifier,
     "detector": detector,
     "segmentation": segmentation,
     "embedding": embedding,
+    "classes": classes,
+    "boxes": boxes,
+    **{name: functools.partial(family, name) for name in FAMILIES},
 }

@@ -23,12 +23,12 @@ globalThis.feed = async (runner, inputs) => {
     return { error: String(error) };
   }
 };
-globalThis.ask = async (runner, { rgba, width, height, query }) => {
+globalThis.ask = async (runner, { rgba, width, height, query, words }) => {
   const { bytes, text } = globalThis;
   try {
     const image = new ImageData(new Uint8ClampedArray(bytes(rgba).buffer), width, height);
     const vector = query === null ? undefined : new Float32Array(bytes(query).buffer);
-    const found = await runner.run({ image, query: vector, size: { width, height } });
+    const found = await runner.run({ image, query: words.length ? words : vector, size: { width, height } });
     const { device, dtype } = runner.info;
     // What has a field of its own is taken from there, since that is what users read.
     const own = {
@@ -43,7 +43,7 @@ globalThis.ask = async (runner, { rgba, width, height, query }) => {
       delete own[output.role]; // a second output of the role has no field
       outputs[name] = { dtype, shape, data: text(data) };
     }
-    return { device, dtype, outputs };
+    return { device, dtype, outputs, present: found.present };
   } catch (error) {
     return { error: String(error) };
   }

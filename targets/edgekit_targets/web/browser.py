@@ -25,6 +25,7 @@ from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, install_command
 from edgekit.model.image_input import pixels_of
 from edgekit.model.spec import Array
+from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.runtime.protocol import Timings
 from edgekit_targets.web.server import Server
 
@@ -87,6 +88,7 @@ class BrowserRuntime:
         if dtype not in {variant.name for variant in self._made.bundle.variants}:
             raise NotVerifiedHere(f"the bundle has no {dtype} variant. Export its target in the same run")
         _require_unpacked(bundle, {file.path for file in self._made.files})
+        self._vocabulary = read_vocabulary(bundle)
         # It closes open resources if a later step fails.
         with contextlib.ExitStack() as stack:
             self._server = stack.enter_context(Server(bundle))
@@ -169,7 +171,9 @@ class BrowserRuntime:
         rgba = np.concatenate([values.pixels, np.full((height, width, 1), 255, np.uint8)], 2)
         query = None if values.query is None else base64.b64encode(values.query.astype("<f4").tobytes()).decode()
         pixels = base64.b64encode(rgba.tobytes()).decode()
-        return {"picture": {"rgba": pixels, "width": width, "height": height, "query": query}}
+        # As users ask: in words, where the vector is that of words.
+        words = self._vocabulary.of(values.query) if self._vocabulary and values.query is not None else ()
+        return {"picture": {"rgba": pixels, "width": width, "height": height, "query": query, "words": list(words)}}
 
     def _read(self, answer: Mapping[str, Any]) -> dict[str, Array]:
         if "error" in answer:
@@ -179,6 +183,13 @@ class BrowserRuntime:
                 f"the browser left {self._info['device']} for {answer['device']} in the test. Try again"
             )
         outputs = {name: decode_tensor(tensor) for name, tensor in answer["outputs"].items()}
+        for output in self._made.outputs if answer.get("present") is not None else ():
+            largest = float(outputs[output.name].max())
+            if output.threshold is not None and answer["present"] != (largest >= output.threshold):
+                raise ArtifactError(
+                    f"the bundle's library answers present: {answer['present']}, but the largest '{output.name}' is "
+                    f"{largest:g} and the threshold {output.threshold:g}: the bundle was changed. Export it again"
+                )
         return {output.name: outputs[output.name].astype(output.dtype, copy=False) for output in self._made.outputs}
 
     def _load(self, device: str, dtype: str) -> dict[str, Any]:

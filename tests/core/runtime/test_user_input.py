@@ -118,3 +118,29 @@ def test_a_library_that_scales_pictures_wrongly_shows(bundle: Path, tmp_path: Pa
         right, raw = model.run(asked()), model.run(asked(0.999))
     assert np.abs(in_chromium(broken, asked())["relevance"] - right["relevance"]).max() > 0.01
     np.testing.assert_allclose(in_chromium(broken, asked(0.999))["relevance"], raw["relevance"], atol=1e-5)
+
+
+def with_library(bundle: Path, folder: Path, right: str, wrong: str) -> Path:
+    """A copy of a bundle whose library is another one."""
+    shutil.copytree(bundle, folder)
+    (script,) = (folder / "assets").glob("src-*.js")
+    assert script.read_text().count(right) == 1
+    script.write_text(script.read_text().replace(right, wrong))
+    recommit(folder, "web")
+    return folder
+
+
+STAR = {**asked(), "queries": queries.vocabulary().encode("large blue star")[None]}
+
+
+def test_a_library_that_adds_up_the_words_of_a_query_shows(bundle: Path, tmp_path: Path) -> None:
+    """Vectors do not pass through its vocabulary, so that they alone would not tell."""
+    found = in_chromium(with_library(bundle, tmp_path / "web", "/t.length;return", "/1;return"), STAR)
+    assert np.abs(found["relevance"] - in_chromium(bundle, STAR)["relevance"]).max() > 0.01
+
+
+def test_a_library_with_another_threshold_is_refused(bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ArtifactError, match=r"present: False, but the largest 'relevance' is 0\.9\d+ and the threshold"
+    ):
+        in_chromium(with_library(bundle, tmp_path / "web", "=>e>=t)", "=>e>=2*t)"), STAR)
