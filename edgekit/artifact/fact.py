@@ -98,7 +98,7 @@ class Fact(BaseModel):
         return {"code": Code.TEXT, "details": {"text": value}} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _told(self) -> Self:
+    def _require_values(self) -> Self:
         try:
             str(self)
         except (KeyError, TypeError) as error:

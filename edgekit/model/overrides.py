@@ -316,15 +316,15 @@ def _texts(values: list[Any]) -> tuple[str, ...]:
     return tuple(str(value) for value in values)
 
 
-def _one(*possible: str) -> Callable[[list[Any]], str]:
-    def single_choice(values: list[Any]) -> str:
+def _single_choice(*possible: str) -> Callable[[list[Any]], str]:
+    def choose(values: list[Any]) -> str:
         (value,) = map(str, values)
         choice = in_any_case(value, possible)
         if possible and choice not in possible:
             raise ValueError(f"Possible: {', '.join(possible)}")
         return choice
 
-    return single_choice
+    return choose
 
 
 def _of_numpy(values: list[Any]) -> str:
@@ -368,13 +368,13 @@ def _possible(record: type, fact: str) -> tuple[str, ...]:
 
 Fact = Callable[[list[Any]], Any]
 IN: Mapping[str, Fact] = {
-    "kind": _one(*_possible(Input, "kind")),
+    "kind": _single_choice(*_possible(Input, "kind")),
     "range": _values,
     "mean": _channels,
     "std": _channels,
-    "fit": _one(*_possible(Input, "fit")),
-    "channels": _one(*_possible(Input, "channels")),
-    "layout": _one(*_possible(Input, "layout")),
+    "fit": _single_choice(*_possible(Input, "fit")),
+    "channels": _single_choice(*_possible(Input, "channels")),
+    "layout": _single_choice(*_possible(Input, "layout")),
     "shape": _sizes_of,
     "dtype": _of_numpy,
 }
@@ -382,8 +382,8 @@ IN: Mapping[str, Fact] = {
 OF_A_MODULE = ("shape", "dtype")
 """Facts only for a factory's plain module: all other models define them."""
 OUT: Mapping[str, Fact] = {
-    "role": _one(*get_args(Role)),
-    "of": _one(),
+    "role": _single_choice(*get_args(Role)),
+    "of": _single_choice(),
     "range": _range,
     "axes": _texts,
     "classes": _texts,

@@ -60,19 +60,8 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
         answers = context.recorded.sha256 if target.reads.reference else ""
         # The source's file is the same with another calibration set, which lies in the model's folder.
         sets = model_digest(context.root / MODEL) if quantizes else ""
-        parts = (
-            name,
-            source.name,
-            source.sha256,
-            code,
-            recorded_options,
-            tools,
-            inputs,
-            answers,
-            sets,
-            target.reads.content(),
-        )
-        return digest_text(json.dumps(parts, sort_keys=True))
+        record = (code, recorded_options, tools, inputs, answers, sets, target.reads.content())
+        return digest_text(json.dumps((name, source.name, source.sha256, *record), sort_keys=True))
 
     if not context.fresh and not without:
         try:
@@ -180,7 +169,7 @@ def _manifest(
     sizes = tuple(dict(size) for size in exported.sizes or _sizes(context, source.name))
     self_quantized = rounds(context.spec.module)
     return Manifest(
-        **_declared(context, exported.dynamic, sizes),
+        **_model_fields(context, exported.dynamic, sizes),
         target=name,
         precision="int8" if self_quantized else exported.precision,
         entry=exported.entry,
@@ -200,7 +189,7 @@ def _manifest(
     )
 
 
-def _declared(context: RunContext, dynamic: Collection[str], sizes: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+def _model_fields(context: RunContext, dynamic: Collection[str], sizes: Sequence[Mapping[str, int]]) -> dict[str, Any]:
     """Return the fields of a manifest that follow from the model and its reference."""
     spec, fixed = context.spec, sizes[0] if len(sizes) == 1 else {}
     answers, rows = context.recorded.batches[0].outputs, context.recorded.info.row_axes
@@ -223,7 +212,7 @@ def require_declared(context: RunContext, manifest: Manifest) -> None:
         ArtifactError: With the first fact or file that differs.
     """
     dynamic = [name for name, axis in manifest.axes.items() if axis.dynamic]
-    declared = manifest.model_copy(update=_declared(context, dynamic, manifest.sizes))
+    declared = manifest.model_copy(update=_model_fields(context, dynamic, manifest.sizes))
     right = {**dict(_facts(declared)), "self_quantized": rounds(context.spec.module)}
     for fact, value in _facts(manifest):
         if value != right[fact]:

@@ -339,7 +339,7 @@ def _evidence(
         settings=dict(place.settings),
         answered_by=dict(answered),
         not_asked=(
-            *_uncovered(reference, manifest, batches, images, measured),
+            *_gaps(reference, manifest, batches, images, measured),
             *_values_not_asked(spec, batches),
         ),
         sampled_from=every if inputs[EVALUATION] < every else 0,
@@ -386,7 +386,7 @@ def _kind(batch: Batch) -> str:
     return batch.name.partition("-")[0] if batch.sizes else batch.name
 
 
-def _uncovered(
+def _gaps(
     reference: Reference, manifest: Manifest, batches: list[Batch], images: int | None, measured: Measurement
 ) -> list[str]:
     whole = applicable_batches(reference.batches, manifest)

@@ -133,7 +133,7 @@ class Golden:
             for name, own in least.items()
         }
 
-    def shown(self, answer: Answer) -> dict[str, dict[str, float]]:
+    def largest_errors(self, answer: Answer) -> dict[str, dict[str, float]]:
         """Return an artifact's largest errors on the cases, in the metrics of the limits; `answer` runs it."""
         metrics = {output.name: tuple(self._least("fp32", output)) for output in self._outputs}
         results = ((case, answer(case.feed(self.spec))) for case in self.cases)

@@ -299,12 +299,14 @@ class Cell:
         for source in reversed(self.sources):
             options = {name: option for name, option in self.options.items() if name != self.target}
             for cell in same:
-                if cell.target == source and cell.options == {n: options[n] for n in cell.made if n in options}:
+                if cell.target == source and cell.options == {
+                    n: options[n] for n in cell.build_targets if n in options
+                }:
                     return cell
         return same[0] if same else None
 
     @property
-    def made(self) -> tuple[str, ...]:
+    def build_targets(self) -> tuple[str, ...]:
         """The targets in its build."""
         return (*self.sources, self.target)
 

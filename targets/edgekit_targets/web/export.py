@@ -167,7 +167,7 @@ def _write_golden(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) 
         limits = {"delegated": cases.limits("delegated", {})}
         for name in names:
             with closing(OrtRuntime(out / PATHS[name])) as runtime:
-                limits[name] = cases.limits(PRECISIONS[name], cases.shown(runtime.run))
+                limits[name] = cases.limits(PRECISIONS[name], cases.largest_errors(runtime.run))
         unseen = {fault for name in names for fault in cases.undetected_faults(fp32.run, limits[name])}
     notes = tuple(f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(unseen))
     return notes, golden.write_golden(out, cases, limits)

@@ -112,7 +112,7 @@ def test_what_an_artifact_shows_here_widens_its_limits(chosen: Golden) -> None:
         return {**right, "mask": right["mask"] + np.float32(2 * chosen.spread["mask"])}
 
     assert chosen.failures(coarse, chosen.limits("int8", {}))
-    assert chosen.failures(coarse, chosen.limits("int8", chosen.shown(coarse))) == ()
+    assert chosen.failures(coarse, chosen.limits("int8", chosen.largest_errors(coarse))) == ()
 
 
 def test_faults_of_preprocessing_are_seen_and_those_that_nobody_sees_are_told(chosen: Golden) -> None:
@@ -141,9 +141,9 @@ def test_of_a_large_output_some_values_are_kept(chosen: Golden) -> None:
     one = replace(chosen, cases=(Case("a", None, {}, {"logits": right}),), spread={"logits": 1.0})
     wrong = right.copy()
     wrong[0, 1] += 7  # every fourth value is kept
-    assert one.shown(lambda inputs: {"logits": wrong})["logits"] == {"max_abs": 0.0, "rms": 0.0}
+    assert one.largest_errors(lambda inputs: {"logits": wrong})["logits"] == {"max_abs": 0.0, "rms": 0.0}
     wrong[0, 4] += 7
-    assert one.shown(lambda inputs: {"logits": wrong})["logits"]["max_abs"] == 7
+    assert one.largest_errors(lambda inputs: {"logits": wrong})["logits"]["max_abs"] == 7
 
 
 def test_what_is_missing_or_not_finite_fails(chosen: Golden) -> None:
@@ -255,7 +255,7 @@ def test_a_case_of_another_size_tells_whether_a_picture_is_stretched_by_the_filt
         "nearest pixels": other.image[rows][:, columns],
     }
     cases = {name: replace(chosen, cases=(replace(other, image=image),)) for name, image in ways.items()}
-    off = {name: one.shown(run)["relevance"]["max_abs"] for name, one in cases.items()}
+    off = {name: one.largest_errors(run)["relevance"]["max_abs"] for name, one in cases.items()}
     assert off.pop("stretched") < 1e-6
     assert min(off.values()) > 0.01, off
 

@@ -138,7 +138,7 @@ class Evaluator:
         return min((_snr(self._truth[0], answers, name) for name in floats), default=NOISELESS)
 
     @property
-    def one(self) -> dict[str, Array]:
+    def sample(self) -> dict[str, Array]:
         """One sample, for timing."""
         return self._samples.batches(1)[0]
 

@@ -222,7 +222,7 @@ class _Trials:
         best = {trial.recipe.key: trial.recipe for trial in (chosen, *sorted(trials, key=_merit, reverse=True))}
         recipes = list(best.items())[:TIMED]
         opened = {key: self.evaluator.open_graph(self.quantize(r), str(i)) for i, (key, r) in enumerate(recipes)}
-        latencies = timing.measure(opened, self.evaluator.one, runs=TIMED_RUNS, seconds=TIMED_SECONDS)
+        latencies = timing.measure(opened, self.evaluator.sample, runs=TIMED_RUNS, seconds=TIMED_SECONDS)
         for runtime in opened.values():
             runtime.close()
         return {key: latency.percentile(50) for key, latency in latencies.items()}
