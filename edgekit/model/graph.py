@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import CaptureError, EdgekitError, ModelError
-from edgekit.model import complex_numbers
+from edgekit.model import complex_numbers, recurrent
 from edgekit.model.adapter import named_outputs, to_tensors, without_fast_path
 from edgekit.model.capture_errors import FIXED_LENGTH, Guard, at, capture_error, collect_guards, open_length, sentence
 from edgekit.model.own_operators import check_registered, use_decompositions
@@ -82,11 +82,18 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     module = script.convert(spec.name, spec.module, arguments)
     # A worker that did not import the model's file does not know its operators.
     keep_operators = dynamic and bool(spec.factory)
-    with collect_guards() as guards, quiet(), torch.no_grad(), use_decompositions(spec, translated=keep_operators):
+    with (
+        collect_guards() as guards,
+        quiet(),
+        torch.no_grad(),
+        use_decompositions(spec, translated=keep_operators),
+        recurrent.open_lengths(),
+    ):
         try:
             exported = complex_numbers.export(module, arguments, shapes)
         except Exception as error:
             raise CaptureError(capture_error(spec.name, error, guards)) from error
+    recurrent.with_pytorch_operators(exported)
     _drop_type_checks(exported)
     _refuse_open_length(spec, exported)
     if dynamic:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError, UsageError, reason
 from edgekit.model import capture_errors as causes
-from edgekit.model import own_operators
+from edgekit.model import own_operators, recurrent
 from edgekit.model.folder import load_model
 from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
@@ -39,6 +39,7 @@ from edgekit.target import (
     TargetDescription,
 )
 from edgekit_targets.onnx.passes import patterns
+from edgekit_targets.onnx.passes import recurrent as recurrent_layers
 from edgekit_targets.onnx.passes.graph import exact, module_path, name_constants, save_graph, strip_properties
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     # The exporter warns of torchvision's operators, which no model here has, and of its own deprecated helpers.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     _lay_out(captured.exported)
+    recurrent.with_own_operators(captured.exported)
     # no_grad, since complex weights have fewer operators with gradients.
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -155,7 +157,9 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
                 external_data=False,
                 input_names=[i.name for i in spec.inputs],
                 output_names=[o.name for o in spec.outputs],
-                custom_translation_table=patterns.attention_translations() | own_operators.translations(spec),
+                custom_translation_table=patterns.attention_translations()
+                | recurrent_layers.translations()
+                | own_operators.translations(spec),
             )
         except Exception as error:
             cause = causes.why(error, captured.exported)
