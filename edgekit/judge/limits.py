@@ -213,6 +213,10 @@ TABLE = (
         reason="sound INT8 graphs of the exam had up to 0.42; another row's answer has 1.4",
     ),
     Row(
+        metric="error", roles=SCALED, kinds=("random",), int8=10, worst=20,
+        reason="not calibrated for: sound INT8 of the exam has up to 0.4; 0 K in place of 290 has 200",
+    ),
+    Row(
         metric="gain", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.15, worst=0.4,
         reason=_LINES,
     ),

@@ -104,6 +104,7 @@ def _rewrites(model: onnx.ModelProto) -> dict[str, Change]:
     names = [o.name for o in outputs]
     ranks = {o.name: len(o.type.tensor_type.shape.dim) for o in outputs}
     inputs = [i.name for i in model.graph.input]
+    numbers = [i.name for i in model.graph.input if i.type.tensor_type.elem_type == onnx.TensorProto.FLOAT]
 
     def swapped(g: Graph, x: str, rank: int) -> str:
         perm = [0, *reversed(range(1, rank))]
@@ -124,7 +125,7 @@ def _rewrites(model: onnx.ModelProto) -> dict[str, Change]:
             g.wrap(n, lambda x: g.add("Identity", g.add("Identity", x))) for n in inputs
         ],
         "times one": lambda g: [g.wrap(n, lambda x: g.add("Mul", x, np.float32(1))) for n in names],
-        "plus zero": lambda g: [g.wrap(n, lambda x: g.add("Add", x, np.float32(0))) for n in inputs],
+        "plus zero": lambda g: [g.wrap(n, lambda x: g.add("Add", x, np.float32(0))) for n in numbers],
         "transposed twice": lambda g: [g.wrap(n, lambda x, n=n: swapped(g, x, ranks[n])) for n in names],
         "split and joined": lambda g: [g.wrap(n, lambda x: halves(g, x)) for n in names],
         "reshaped to itself": lambda g: [g.wrap(n, lambda x: g.add("Reshape", x, g.add("Shape", x))) for n in names],

@@ -65,6 +65,9 @@ LIMITS: dict[str, dict[str, float]] = {
         "fp16": 1 - _limit(FP16, "mask iou"),
         "int8": 1 - _limit(INT8, "mask iou"),
     },
+    # By the model's own probabilities; every other label counts in fp32 and fp16.
+    "lost accuracy": {"fp32": np.inf, "fp16": np.inf, "int8": _limit(INT8, "lost accuracy", "logits")},
+    "sure labels": {"fp32": _limit(FP16, "flips"), "fp16": _limit(FP16, "flips"), "int8": np.inf},
     # The root of the mean square error, in units of the spread over the fresh inputs.
     "signal": {"fp32": _limit(FP32, "error"), "fp16": _limit(FP16, "error"), "int8": _limit(INT8, "error")},
     "angle": {
@@ -77,7 +80,7 @@ LIMITS: dict[str, dict[str, float]] = {
 
 CENTRED = {"angle", "signal"}
 """Measures that need the mean and the spread of an output."""
-ANSWERS = {"labels": 1, "confidence": 16}
+ANSWERS = {"labels": 1, "sure labels": 1, "confidence": 16}
 """Shares of wrong answers -> answers in a row."""
 
 
@@ -155,7 +158,7 @@ def asked(graph: bytes, runs: Sequence[Mapping[str, Array]]) -> Answers:
 def effect_of(spec: ModelSpec, precision: str, sound: Answers, broken: Answers, above: float | None = None) -> Effect:
     """The largest effect, in units of its limit, on the rows where the condition holds."""
     rows: dict[str, list[float]] = {}
-    middle = _middle(spec, sound)
+    middle = _middle(spec, precision, sound)
     for right, wrong in zip(sound, broken, strict=True):
         if right is None:
             raise ValueError("the unbroken graph does not answer")
@@ -191,12 +194,16 @@ def _measured(
         yield measure, np.ones(count) if odd else values
 
 
-def _middle(spec: ModelSpec, sound: Answers) -> Array:
-    """Mean and spread of the first output, [2, ...], where rows have one shape; two zeros elsewhere."""
+def _middle(spec: ModelSpec, precision: str, sound: Answers) -> Array:
+    """Mean and spread of the first output, [2, ...], where rows have one shape; two zeros elsewhere.
+
+    In fp16 the spread is at least a share of the peak, as for the judge: 290 K are rounded to 0.25.
+    """
     if not CENTRED.intersection(TASKS[spec.name]):
         return np.zeros(2)
     rows = np.concatenate([a[spec.outputs[0].name] for a in sound if a is not None])
-    return np.stack([rows.mean(0), rows.std(0)])
+    rounding = FP16.rounding * np.abs(rows).max() if precision == "fp16" else 0.0
+    return np.stack([rows.mean(0), np.maximum(rows.std(0), rounding)])
 
 
 def lost_mass(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> Array:
@@ -225,6 +232,16 @@ def token_cosine(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) 
 def labels(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> Array:
     label = r["label"] != w["label"]
     return np.asarray(label | (r["logits"].argmax(1) != w["logits"].argmax(1)), float)
+
+
+def lost_accuracy(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> Array:
+    """By how much the chosen class is less probable than the largest; of the label and of the largest logit."""
+    raised = np.exp(r["logits"].astype(np.float64) - r["logits"].max(1, keepdims=True))
+    shares = raised / raised.sum(1, keepdims=True)
+    chosen = np.stack([w["label"], w["logits"].argmax(1)], 1)
+    known = (chosen >= 0) & (chosen < shares.shape[1])
+    cost = shares.max(1, keepdims=True) - np.take_along_axis(shares, np.where(known, chosen, 0), 1)
+    return np.asarray(np.where(known, cost, 1.0).max(1))
 
 
 def boxes(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> Array:
@@ -274,13 +291,13 @@ TASKS: dict[str, dict[str, _Measure]] = {
     "detector": {"boxes": boxes, "confidence": confidence},
     "segmentation": {"masks": masks},
     "embedding": {"angle": angle},
-    "classes": {"labels": labels},
+    "classes": {"sure labels": labels, "lost accuracy": lost_accuracy},
     "boxes": {"boxes": boxes, "confidence": confidence},
     "points": {"signal": signal},
     "kelvin": {"signal": signal},
     "text": {"angle": angle},
     "pair": {"signal": signal},
-    "table": {"labels": labels},
-    "audio": {"labels": labels},
+    "table": {"sure labels": labels, "lost accuracy": lost_accuracy},
+    "audio": {"sure labels": labels, "lost accuracy": lost_accuracy},
 }
 """Model -> measure of its task -> one value a row of (unbroken answers, broken answers, mean embedding)."""
