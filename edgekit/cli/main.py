@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -24,6 +25,7 @@ from edgekit.storage.verified_io import visible
 
 def main() -> None:
     """Run the command line: print one sentence and exit with 2 for what a user can fix; explain an interruption."""
+    _open_missing_streams()
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         with as_sentences():
@@ -35,7 +37,9 @@ def main() -> None:
             from edgekit.model.capture_errors import plain
 
             print(plain(error.report or traceback_of(error)), end="", file=sys.stderr)
-        print(visible(f"edgekit: {error}", "\n\t"), file=sys.stderr)
+        # A full disk behind standard error changes nothing about the exit code.
+        with contextlib.suppress(OSError):
+            print(visible(f"edgekit: {error}", "\n\t"), file=sys.stderr)
         sys.exit(USER_ERROR)
     except BaseException as error:
         _end_if_reader_left(error)
@@ -54,6 +58,17 @@ def main() -> None:
         sys.exit(code)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _open_missing_streams() -> None:
+    """Open a null device for each standard stream that is closed, as by `>&-`: the next file would take its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _end_if_reader_left(error: BaseException) -> None:
@@ -162,13 +177,14 @@ def defaults(folder: Path) -> dict[str, dict[str, Any]]:
     try:
         table = tomllib.loads(text).get("tool", {}).get("edgekit", {})
         project = Project.model_validate(table)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"'{FILE}' is not TOML: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
         possible = ", ".join(Project.model_fields)
         raise UsageError(f"[{TABLE}] in '{FILE}': {name}: {first['msg']}. Possible settings: {possible}") from error
+    # Python refuses integers of thousands of digits with a plain ValueError.
+    except ValueError as error:
+        raise UsageError(f"'{FILE}' is not TOML: {error}") from error
     if commands := [place for place in project.places if COMMAND in place]:
         raise UsageError(
             f"[{TABLE}] in '{FILE}': places: '{commands[0]}' names a command. Pass it with --place instead"

@@ -151,20 +151,31 @@ def variant_target(manifest: Manifest, place: Place | EvaluationResult) -> str:
 
 
 def conclude(context: RunContext, name: str, manifest: Manifest, findings: Sequence[EvaluationOutcome]) -> Result:
-    """Record the outcomes in one commit: result.json, the score maps and the manifest's verdicts."""
-    lasting = _lasting(context, name, manifest, findings)
-    stored = record_of(context, name, manifest, lasting)
-    amend(context.folder(name), [_info(manifest, finding) for finding in lasting], files_of(stored, lasting))
+    """Record the outcomes in one commit: result.json, the score maps and the manifest's verdicts.
+
+    A limit of this host says nothing against an earlier "verified", also if an earlier edgekit judged: then the whole
+    record stays, unless an artifact is rejected now.
+    """
+    lacking = {finding.verdict.place for finding in findings if _was_unavailable(finding.verdict)}
+    stored = _stored(context, name, manifest) if lacking else None
+    is_current = stored is not None and stored.judge_sha256 == _code(context, name, manifest)
+    verified = {place.place for place in stored.places if place.status == "verified"} if stored is not None else set()
+    rejected = any(finding.verdict.status == "rejected" for finding in findings)
+    if is_current or rejected or not lacking & verified:
+        lasting = _lasting(context, name, manifest, findings, stored if is_current else None)
+        record = record_of(context, name, manifest, lasting)
+        amend(context.folder(name), [_info(manifest, finding) for finding in lasting], files_of(record, lasting))
     return record_of(context, name, manifest, findings)
 
 
 def _lasting(
-    context: RunContext, name: str, manifest: Manifest, findings: Sequence[EvaluationOutcome]
+    context: RunContext,
+    name: str,
+    manifest: Manifest,
+    findings: Sequence[EvaluationOutcome],
+    stored: Result | None,
 ) -> list[EvaluationOutcome]:
-    """Return the outcomes to store: a limit of this host today says nothing against an earlier "verified" here."""
-    if not any(_was_unavailable(finding.verdict) for finding in findings):
-        return list(findings)
-    stored = previous(context, name, manifest)
+    """Return the outcomes to store: where this host lacked a resource, the stored "verified" of the same judge."""
     earlier = settled_outcomes(context, name, manifest, stored) if stored is not None else []
     verified = {f.verdict.place: f for f in earlier if f.verdict.status == "verified"}
     return [verified.get(f.verdict.place, f) if _was_unavailable(f.verdict) else f for f in findings]
@@ -203,14 +214,18 @@ def files_of(result: Result, findings: Sequence[EvaluationOutcome]) -> dict[str,
 
 def previous(context: RunContext, name: str, manifest: Manifest) -> Result | None:
     """Return the stored result if the artifact, the reference and the judge are unchanged, else None."""
+    result = _stored(context, name, manifest)
+    return result if result is not None and result.judge_sha256 == _code(context, name, manifest) else None
+
+
+def _stored(context: RunContext, name: str, manifest: Manifest) -> Result | None:
+    """Return the stored result if the artifact and the reference are unchanged, else None."""
     try:
         result = result_of(context.folder(name), manifest)
     except ArtifactError:
         return None
-    if result is None:
-        return None
-    then = (result.artifact_sha256, result.reference_sha256, result.judge_sha256)
-    return result if then == (manifest.sha256, context.recorded.sha256, _code(context, name, manifest)) else None
+    then = (manifest.sha256, context.recorded.sha256)
+    return result if result is not None and then == (result.artifact_sha256, result.reference_sha256) else None
 
 
 def settled_outcomes(context: RunContext, name: str, manifest: Manifest, result: Result) -> list[EvaluationOutcome]:

@@ -149,8 +149,6 @@ def read_file(path: Path) -> MatrixFile:
         raise UsageError(f"cannot read '{path}' ({error.strerror}). Name the TOML file of a matrix") from error
     except RecursionError as error:
         raise UsageError(f"'{path}' is nested too deeply. Name the TOML file of a matrix") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"'{path}' is not TOML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -161,6 +159,9 @@ def read_file(path: Path) -> MatrixFile:
             raise UsageError(f"'{path}': {where} {wrong}") from error
         meant = suggestion(str(first["loc"][-1]), possible)
         raise UsageError(f"'{path}': no key '{where}'. {meant}Possible: {', '.join(possible)}") from error
+    # Python refuses integers of thousands of digits with a plain ValueError.
+    except ValueError as error:
+        raise UsageError(f"'{path}' is not TOML: {error}") from error
 
 
 def cells_of(file: MatrixFile) -> tuple[Cell, ...]:

@@ -25,8 +25,9 @@ from edgekit.artifact.result import RESULT
 from edgekit.artifact.run_record import CACHE
 from edgekit.artifact.signed import SignatureInfo, artifact_digest, results_digest
 from edgekit.artifact.store import MANIFEST, read_artifact, read_manifest
-from edgekit.errors import ArtifactError, DependencyError, UsageError, install_command
+from edgekit.errors import ArtifactError, DependencyError, UsageError, install_command, reason
 from edgekit.pipeline.outcome import Build
+from edgekit.storage import verified_io
 from edgekit.storage.files import aside, lock, staging
 
 if TYPE_CHECKING:
@@ -226,10 +227,10 @@ def _difference(text: str) -> str:
 
 def _key(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
-            data = stream.read(LARGEST)
-    except OSError as error:
-        raise UsageError(f"cannot read the key '{path}' ({error.strerror}). Name a file in PEM format") from error
+        file = path.resolve()
+        data = verified_io.read_bytes(file.parent, file.name, LARGEST)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read the key '{path}' ({reason(error)}). Name a file in PEM format") from error
     if b"-----BEGIN" not in data:
         raise UsageError(f"'{path}' does not hold a key in PEM format: {MAKE_ONE}")
     return data

@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -39,11 +39,11 @@ class Access:
     def refusal(self, path: str, headers: dict[str, str]) -> tuple[int, str]:
         """Return status and sentence of a refusal; 0 and an empty one if the request may go on."""
         host = headers.get("host", "")
-        name = urlsplit(f"//{host}").hostname or ""
+        name = _address(f"//{host}").hostname or ""
         if self.hosts and name not in self.hosts:
             return 421, f"the server is not called '{name[:80]}'. Its names: {', '.join(self.hosts)}"
         origin = headers.get("origin", "")
-        if origin and urlsplit(origin).netloc != host:
+        if origin and _address(origin).netloc != host:
             return 403, f"a page of '{origin[:80]}' may not ask this server"
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if path.endswith("/infer") and kind in SIMPLE:
@@ -53,6 +53,14 @@ class Access:
         if self.token and path not in OPEN and not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
             return 401, "the token is missing or wrong. Send Authorization: Bearer TOKEN"
         return 0, ""
+
+
+def _address(text: str) -> SplitResult:
+    """Return the parts of a URL; empty ones if it is not a URL."""
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return urlsplit("")
 
 
 def guarded(app: App, access: Access) -> App:

@@ -14,10 +14,15 @@ from edgekit.cli.arguments import DEFAULT_BUILD, Device, Key, TrustBuild
 from edgekit.cli.completion import target_names
 from edgekit.cli.help import epilog
 from edgekit.errors import DependencyError, UsageError, install_command
+from edgekit.storage import verified_io
 
 MEBIBYTE = 1 << 20
 # At once. Further ones get 503.
 CONNECTIONS = 2048
+# Bytes of the file.
+LONGEST_TOKEN = 64 << 10
+# Seconds; a longer wait is a mistake.
+DAY = 86_400
 NEEDS = "fastapi", "uvicorn", "prometheus_client", "python_multipart"
 
 
@@ -44,11 +49,17 @@ def serve(
     device: Device = "cpu",
     queue: Annotated[int, typer.Option(help="Requests that may wait for an artifact; more get 429.", min=0)] = 64,
     batch: Annotated[int, typer.Option(help="Rows of waiting requests joined in one run, for GPUs.", min=1)] = 1,
-    batch_wait: Annotated[float, typer.Option(help="ms that a run waits for others, with --batch.", min=0.0)] = 2.0,
-    timeout: Annotated[float, typer.Option(help="Seconds for a body to arrive, and for an answer.", min=0.1)] = 30.0,
-    max_body: Annotated[int, typer.Option(help="MiB of a request.", min=1)] = 32,
+    batch_wait: Annotated[
+        float, typer.Option(help="ms that a run waits for others, with --batch.", min=0.0, max=60_000)
+    ] = 2.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for a body to arrive, and for an answer.", min=0.1, max=DAY)
+    ] = 30.0,
+    max_body: Annotated[int, typer.Option(help="MiB of a request.", min=1, max=4096)] = 32,
     max_pixels: Annotated[int, typer.Option(help="Million pixels of an image.", min=1)] = 24,
-    reload: Annotated[float, typer.Option(help="Seconds between checks for newer artifacts; 0: never.", min=0.0)] = 2.0,
+    reload: Annotated[
+        float, typer.Option(help="Seconds between checks for newer artifacts; 0: never.", min=0.0, max=DAY)
+    ] = 2.0,
     allow_unverified: Annotated[
         bool, typer.Option("--allow-unverified", help="Serve unverified artifacts; every answer's header shows it.")
     ] = False,
@@ -66,7 +77,8 @@ def serve(
     if missing := [name for name in NEEDS if find_spec(name) is None]:
         raise DependencyError(f"serving needs {missing[0]}. Run: {install_command('serve')}")
     from edgekit_serve.access import LOOPBACK, Access, guarded
-    from edgekit_serve.application import Limits, Server, application, connection
+    from edgekit_serve.application import Limits, Server, application
+    from edgekit_serve.connection import connection
     from edgekit_serve.models import Batching, Models, ServeOptions
     from edgekit_serve.process import inherited_socket, listening, supervise
 
@@ -109,8 +121,10 @@ def serve(
 
 def _secret(path: Path) -> str:
     try:
-        secret = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+        # A secret that is mounted may be a link.
+        file = path.resolve()
+        secret = verified_io.read_bytes(file.parent, file.name, LONGEST_TOKEN).decode().strip()
+    except (OSError, ValueError) as error:
         raise UsageError(f"cannot read the token in '{path}' ({error}). Name a file with one line of text") from error
     if not secret.isascii() or not secret.isprintable() or not secret or " " in secret:
         raise UsageError(f"'{path}' holds no token. Write one word of ASCII letters into it")

@@ -43,10 +43,17 @@ def pull(url: str, *, into: str | Path = "build", key: str | Path | None = None,
         progress: As for `export`.
     """
     with _progress("pull", progress) as tell:
-        build = remote.local(_address(url), tell)
+        address = _address(url)
+        if address.inside:
+            raise UsageError(f"a pull fetches a whole build. Leave '/{address.inside}' out of the URL")
+        build = remote.local(address, tell)
         if key is not None:
             doors.hook("require_signature")(build.path, Path(key), strict=True)
-        return remote.pull(build, Path(into), tell)
+        result = remote.pull(build, Path(into), tell)
+        # A folder that was there already may hold more than what was pushed.
+        if key is not None:
+            doors.hook("require_signature")(result.path, Path(key), strict=True)
+        return result
 
 
 @as_sentences()

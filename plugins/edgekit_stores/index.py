@@ -208,6 +208,12 @@ def check_files(folder: Path, index: Index) -> None:
         except verified_io.RefusedError as error:
             raise ArtifactError(f"'{folder / file.path}' {error}. Remove the folder and pull again") from error
     whole = any(file.path == PARTS for file in index.files)
+    name = read_parts(folder).name if whole else str(records.read_config(folder / MODEL)["name"])
+    # The index is not signed: by its name alone, another signed model could take this one's place.
+    if name != index.name:
+        raise ArtifactError(
+            f"the index of '{folder}' names the model '{index.name}', but its files are of '{name}'. Do not use them"
+        )
     heads = (Path(file.path) for file in index.files if file.path.endswith(f"/{MANIFEST}"))
     homes = [head.parent for head in heads if len(head.parts) == (3 if whole else 2)]
     states = {home.as_posix(): _state(read_artifact(folder / home)) for home in homes}

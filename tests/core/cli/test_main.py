@@ -286,6 +286,21 @@ def test_a_working_directory_that_was_removed_is_a_sentence(tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (2, sentence)
 
 
+@pytest.mark.parametrize(
+    ("command", "closed", "code"),
+    [
+        ("targets", ">&-", 0),
+        ("verify nope", "2>&-", 2),
+        ("verify nope", "2>/dev/full", 2),
+        ("verify nope", "<&- >&- 2>&-", 2),
+    ],
+)
+def test_a_closed_or_full_stream_changes_no_exit_code(command: str, closed: str, code: int) -> None:
+    line = f"{sys.executable} -m edgekit {command} {closed}"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+
+
 def test_piped_output_has_no_colours() -> None:
     done = subprocess.run([sys.executable, "-m", "edgekit", "targets"], capture_output=True, check=True)
     assert b"\x1b" not in done.stdout

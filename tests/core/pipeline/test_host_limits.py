@@ -52,6 +52,20 @@ def test_a_limit_of_the_host_is_no_rejection(
     assert exit_code("verify", build, "-t", "onnx") == 0
 
 
+def test_a_limit_of_the_host_lowers_no_verdict_of_an_earlier_edgekit(
+    build: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in (build / "onnx").iterdir() if path.is_file()}
+    code = evaluate_step._code
+    with monkeypatch.context() as newer:
+        newer.setattr(evaluate_step, "_code", lambda *of: code(*of)[::-1])
+        newer.setenv("EDGEKIT_WORKER_SECONDS", "0.05")
+        assert exit_code("verify", build, "-t", "onnx") == 4
+    assert "not verified here" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in (build / "onnx").iterdir() if path.is_file()} == before
+    assert exit_code("verify", build, "-t", "onnx") == 0
+
+
 @pytest.mark.parametrize("command", ["verify", "export"])
 @pytest.mark.parametrize("variable", ["EDGEKIT_WORKER_SECONDS", "EDGEKIT_WORKER_GIB", "EDGEKIT_TIMED_SECONDS"])
 def test_a_setting_that_is_no_number_is_refused_before_anything_is_judged(

@@ -18,7 +18,7 @@ from edgekit.model.sources import resolve_model
 from edgekit.reference import adopt, store
 from edgekit.reference.adopt import obtain
 from edgekit.reference.batches import Batch, batches_for
-from edgekit.reference.info import INFO, INPUTS, read_info
+from edgekit.reference.info import INFO, INPUTS, ReferenceInfo, read_info
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference, write_reference
 from edgekit.storage.files import digest_file
@@ -219,3 +219,11 @@ def test_a_noise_that_is_not_finite_reaches_the_judge(recorded: Path, tmp_path: 
     judged = verdict.judge(FP32, found.noise)
     assert judged.status == "not verified here"
     assert judged.reasons[0].code is Code.REFERENCE_NOISE
+
+
+def test_a_reference_without_real_inputs_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "outputs.safetensors").write_bytes(b"outputs")
+    outputs = digest_file(tmp_path / "outputs.safetensors")
+    assert ReferenceInfo(tmp_path, files={"outputs.safetensors": outputs, "inputs.safetensors": ""}).damage == ""
+    changed = ReferenceInfo(tmp_path, files={"outputs.safetensors": "", "inputs.safetensors": ""}).damage
+    assert changed == "'outputs.safetensors' is missing or was changed since it was recorded"

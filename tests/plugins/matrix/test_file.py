@@ -114,11 +114,14 @@ def test_what_is_no_file_or_never_ends_is_one_sentence(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     deep = tmp_path / "deep.toml"
     deep.write_text(f"a = {'[' * 5000}{']' * 5000}")
+    digits = tmp_path / "digits.toml"
+    digits.write_text(f"a = 1{'0' * 6000}")
     for path, sentence in (
         (tmp_path / "pipe", "is not a regular file"),
         (Path("/dev/zero"), "is not a regular file"),
         (tmp_path, "is not a regular file"),
         (deep, "is nested too deeply"),
+        (digits, "is not TOML"),
         (tmp_path / "none", "cannot read"),
     ):
         with pytest.raises(UsageError, match=sentence):

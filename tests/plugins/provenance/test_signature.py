@@ -378,7 +378,7 @@ def test_a_key_that_cannot_be_used_is_one_sentence(
         (rsa, "is not a private ECDSA key of P-256, P-384 or P-521"),
         (odd, "is not a private ECDSA key"),
         (text, "does not hold a key in PEM format"),
-        (Path("/dev/zero"), "does not hold a key in PEM format"),
+        (Path("/dev/zero"), "cannot read the key"),
         (tmp_path, "cannot read the key"),
         (tmp_path / "none", "cannot read the key"),
     ):

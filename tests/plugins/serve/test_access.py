@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -25,6 +26,9 @@ PREDICT, INFER = "/predict", "/v2/models/x/infer"
         (PREDICT, {"host": "[::1]:8000"}, 0),
         (PREDICT, {"host": "evil.example:8000"}, 421),  # a name that points here now
         (PREDICT, {}, 421),
+        (PREDICT, {"host": "["}, 421),
+        (PREDICT, {"host": "localhost]"}, 421),
+        (PREDICT, {"host": "127.0.0.1:8000", "origin": "http://["}, 403),
         (PREDICT, {"host": "127.0.0.1:8000", "origin": "https://evil.example"}, 403),
         (PREDICT, {"host": "127.0.0.1:8000", "origin": "null"}, 403),
         (PREDICT, {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:9000"}, 403),
@@ -76,5 +80,9 @@ def test_a_file_without_a_token_is_refused(content: bytes, tmp_path: Path) -> No
         _secret(file)
     with pytest.raises(UsageError, match="cannot read the token"):
         _secret(tmp_path / "none")
+    os.mkfifo(tmp_path / "pipe")
+    for endless in (Path("/dev/zero"), tmp_path / "pipe"):
+        with pytest.raises(UsageError, match=f"cannot read the token in '{endless}'"):
+            _secret(endless)
     file.write_bytes(b"s3cret\n")
     assert _secret(file) == "s3cret"

@@ -17,7 +17,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
@@ -258,6 +258,36 @@ def test_a_slow_client_and_a_large_body_are_refused(process: ProcessServing) -> 
     assert process.form(image=picture(), query=b"red")[0] == 200
 
 
+HEAD = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "again", "said"),
+    [
+        (HEAD, b"X: a\r\n", b"431 Request Header Fields Too Large"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: a\r\n", b"431 Request Header Fields Too Large"),
+        (b"GET /" + b"a" * 65536, b"a" * 100, b"431 Request Header Fields Too Large"),
+        (b"", HEAD + b"\r\n", b"more than 16 requests wait"),
+    ],
+    ids=["headers", "trailers", "address", "requests"],
+)
+def test_what_is_sent_without_end_is_refused(begin: bytes, again: bytes, said: bytes, process: ProcessServing) -> None:
+    """A connection that sends more than it may is closed, before the server keeps megabytes of it."""
+    with socket.create_connection(("127.0.0.1", process.port), timeout=SECONDS) as connection:
+        sent, answer = 0, b""
+        with suppress(ConnectionError):
+            connection.sendall(begin)
+            while sent < 64 << 20:
+                connection.sendall(again * 5000)
+                sent += 5000 * len(again)
+        with suppress(ConnectionError):
+            while part := connection.recv(65536):
+                answer += part
+    assert sent < 64 << 20
+    assert said in answer or not answer, answer[-300:]  # an answer is lost where the kernel resets the connection
+    assert process.ask("GET", "/health/live")[0].status == 200
+
+
 def test_hostile_bodies_are_refused_and_nothing_falls(exported: Path, shared: Serving) -> None:
     draw = random.Random(7)
     codes = set()
@@ -460,6 +490,8 @@ def test_a_signed_build_is_served_to_who_has_its_key(signed: tuple[Path, Path], 
     [
         (("nowhere",), "nowhere"),
         (("--device", "tpu"), "unknown device 'tpu'. Use cpu or cuda"),
+        (("--timeout", "inf"), "is not in the range"),
+        (("--max-body", "99999999999999999999"), "is not in the range"),
         (("--host", "nowhere.invalid"), "cannot listen on nowhere.invalid:0"),
     ],
 )

@@ -144,6 +144,33 @@ def test_no_change_of_a_signed_build_or_its_store_is_accepted(
     assert files_of(tmp_path / "into" / "small") == signed
 
 
+def test_another_signed_model_under_this_ones_name_is_refused(build: Path, tmp_path: Path) -> None:
+    """The index is not signed: whoever can write to the store can say that it is of another model."""
+    private, public = write_keys(tmp_path, "release")
+    shutil.rmtree(build / "cache", ignore_errors=True)
+    signature.sign(Build((), build, "CPU"), signature.signer_of(private))
+    store, url = tmp_path / "store" / "other", f"file://{tmp_path}/store/other"
+    edgekit_stores.push(build, url, progress="none")
+    publish(build.rename(tmp_path / "other"), store)
+    with pytest.raises(EdgekitError, match="names the model 'other', but its files are of 'small'"):
+        edgekit_stores.pull(url, into=tmp_path / "into", key=public, progress="none")
+    assert not (tmp_path / "into").exists()
+
+
+def test_files_that_were_added_to_a_pulled_build_are_found_at_the_next_pull(build: Path, tmp_path: Path) -> None:
+    private, public = write_keys(tmp_path, "release")
+    shutil.rmtree(build / "cache", ignore_errors=True)
+    signature.sign(Build((), build, "CPU"), signature.signer_of(private))
+    url = f"file://{tmp_path}/store/small"
+    edgekit_stores.push(build, url, progress="none")
+    pulled = edgekit_stores.pull(url, into=tmp_path / "into", key=public, progress="none")
+    (pulled.path / ".envrc").write_text("run me")
+    with pytest.raises(EdgekitError, match=r"\.envrc"):
+        edgekit_stores.pull(url, into=tmp_path / "into", key=public, progress="none")
+    with pytest.raises(EdgekitError, match="Leave '/onnx' out of the URL"):
+        edgekit_stores.pull(f"{url}@{pulled.address.version}/onnx", into=tmp_path / "into", progress="none")
+
+
 def restore(folder: Path, files: dict[str, bytes]) -> None:
     for path, data in files_of(folder).items():
         if files.get(path) != data:
