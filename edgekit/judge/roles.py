@@ -19,6 +19,8 @@ DIRECTED = 0.1
 CORNERS = 4
 # Confidence in 0 to 1 above which a box counts.
 CONFIDENT = 0.5
+# Probability by which another class may be less likely: the rounding of fp16 below 1.
+AS_LIKELY = 1e-3
 # Keeps a division by zero finite.
 LEAST = 1e-30
 # Metrics that are a share of a row's decisions.
@@ -83,8 +85,8 @@ def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array
     for metric, values in zip(("label gap", "own label gap"), sides, strict=True):
         gap = _label_gap(classes, values, c.astype(np.int64))
         yield metric, gap.max(1), gap.argmax(1)
-    yield "flips", wrong.mean(1), place
     lost = _label_gap(classes, sides[0], c.astype(np.int64), probabilities)
+    yield "flips", (wrong & (lost.reshape(wrong.shape) > AS_LIKELY)).mean(1), place
     yield "lost accuracy", np.where(np.isfinite(lost), lost, 1.0).mean(1), place
 
 
@@ -138,8 +140,9 @@ def _classes(output: Output, r: Array, c: Array) -> _Rows:
     classes = c.argmax(-1)
     gap = _below(r, classes) / _size(r)
     yield "argmax gap", gap.max(1), gap.argmax(1)
-    yield "flips", (gap > 0).mean(1), gap.argmax(1)
-    yield "lost accuracy", _below(probabilities(output, r), classes).mean(1), gap.argmax(1)
+    lost = _below(probabilities(output, r), classes)
+    yield "flips", (lost > AS_LIKELY).mean(1), gap.argmax(1)
+    yield "lost accuracy", lost.mean(1), gap.argmax(1)
     if output.role == "probabilities":
         moved = np.abs(r - c).sum(-1) / 2.0
         yield "total variation", moved.max(1), moved.argmax(1)

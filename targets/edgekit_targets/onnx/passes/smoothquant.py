@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FLOOR = 1e-5
 """Smallest magnitude that counts, of activations and weights, as in SmoothQuant's own code."""
+QUIET = 0.01
+"""Share of the largest peak that a quieter channel is taken to have."""
 LAYOUT = frozenset(("Reshape", "Transpose", "Cast", "Identity"))
 """Operators that do not change the values of an input."""
 LEVELS = 127
@@ -95,7 +97,11 @@ def _with_reshapes(name: str, users: Mapping[str, list[onnx.NodeProto]]) -> list
 
 
 def _factors(peaks: Array, columns: Sequence[Array], alpha: float) -> Array:
-    """Return the divisor of each channel, float32 [K], from its peak and the peaks of the weights that read it."""
+    """Return the divisor of each channel, float32 [K], from its peak and the peaks of the weights that read it.
+
+    A channel that no calibration row moved may move in others: raised by more, it alone would set the tensor's range.
+    """
+    peaks = np.maximum(peaks, QUIET * peaks.max())
     factors = peaks**alpha / np.maximum(np.max(columns, axis=0), FLOOR) ** (1.0 - alpha)
     return np.asarray(np.maximum(factors, FLOOR).astype(np.float32))
 

@@ -57,3 +57,15 @@ def test_a_class_as_likely_costs_nothing_and_another_one_its_probability(output:
 def test_the_verdict_follows_it(margin: float, rows: int, status: str) -> None:
     right = led_by(margin)
     assert judge(INT8, {}, evaluation=[compared(right, exchanged(right, rows))]).status == status
+
+
+@pytest.mark.parametrize(("leads", "share"), [(1e-4, 0.0), (0.05, 1 / 50)])
+def test_in_fp16_another_class_counts_unless_it_is_as_likely(leads: float, share: float) -> None:
+    """Cells of a detector: almost all are empty, and each of their classes has a probability near zero."""
+    cells = Output("scores", role="probabilities", axes=("batch", "cells", "channels"))
+    right = np.random.default_rng(5).uniform(0, 1e-4, (ROWS, 50, 3)).astype(np.float32)
+    right[:, 0] = 0.9, 0.9 + leads, 0.0
+    wrong = right[..., [1, 0, 2]]
+    flips = compare((cells,), {"scores": right}, {"scores": wrong}, NAMES).get("scores", "flips")
+    assert flips is not None
+    assert float(flips.max()) == pytest.approx(share)

@@ -66,3 +66,14 @@ def test_inputs_of_the_graph_stay_as_they_are() -> None:
     scaled, divided = scale_channels(made, 0.8, {"turned": np.arange(1.0, 5.0)})
     assert divided == {}
     assert scaled == made
+
+
+def test_a_channel_that_no_calibration_row_moves_is_not_raised_above_all_others(
+    graph: onnx.ModelProto, observed: dict[str, ObservedRange]
+) -> None:
+    """It moves in other rows, and would alone set the range of the tensor."""
+    peaks = {name: np.array(one.peaks) for name, one in observed.items()}
+    _, right = scale_channels(graph, 0.8, peaks, floats=("head",), without=frozenset(("normal",)))
+    peaks["bent"][3] = 0.0
+    _, divided = scale_channels(graph, 0.8, peaks, floats=("head",), without=frozenset(("normal",)))
+    assert right["bent"][3] / divided["bent"][3] < 100
