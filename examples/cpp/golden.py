@@ -14,7 +14,8 @@ def write(build: Path, folder: Path, targets: list[str]) -> None:
     """Choose rows, and limit each target by its gate and by what it shows in Python."""
     spec = load_model(build / MODEL)
     chosen = choose_golden(spec, build / REFERENCE, EagerRuntime(spec).run, tuple(spec.axes))
-    shown = {target: chosen.shown(edgekit.load(build / target).run) for target in targets}
+    # The build was made here: opening its libraries runs its author's code.
+    shown = {t: chosen.largest_errors(edgekit.load(build / t, trust_build=True).run) for t in targets}
     folder.mkdir(parents=True, exist_ok=True)
     write_golden(folder, chosen, {target: chosen.limits("fp32", errors) for target, errors in shown.items()})
 

@@ -42,5 +42,9 @@ def test_a_right_artifact_is_verified_and_a_wrong_one_rejected(factory: str, tmp
 def test_every_target_takes_them(factory: str, tmp_path: Path) -> None:
     targets = ["onnx", *(name for name in TARGETS if not registry.missing(registry.find(name)))]
     build = edgekit.export(f"tests.batch_modules:{factory}", targets=targets, output=tmp_path, progress="none")
-    bad = {name: found.sentences for name, found in build.items() if found.status != "verified"}
-    assert not bad
+    places = {name: {place.status for place in found.places} for name, found in build.items()}
+    # Core ML's interpreter judges here; it takes no input without axes.
+    if factory.startswith("shared"):
+        assert "has no axes, which Core ML needs" in str(build["coreml"].error)
+        del places["coreml"]
+    assert {name: status for name, status in places.items() if "verified" not in status or "rejected" in status} == {}

@@ -61,7 +61,7 @@ def test_what_pt2e_converted_keeps_its_ranges_and_is_judged_as_int8(tmp_path: Pa
         "onnx": "verified",
         "executorch": "verified",
     }
-    assert "leave 'onnx-int8-static' out" in build["onnx-int8-static"].sentences[0]
+    assert "Leave 'onnx-int8-static' out" in build["onnx-int8-static"].sentences[0]
     manifest = build["onnx"].manifest
     assert manifest is not None
     assert (manifest.precision, manifest.export.self_quantized) == ("int8", True)

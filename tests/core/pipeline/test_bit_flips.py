@@ -61,6 +61,7 @@ def flip(path: Path, bit: int) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 def test_every_flipped_bit_is_found_before_a_runtime_sees_it(kept: Kept, reached: list[str]) -> None:
     draw = np.random.default_rng(15)
     there = files(kept.root)

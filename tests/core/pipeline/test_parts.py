@@ -207,7 +207,7 @@ def test_a_whole_is_pushed_pulled_and_verified_by_its_address(
         for n, one in record.targets.items()
     }
     write_parts(root, record.model_copy(update={"targets": older}))
-    with pytest.raises(EdgekitError, match=r"the part 'step' in .* is not the 'onnx' that the whole was judged with"):
+    with pytest.raises(EdgekitError, match=r"the part 'step' in .* is not the 'onnx' of the whole model's verdict"):
         edgekit_stores.push(root, url, progress="none")
     (root / PARTS).write_text((root / PARTS).read_text().replace("tiny", "tine"))
     with pytest.raises(EdgekitError, match=r"parts\.json' is damaged"):

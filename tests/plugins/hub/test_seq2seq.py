@@ -50,7 +50,7 @@ def generated(model: Any, **inputs: torch.Tensor) -> list[list[int]]:
 def test_the_files_in_the_hub_folder_generate_the_models_own_tokens(make: Any, task: str, tmp_path: Path) -> None:
     import onnxruntime
 
-    torch.manual_seed(1)
+    torch.manual_seed(2)
     model = make().eval()
     model.save_pretrained(tmp_path / "model")
     build = edgekit.export(

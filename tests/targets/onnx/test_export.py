@@ -59,7 +59,7 @@ def test_another_fixed_size_is_asked_what_the_reference_has_there(build: Path, t
         assert any("inputs, which have another size" in text for text in evidence.not_asked)
     with edgekit.load(found["onnx"].path) as loaded:
         assert loaded.run(small_model().random(0, {"height": 160, "width": 112}))["relevance"].shape == (1, 70)
-        with pytest.raises(UsageError, match="axis 'height' of 'small' must be 160"):
+        with pytest.raises(UsageError, match="Axis 'height' of 'small' must be 160"):
             loaded.run(small_model().random(0))
 
     def change(folder: Path) -> None:
