@@ -23,10 +23,12 @@ class Code(StrEnum):
     LIMIT_EXCEEDED = "limit exceeded"
     ROWS_BEYOND = "rows beyond a limit"
     TOO_FEW_ROWS = "too few rows"
+    TOO_FEW_TURNED = "too few rows turned"
     ROWS_UNMOVED = "rows beyond a limit, whose task metric stays"
     NOT_FINITE = "not finite"
     WRONG_DTYPE = "wrong dtype"
     WRONG_SHAPE = "wrong shape"
+    WRONG_AXES = "wrong number of axes"
     OUTPUT_MISSING = "output missing"
     BAD_COUNTS = "bad counts"
     BAD_RANKING = "bad ranking"
@@ -155,10 +157,12 @@ _BY_BATCH = {
     Code.LIMIT_EXCEEDED,
     Code.ROWS_BEYOND,
     Code.TOO_FEW_ROWS,
+    Code.TOO_FEW_TURNED,
     Code.ROWS_UNMOVED,
     Code.NOT_FINITE,
     Code.WRONG_DTYPE,
     Code.WRONG_SHAPE,
+    Code.WRONG_AXES,
     Code.OUTPUT_MISSING,
     Code.BAD_COUNTS,
     Code.BAD_RANKING,
@@ -173,12 +177,16 @@ _SENTENCES = {
     "{value}{unit}{place}",
     Code.TOO_FEW_ROWS: "{what} must be {bound} {limit} in all but {allowed} of {rows} rows, and is not in {beyond}: "
     "too few inputs to tell whether 99 of 100 are within the limit",
+    Code.TOO_FEW_TURNED: "{what} is {value}, and must be {bound} {limit}: {beyond} more of {rows} rows are wrong, too "
+    "few to tell. Give more evaluation rows",
     Code.ROWS_UNMOVED: "{what} is not {bound} {limit} in {beyond} of {rows} rows, of which {allowed} may exceed it; "
     "the task metric of the others is unchanged",
     Code.NOT_FINITE: "output '{output}' of the {side} is not finite (NaN or Inf) in {wrong} of {all} values, "
     "first{place}",
     Code.WRONG_DTYPE: "output '{output}' of the {side} is {dtype}, not {expected}",
     Code.WRONG_SHAPE: "output '{output}' of the {side} has the shape {shape}, not {expected}",
+    Code.WRONG_AXES: "output '{output}' of the {side} has the shape {shape}: the role '{role}' takes {expected} axes. "
+    "Give it another role",
     Code.OUTPUT_MISSING: "output '{output}' of the {side} is missing",
     Code.BAD_COUNTS: "output '{output}' of the {side} is not an integer in [{low:g}, {high:g}] in {wrong} of {all} "
     "values, first{place}",

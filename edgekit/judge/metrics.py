@@ -68,6 +68,8 @@ SNR_CAP_DB = 200.0
 
 # Shares of the scores' spread: the most that RESOLUTION and SPREAD_FLOOR may be.
 RESOLVED, FLOORED = 0.01, 0.5
+# Fewer scores in a row are no map.
+FEW_SCORES = 8
 # Score units: the least divisor. If the best K have a smaller mean, there is hardly any relevance to lose.
 MASS_FLOOR = 0.01
 # Share of the scores' spread: the most that MASS_FLOOR may be.
@@ -242,7 +244,8 @@ def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:
     yield "mean abs", off.mean(1), place
     error = (off * off).sum(1)
     rms, wide = np.sqrt(error / r.shape[1]), FLOORED * scale if np.isfinite(scale) else floor
-    yield "nrmse", rms / np.maximum(r.std(1), floor), place
+    # One score, or a few, have no spread of their own: they are measured by that of all rows.
+    yield "nrmse", rms / np.maximum(r.std(1), wide if r.shape[1] < FEW_SCORES else floor), place
     yield "nrmse of spread", rms / np.maximum(r.std(1), wide), place
     directed = map_cosine(r, c, min(MASS_FLOOR, MASSED * scale))
     yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= resolution, 1.0, directed), place
@@ -493,7 +496,10 @@ def faults_of(output: Output, base: Output | None, answers: Answers, names: Sequ
         array, declared = arrays[output.name], np.dtype(output.dtype)
         if array.dtype != declared if side == "artifact" else array.dtype.kind != declared.kind:
             faults.append(fault(Code.WRONG_DTYPE, side=side, dtype=str(array.dtype), expected=str(declared)))
-        elif array.shape != shape or array.ndim != _RANKS.get(output.role, array.ndim) or nothing:
+        elif array.ndim != (axes := _RANKS.get(output.role, array.ndim)):
+            text = str(list(array.shape))
+            faults.append(fault(Code.WRONG_AXES, side=side, shape=text, role=output.role, expected=axes))
+        elif array.shape != shape or nothing:
             shapes = {"shape": str(list(array.shape)), "expected": str(list(shape))}
             faults.append(fault(Code.WRONG_SHAPE, side=side, **shapes))
         else:

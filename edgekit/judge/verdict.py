@@ -82,7 +82,7 @@ CHANCE = 2.0
 # Drop of a row's task metric that is none: half of INT8's limit on the mean.
 TASK_DROP_UNMOVED = 0.0025
 # Codes of reasons that name a limit; any other fault is one on whatever inputs it shows.
-_LIMIT_CODES = {Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND, Code.TOO_FEW_ROWS}
+_LIMIT_CODES = {Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND, Code.TOO_FEW_ROWS, Code.TOO_FEW_TURNED}
 # Inputs that edgekit makes or brings, by batch or pool; any other batch has its own sizes.
 _MADE_INPUTS = {
     PHOTOGRAPHS: "photographs of edgekit",
@@ -304,6 +304,9 @@ def reason_of(measure: Measure) -> Fact:
         "rows": measure.rows,
         "allowed": _may_pass(measure.rows),
     }
+    if _is_share(measure):
+        details = {name: details[name] for name in ("beyond", "rows")}
+        return Fact(code=Code.TOO_FEW_TURNED if _unsure(measure) else Code.LIMIT_EXCEEDED, details=details, **shared)
     return Fact(code=Code.TOO_FEW_ROWS if _unsure(measure) else Code.ROWS_BEYOND, details=details, **shared)
 
 
@@ -420,10 +423,16 @@ def _may_pass(rows: int) -> int:
 
 def _unsure(check: Measure) -> bool:
     """Return whether so many rows beyond a limit may be chance in so few rows."""
-    fewer = sum(
-        math.comb(check.rows, n) * BEYOND**n * (1 - BEYOND) ** (check.rows - n) for n in range(check.beyond)
-    )  # the chance of fewer beyond, if BEYOND of all were
+    # The limit of a metric of right or wrong is itself a share of the rows.
+    share = check.limit or BEYOND if _is_share(check) else BEYOND
+    # The chance of fewer beyond, if this share of all were.
+    fewer = sum(math.comb(check.rows, n) * share**n * (1 - share) ** (check.rows - n) for n in range(check.beyond))
     return bool(check.rows) and not check.passed and fewer < SURE
+
+
+def _is_share(check: Measure) -> bool:
+    """Return whether a check is one of a metric of right or wrong, whose rows count as turned wrong."""
+    return not check.output and not check.metric.endswith("one row")
 
 
 def _channels(
@@ -475,22 +484,25 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator
     worst, mean = int(drops.argmax()), float(drops.mean())
     # A metric of right or wrong has no drop between 0 and 1: a limit on one row would allow none of thousands to turn.
     graded = any(map(_is_graded, evaluation))
-    drops_with_limits = (
-        (f"{name} drop", mean, TASK_DROP),
-        (f"{name} drop, one row", float(drops[worst]), TASK_DROP_WORST),
-    )
-    for metric, value, row in drops_with_limits:
-        limit = t.limit(row, "task") if graded or row == TASK_DROP else None
-        is_within = limit is None or value <= limit
+    mean_limit, row_limit = (t.limit(metric, "task") for metric in (TASK_DROP, TASK_DROP_WORST))
+    # Rows that turned wrong, less those that turned right: so few may be chance.
+    turned = round(drops.sum()) if not graded and not t.exact_ranking else 0
+    lost = int((drops > row_limit).sum()) if graded and row_limit is not None else 0
+    for metric, value, limit, beyond, passed in (
+        ("drop", mean, mean_limit, turned, mean_limit is None or mean <= mean_limit),
+        ("drop, one row", float(drops[worst]), row_limit if graded else None, lost, lost <= _may_pass(len(drops))),
+    ):
         yield Measure(
             batch=EVALUATION,
             output="",
-            metric=metric,
+            metric=f"{name} {metric}",
             value=value,
             limit=limit,
             table=limit,
-            passed=is_within,
+            passed=passed,
             row=rows[worst],
+            rows=len(drops) if beyond > 0 else 0,
+            beyond=max(beyond, 0),
         )
 
 

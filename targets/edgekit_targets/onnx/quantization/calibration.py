@@ -287,7 +287,7 @@ def at_shapes(
             number = len(batches)
             first = len(rows) - 1 - number * REAL_STEP % len(rows)
             names = (samples.names[first],)
-            batches.append(Batch(f"{RESIZED}-{number:02d}", batch_of(spec, rows, sizes, first), {}, sizes, names))
+            batches.append(Batch(f"{RESIZED}-{number:02d}", batch_of(spec, rows, sizes, [first]), {}, sizes, names))
     return tuple(batches)
 
 
