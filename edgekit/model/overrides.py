@@ -27,6 +27,8 @@ from edgekit.errors import UsageError, in_any_case, suggestion
 from edgekit.model.spec import SUM, Axis, Input, ModelSpec, Output, Role, axes_in
 
 BATCH = "batch"
+BATCHES = ("N", "B", "bs", "batch_size")
+"""Other names of the batch axis, which becomes "batch" in every artifact."""
 # For a batch without a range.
 MOST_IMAGES = 8
 COLOURS = 3
@@ -186,6 +188,12 @@ def words_of(axes: Given, inputs: Given, outputs: Given) -> SpecOverrides:
         UsageError: Naming the invalid text, and the expected form.
     """
     entries = None if axes is None else {name: _dimensions(name, entry) for name, entry in _by_name("axes", axes)}
+    names = {axis for dimensions in (entries or {}).values() for axis, _ in dimensions.values()}
+    if entries is not None and BATCH not in names and len(called := names.intersection(BATCHES)) == 1:
+        entries = {
+            name: {d: (BATCH if axis in called else axis, span) for d, (axis, span) in dimensions.items()}
+            for name, dimensions in entries.items()
+        }
     of_inputs = {name: _facts("inputs", name, entry, IN) for name, entry in _by_name("inputs", inputs)}
     return SpecOverrides(
         entries, of_inputs, {name: _facts("outputs", name, s, OUT) for name, s in _by_name("outputs", outputs)}

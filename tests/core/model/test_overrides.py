@@ -39,6 +39,20 @@ def test_axes_are_one_notation(texts: list[str], record: dict[str, Any]) -> None
     assert from_record(words.as_record()) == words
 
 
+@pytest.mark.parametrize(
+    ("said", "axes"),
+    [
+        (["x:0=N:1..6", "h:1=N"], ({0: ("batch", Span(1, 6)), 1: ("batch", None)})),
+        (["x:0=bs,1=N:1..6"], ({0: ("bs", None), 1: ("N", Span(1, 6))})),  # one of them is something else
+        (["x:0=batch,1=N:1..6"], ({0: ("batch", None), 1: ("N", Span(1, 6))})),
+    ],
+)
+def test_the_batch_may_have_another_of_its_usual_names(said: list[str], axes: dict[int, Any]) -> None:
+    words = words_of(said, None, None)
+    assert words.axes is not None
+    assert {place: axis for dimensions in words.axes.values() for place, axis in dimensions.items()} == axes
+
+
 def test_facts_are_one_notation() -> None:
     texts = words_of(None, ["rate:range=-8e3..16000", "x:kind=image,mean=0.1,0.2,0.3,fit=crop"], "y:classes=cat,dog")
     facts = {"rate": {"range": (-8000, 16000)}, "x": {"kind": "image", "mean": [0.1, 0.2, 0.3], "fit": "crop"}}
