@@ -261,7 +261,8 @@ def _input(
         ranges[axis] = range_of(axis, span, 0, ranges.get(axis))
         shape.append(axis)
     dtype = _dtype(value)
-    image = dtype == "float32" and len(shape) == 4 and shape[1] == COLOURS
+    # Several pictures at once, in a fixed number, are not one picture of a run.
+    image = dtype == "float32" and len(shape) == 4 and shape[1] == COLOURS and shape[0] in (1, BATCH)
     return Input(name, tuple(shape), dtype=dtype, kind="image" if image else "tensor")
 
 

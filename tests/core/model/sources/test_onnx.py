@@ -168,6 +168,15 @@ def test_integers_have_the_range_that_their_readers_tell(tmp_path: Path) -> None
     onnx_file.require_ranges(replace(said, words=NOTHING))  # as a factory's, of which nothing is said on top
 
 
+@pytest.mark.parametrize(("rows", "kind"), [("n", "image"), (1, "image"), (10, "tensor")])
+def test_ten_pictures_at_once_are_not_one(rows: str | int, kind: str, tmp_path: Path) -> None:
+    """A run of a file that takes ten has no single picture, such as a photograph."""
+    shape = (rows, 3, 8, 8)
+    graph = model([helper.make_node("Sigmoid", ["x"], ["y"])], {"x": shape}, {"y": shape}, {})
+    (tmp_path / "ten.onnx").write_bytes(graph.SerializeToString())
+    assert resolve_model(str(tmp_path / "ten.onnx")).inputs[0].kind == kind
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_the_mean_and_the_like_of_pictures_are_computed_in_the_graph(tmp_path: Path, layout: str) -> None:
     """Also where a branch reads the input from outside of it."""
