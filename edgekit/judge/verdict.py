@@ -92,7 +92,7 @@ _MADE_INPUTS = {
     IDS: "other ids",
     STRESS: "drawn",
     SHIFTED: "moved towards their ends",
-    POOLS["real"]: "photographs and resized together",
+    POOLS["real"]: "real ones at all sizes together",
     POOLS["changed"]: "changed",
     POOLS["random"]: "drawn",
 }

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from edgekit.artifact.fact import EVALUATION, Code, Fact
+from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import CANDIDATE, EvaluationResult, Measure, Result, Timing
 from edgekit.artifact.run_record import PARTS
@@ -230,7 +230,8 @@ class TargetOutcome:
         return (*first, *notes_on_part, *map(str, self.reasons), *lines, *map(str, self.notes))
 
     def as_record(self) -> TargetRecord:
-        """Return the record that `--json` prints for one target."""
+        """Return the record that `--json` prints for one target; the error of a failed one is a reason too."""
+        error = (PlacedFact("", fact(Code.TEXT, text=self.error)),) if self.error else ()
         return TargetRecord(
             target=self.target,
             status=self.status,
@@ -240,7 +241,7 @@ class TargetOutcome:
             part_of=self.part_of,
             size=self.size,
             first_visit=self.first_visit,
-            reasons=tuple(reason.as_record() for reason in self.reasons),
+            reasons=tuple(reason.as_record() for reason in (*error, *self.reasons)),
             notes=tuple(note.as_record() for note in self.notes),
             exporter_notes=self.manifest.notes if self.manifest is not None else (),
             latency_ms=dict(self.latency),
@@ -367,7 +368,7 @@ def _apply_budgets(outcome: TargetOutcome, target: Target, budgets: Sequence[Bud
         return outcome
     names = {outcome.target, *target.groups, outcome.result.precision}
     compared = compare_budgets(budgets, names, outcome.result)
-    over = tuple(PlacedFact(place, fact) for place, fact in compared if fact.code is not Code.WITHIN_BUDGET)
+    over = tuple(PlacedFact(place, each) for place, each in compared if each.code is not Code.WITHIN_BUDGET)
     # A worse status stays: what a rejected artifact costs is irrelevant.
     status = OVER if over and not outcome.bad else outcome.status
     return replace(outcome, over=over, status=status)

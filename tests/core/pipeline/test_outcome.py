@@ -131,6 +131,11 @@ def test_the_record_for_machines_is_json_with_codes_numbers_and_sentences() -> N
     assert (failed["status"], failed["error"], failed["size"]) == ("failed", "the converter died", None)
 
 
+def test_the_error_of_a_failed_target_is_a_reason_for_machines() -> None:
+    record = TargetOutcome("onnx", Path("onnx"), "failed", "the manifest was changed").as_record()
+    assert [(reason.code, reason.sentence) for reason in record.reasons] == [("text", "the manifest was changed")]
+
+
 def test_the_table_of_a_notebook() -> None:
     found = Tables(build(GOOD, BAD, WAITING, FAILED)._repr_html_())
     assert found.rows == [
