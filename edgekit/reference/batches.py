@@ -671,9 +671,9 @@ def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
     for i, other in itertools.combinations(plain, 2):
         if replace(i, name=other.name) == other:
             yield f"'{other.name}' as '{i.name}'", {**row, other.name: row[i.name]}
-            if np.dtype(i.dtype).kind == "f":
-                fainter = (row[i.name] * FAINTER).astype(i.dtype)
-                yield f"'{other.name}' as '{i.name}', fainter", {**row, other.name: np.clip(fainter, i.low, i.high)}
+            for one, copy in ((i.name, other.name), (other.name, i.name)) if np.dtype(i.dtype).kind == "f" else ():
+                fainter = np.clip(row[one] * FAINTER, i.low, i.high).astype(i.dtype)
+                yield f"'{copy}' as '{one}', fainter", {**row, copy: fainter}
             swap = {i.name: row[other.name], other.name: row[i.name]}
             yield f"'{other.name}' and '{i.name}' exchanged", {**row, **swap}
     for i in plain:
@@ -731,23 +731,24 @@ def _arrange(spec: ModelSpec, rows: Sequence[Row], count: int, first: int) -> li
     if count in (3, 8):
         return [places[k // 2 * 2] for k in range(count)]
     masks = [i.name for i in spec.inputs if mask_axis(i, rows[0][i.name]) is not None]
-    floats = [i.name for i in spec.inputs if np.dtype(i.dtype).kind == "f"]
     if count == 4 and masks:
         return sorted(range(len(rows)), key=lambda place: -int(rows[place][masks[0]].sum()))[:count]
-    if count == 6 and floats:
-        return sorted(places, key=lambda place: float(rows[place][floats[0]].flat[0]))
-    return places
+    floats = [i.name for i in spec.inputs if np.dtype(i.dtype).kind == "f"] if count == 6 else []
+    return sorted(places, key=lambda place: float(rows[place][floats[0]].flat[0])) if floats else places
 
 
 def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], places: Sequence[int]) -> dict[str, Array]:
     """Return the rows at some places as one batch of other sizes: pictures resized, other inputs cropped or repeated.
 
-    In a batch of 5, all rows share the last input that no other one resembles, as in requests of one user.
+    In a batch of 5, all rows share their ids, or else an input that no other one resembles, as in requests of one user.
     """
     parts = [rows[place] for place in places]
-    shapes = [i.shape for i in spec.inputs]
-    if len(parts) == 5 and (alone := [i.name for i in spec.inputs if shapes.count(i.shape) == 1]):
-        parts = [{**row, alone[-1]: parts[0][alone[-1]]} for row in parts]
+    if len(parts) == 5:
+        shapes = [i.shape for i in spec.inputs]
+        ids = [i.name for i in spec.inputs if np.dtype(i.dtype).kind in "iu" and i.kind == "tensor"]
+        alone = [i.name for i in spec.inputs if shapes.count(i.shape) == 1][-1:]
+        shared = {name: parts[0][name] for name in (ids if 0 < len(ids) < len(shapes) else alone)}
+        parts = [{**row, **shared} for row in parts]
     padding = [padded_lengths(spec, rows[place], longer=bool(place % 2)) for place in places]
     arrays: dict[str, Array] = {}
     for i in spec.inputs:
@@ -774,6 +775,8 @@ def mask_axis(i: Input, array: Array) -> int | None:
     if i.kind != "tensor" or i.low != 0 or i.high != 1 or np.dtype(i.dtype).kind not in "iub" or array.ndim < 2:
         return None
     axes = [axis for axis, name in enumerate(i.shape) if isinstance(name, str) and name != BATCH]
+    # A text of fixed length is padded too.
+    axes = axes or [axis for axis, size in enumerate(i.shape) if isinstance(size, int) and size > 1]
     falls = len(axes) == 1 and array.any() and (np.diff(array.astype(np.int8), axis=axes[0]) <= 0).all()
     return axes[0] if falls else None
 

@@ -199,3 +199,46 @@ def test_classes_that_were_never_an_answer_are_counted() -> None:
     answers = np.eye(5)[[0, 0, 3]].astype(np.float32)
     batch = Batch("evaluation", {}, {"logits": answers}, {}, ("a", "b", "c"))
     assert list(_values_not_asked(spec, [batch])) == ["3 of 5 classes of 'logits', never the answer"]
+
+
+class Shop(torch.nn.Module):
+    """Numbers of a shop, by its id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shops = torch.nn.Embedding(40, 3)
+
+    def forward(self, shop: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        sums: torch.Tensor = self.shops(shop) + numbers
+        return sums
+
+
+def test_batches_are_asked_with_equal_and_sorted_rows_and_with_one_id_for_all() -> None:
+    """A graph that mixes the rows of a batch may be right unless some are alike, or in order."""
+    draw = np.random.default_rng(0)
+    real = EvaluationSet(
+        {"shop": draw.integers(0, 40, 20), "numbers": draw.normal(size=(20, 3)).astype(np.float32)},
+        tuple(map(str, range(20))),
+    )
+    inputs = (Input("shop", ("batch",), dtype="int64", high=39), Input("numbers", ("batch", 3), low=-4.0, high=4.0))
+    spec = ModelSpec("shop", Shop().eval(), inputs, (Output("sums"),), {"batch": Axis(1, 1, 8)})
+    by_size = {b.sizes["batch"]: b.inputs for b in batches_for(spec, real) if b.name.startswith(("real-", "between-"))}
+    assert np.array_equal(by_size[8]["numbers"][::2], by_size[8]["numbers"][1::2])
+    assert len({row.tobytes() for row in by_size[8]["numbers"]}) == 4
+    assert len(set(by_size[5]["shop"])) == 1 < len({row.tobytes() for row in by_size[5]["numbers"]})
+    assert list(by_size[6]["numbers"][:, 0]) == sorted(by_size[6]["numbers"][:, 0])
+    assert len({row.tobytes() for row in by_size[7]["numbers"]}) == 7
+
+
+def test_one_batch_has_the_fullest_texts(reader: ModelSpec) -> None:
+    """Also of a model whose texts have one length."""
+    fixed = replace(
+        reader,
+        inputs=tuple(replace(i, shape=("batch", TOKENS)) for i in reader.inputs),
+        axes={"batch": Axis(1, 1, 4)},
+    )
+    twice = EvaluationSet(
+        {name: np.tile(array, (4, 1)) for name, array in texts().inputs.items()}, tuple(map(str, range(16)))
+    )
+    batches = [b for b in batches_for(fixed, twice) if b.sizes.get("batch") == 4]
+    assert any(b.inputs["mask"].all() for b in batches if b.name.startswith(("real-", "between-")))
