@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,8 @@ from edgekit.storage import verified_io
 MEBIBYTE = 1 << 20
 # At once. Further ones get 503.
 CONNECTIONS = 2048
+# The server logs itself, and believes no proxy's headers.
+QUIET: dict[str, Any] = {"log_config": None, "access_log": False, "proxy_headers": False}
 # Bytes of the file.
 LONGEST_TOKEN = 64 << 10
 # Seconds; a longer wait is a mistake.
@@ -101,15 +103,11 @@ def serve(
         print(f"{name}: {', '.join(models.versions(name))}")
     address, number = listener.getsockname()[:2]
     print(f"http://{f'[{address}]' if ':' in address else address}:{number}  (Ctrl-C stops)", flush=True)
+    access = Access((*LOOPBACK, *(allowed_host or ())) if host in LOOPBACK else (), secret)
     config = uvicorn.Config(
-        guarded(
-            application(models, limits, reload, live),
-            Access((*LOOPBACK, *(allowed_host or ())) if host in LOOPBACK else (), secret),
-        ),
+        guarded(application(models, limits, reload, live), access),
         http=connection(timeout, limits.body),
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
+        **QUIET,
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(timeout) + 1,
