@@ -42,26 +42,12 @@ class Steps(torch.nn.Module):
         return state
 
 
-class Recurrent(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.GRU(2, 2, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        states: torch.Tensor = self.layer(x)[0]
-        return states
-
-
-@pytest.mark.parametrize(
-    ("module", "line"),
-    [(Steps(), "for step in range(x.shape[1]):"), (Recurrent(), "states: torch.Tensor = self.layer(x)[0]")],
-)
-def test_a_size_that_is_fixed_names_the_whole_path_and_the_users_line(module: torch.nn.Module, line: str) -> None:
+def test_a_size_that_is_fixed_names_the_whole_path_and_the_users_line() -> None:
     axes = {"batch": Axis(1, 1, 4), "steps": Axis(5, 2, 8)}
-    spec = ModelSpec("net", module.eval(), (Input("x", ("batch", "steps", 2)),), (Output("y"),), axes)
+    spec = ModelSpec("net", Steps().eval(), (Input("x", ("batch", "steps", 2)),), (Output("y"),), axes)
     with pytest.raises(CaptureError, match=rf"fixes a dynamic axis at size \d at {re.escape(__file__)}:\d+ ") as caught:
         capture(spec)
-    assert line in str(caught.value)
+    assert "for step in range(x.shape[1]):" in str(caught.value)
 
 
 class Packed(torch.nn.Module):
