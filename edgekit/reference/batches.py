@@ -743,7 +743,7 @@ def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], pla
     In a batch of 5, all rows share their ids, or else an input that no other one resembles, as in requests of one user.
     """
     parts = [rows[place] for place in places]
-    if len(parts) == 5:
+    if len(parts) == 5 and len(spec.inputs) > 1:
         shapes = [i.shape for i in spec.inputs]
         ids = [i.name for i in spec.inputs if np.dtype(i.dtype).kind in "iu" and i.kind == "tensor"]
         alone = [i.name for i in spec.inputs if shapes.count(i.shape) == 1][-1:]
