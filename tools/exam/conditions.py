@@ -67,7 +67,8 @@ def _rows(rank: int) -> Iterator[tuple[str, Mask, When]]:
 
 
 def _brightness(spec: ModelSpec) -> Iterator[tuple[str, Mask, When]]:
-    for low, high in BRIGHT if spec.inputs[0].dtype == "float32" else ():
+    """Of pictures alone: other inputs have no light that changes their mean."""
+    for low, high in BRIGHT if spec.inputs[0].kind == "image" else ():
         yield f"at brightness {low:g} to {high:g}", _mean_in(spec, low, high), When(brightness=(low, high))
 
 

@@ -22,7 +22,7 @@ WORDS, LENGTH = 300, 16
 SAMPLES = 1024
 """Of a waveform."""
 LEVELS = (7, 5, 9)
-"""Categories of each column of ids of the table."""
+"""Categories of each column of ids that occur."""
 
 
 class Points(nn.Module):
@@ -88,7 +88,7 @@ class Table(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.levels = nn.ModuleList(nn.Embedding(count, 6) for count in LEVELS)
+        self.levels = nn.ModuleList(nn.Embedding(max(LEVELS), 6) for _ in LEVELS)
         self.hidden, self.norm, self.classes = nn.Linear(12 + 18, 48), nn.LayerNorm(48), nn.Linear(48, 5)
 
     def forward(self, numbers: Tensor, categories: Tensor) -> tuple[Tensor, Tensor]:
