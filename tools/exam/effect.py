@@ -292,7 +292,6 @@ TASKS: dict[str, dict[str, _Measure]] = {
     "segmentation": {"masks": masks},
     "embedding": {"angle": angle},
     "classes": {"sure labels": labels, "lost accuracy": lost_accuracy},
-    "boxes": {"boxes": boxes, "confidence": confidence},
     "points": {"signal": signal},
     "kelvin": {"signal": signal},
     "text": {"angle": angle},

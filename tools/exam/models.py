@@ -1,4 +1,4 @@
-"""Small models of thirteen kinds with seeded weights and real inputs, which the exam exports and breaks."""
+"""Small models of twelve kinds with seeded weights and real inputs, which the exam exports and breaks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLASSES = 6
 WAVES = 0.25
 """Of the pictures of ARR-COC: equal patches have no order, which INT8 is asked to keep."""
 BATCH = Axis(1, 1, 8)
-MODELS = ("arrcoc", "classifier", "detector", "segmentation", "embedding", "classes", "boxes", *FAMILIES)
+MODELS = ("arrcoc", "classifier", "detector", "segmentation", "embedding", "classes", *FAMILIES)
 
 
 class Classifier(nn.Module):
@@ -46,16 +46,16 @@ class Classifier(nn.Module):
 
 
 class Detector(nn.Module):
-    """Pictures of 32 x 32 -> a square of boxes in pixels (of 80 x 80: a hundred), each with its confidence."""
+    """Pictures of 32 x 32 -> sixteen boxes in pixels, each with its confidence."""
 
-    def __init__(self, boxes: int = 4) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.trunk = nn.Sequential(
             nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.SiLU(), nn.Conv2d(16, 24, 3, stride=2, padding=1), nn.ReLU()
         )
         self.pool = nn.MaxPool2d(2)
         self.head = nn.Linear(24, 5)
-        rows, columns = torch.meshgrid(*[torch.arange(boxes) * 8.0 + 4] * 2, indexing="ij")
+        rows, columns = torch.meshgrid(*[torch.arange(4) * 8.0 + 4] * 2, indexing="ij")
         self.centres: Tensor
         self.register_buffer("centres", torch.stack([columns.ravel(), rows.ravel()], 1))
 
@@ -142,12 +142,6 @@ def detector() -> ModelSpec:
     return of_pictures("detector", seeded(Detector(), 22), outputs, SIDE)
 
 
-def boxes() -> ModelSpec:
-    """A detector of 100 boxes."""
-    outputs = (Output("boxes", role="boxes", axes=("batch", "anchors", "channels")),)
-    return of_pictures("boxes", seeded(Detector(10), 27), outputs, 80)
-
-
 def segmentation() -> ModelSpec:
     """A segmentation net."""
     outputs = (Output("thing", role="mask"), Output("edge", role="mask"))
@@ -209,6 +203,5 @@ SPECS: dict[str, Callable[[], ModelSpec]] = {
     "segmentation": segmentation,
     "embedding": embedding,
     "classes": classes,
-    "boxes": boxes,
     **{name: functools.partial(family, name) for name in FAMILIES},
 }
