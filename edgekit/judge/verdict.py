@@ -79,6 +79,8 @@ SURE = 0.95
 # Standard deviations by which the share of wrong outputs in one batch may exceed its limit: three of 128 outputs are
 # allowed where the limit is 1 %, and two of 96.
 CHANCE = 2.0
+# End of the name of the check on the row whose task metric falls most.
+ONE_ROW = "drop, one row"
 # Drop of a row's task metric that is none: half of INT8's limit on the mean.
 TASK_DROP_UNMOVED = 0.0025
 # Codes of reasons that name a limit; any other fault is one on whatever inputs it shows.
@@ -432,7 +434,7 @@ def _unsure(check: Measure) -> bool:
 
 def _is_share(check: Measure) -> bool:
     """Return whether a check is one of a metric of right or wrong, whose rows count as turned wrong."""
-    return not check.output and not check.metric.endswith("one row")
+    return not check.output and not check.metric.endswith(ONE_ROW)
 
 
 def _channels(
@@ -490,7 +492,7 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator
     lost = int((drops > row_limit).sum()) if graded and row_limit is not None else 0
     for metric, value, limit, beyond, passed in (
         ("drop", mean, mean_limit, turned, mean_limit is None or mean <= mean_limit),
-        ("drop, one row", float(drops[worst]), row_limit if graded else None, lost, lost <= _may_pass(len(drops))),
+        (ONE_ROW, float(drops[worst]), row_limit if graded else None, lost, lost <= _may_pass(len(drops))),
     ):
         yield Measure(
             batch=EVALUATION,

@@ -23,8 +23,8 @@ _TAIL = (
 
 
 @functools.cache
-def operators() -> dict[Any, Any]:
-    """Return PyTorch's operators, each with the one that stands in its place during a capture."""
+def operators() -> dict[str, tuple[Any, Any]]:
+    """Return for each kind PyTorch's operator, and the one that stands in its place during a capture."""
     import torch
 
     pairs = {}
@@ -35,7 +35,7 @@ def operators() -> dict[Any, Any]:
         torch.library.define(f"{LIBRARY}::{kind}", f"{schema} -> ({', '.join(['Tensor'] * (states + 1))})")
         torch.library.impl(f"{LIBRARY}::{kind}", "CompositeExplicitAutograd", original)
         torch.library.register_fake(f"{LIBRARY}::{kind}", _shapes)
-        pairs[original] = getattr(getattr(torch.ops, LIBRARY), kind).default
+        pairs[kind] = original, getattr(getattr(torch.ops, LIBRARY), kind).default
     return pairs
 
 
@@ -63,7 +63,7 @@ def open_lengths() -> Iterator[None]:
     """Capture recurrent layers as operators; sequences that are packed by their lengths stay as they are."""
     from torch.overrides import TorchFunctionMode
 
-    by_name = {own._schema.name.partition("::")[2]: own for own in operators().values()}
+    by_name = {kind: own for kind, (_, own) in operators().items()}
 
     class Whole(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -80,12 +80,12 @@ def open_lengths() -> Iterator[None]:
 
 def with_pytorch_operators(exported: torch.export.ExportedProgram) -> None:
     """Put PyTorch's operators in the place of this module's."""
-    _exchange(exported, {own: original for original, own in operators().items()})
+    _exchange(exported, {own: original for original, own in operators().values()})
 
 
 def with_own_operators(exported: torch.export.ExportedProgram) -> None:
     """Put this module's operators in the place of PyTorch's, before a tool traces the program again."""
-    _exchange(exported, operators())
+    _exchange(exported, dict(operators().values()))
 
 
 def _exchange(exported: torch.export.ExportedProgram, table: dict[Any, Any]) -> None:

@@ -110,6 +110,16 @@ def read_bytes(folder: Path, name: str, largest: int = LARGEST_RECORD, alone: bo
     return data
 
 
+def read_named(path: Path, largest: int) -> bytes:
+    """Return the bytes of a small file that the user names, such as a mounted secret, which may be a link.
+
+    Raises:
+        RefusedError: If it is missing, not a regular file, or larger than `largest` bytes.
+    """
+    path = path.resolve()
+    return read_bytes(path.parent, path.name, largest)
+
+
 def read_record(folder: Path, name: str, alone: bool = False) -> dict[str, Any]:
     """Return a record that contains its own hash.
 

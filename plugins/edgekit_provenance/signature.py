@@ -227,8 +227,7 @@ def _difference(text: str) -> str:
 
 def _key(path: Path) -> bytes:
     try:
-        file = path.resolve()
-        data = verified_io.read_bytes(file.parent, file.name, LARGEST)
+        data = verified_io.read_named(path, LARGEST)
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read the key '{path}' ({reason(error)}). Name a file in PEM format") from error
     if b"-----BEGIN" not in data:

@@ -119,9 +119,7 @@ def serve(
 
 def _secret(path: Path) -> str:
     try:
-        # A secret that is mounted may be a link.
-        file = path.resolve()
-        secret = verified_io.read_bytes(file.parent, file.name, LONGEST_TOKEN).decode().strip()
+        secret = verified_io.read_named(path, LONGEST_TOKEN).decode().strip()
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read the token in '{path}' ({error}). Name a file with one line of text") from error
     if not secret.isascii() or not secret.isprintable() or not secret or " " in secret:

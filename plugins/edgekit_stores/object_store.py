@@ -133,18 +133,15 @@ class Store:
             MissingError: If it does not exist.
             RefusedError: If it has another size.
         """
-        for _ in range(TRIES):
-            with path.open("wb") as out:
-                # One byte more than the index says shows that an object is larger, without fetching all of it.
-                self._copy(name, out, size + 1)
-            if path.stat().st_size >= size:
-                break
+        with path.open("wb") as out:
+            # One byte more than the index says shows that an object is larger, without fetching all of it.
+            self._copy(name, out, size + 1, size)
         if path.stat().st_size != size:
             count = path.stat().st_size
             raise RefusedError(f"has {f'more than {size}' if count > size else count} bytes instead of {size}")
 
-    def _copy(self, name: str, out: BinaryIO, most: int) -> None:
-        """Write at most so many bytes of an object into a file, and leave the rest unread."""
+    def _copy(self, name: str, out: BinaryIO, most: int, least: int = 0) -> None:
+        """Write at most so many bytes of an object into a file, with retries below the least, and leave the rest."""
         self._require_file(name)
         for attempt in range(TRIES):
             out.seek(0)
@@ -153,7 +150,8 @@ class Store:
                 with self._sentences(name), self._opened(f"{self.root}/{name}") as read:
                     while out.tell() < most and (block := read(min(BLOCK, most - out.tell()))):
                         out.write(block)
-                return
+                if out.tell() >= least:
+                    return
             except HostError:
                 # A body that ends early is asked for again.
                 if attempt == TRIES - 1 or not out.tell():

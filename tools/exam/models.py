@@ -55,7 +55,7 @@ class Detector(nn.Module):
         )
         self.pool = nn.MaxPool2d(2)
         self.head = nn.Linear(24, 5)
-        rows, columns = torch.meshgrid(*[torch.arange(4) * 8.0 + 4] * 2, indexing="ij")
+        rows, columns = torch.meshgrid(torch.arange(4) * 8.0 + 4, torch.arange(4) * 8.0 + 4, indexing="ij")
         self.centres: Tensor
         self.register_buffer("centres", torch.stack([columns.ravel(), rows.ravel()], 1))
 
@@ -139,7 +139,7 @@ def classes() -> ModelSpec:
 def detector() -> ModelSpec:
     """A detector at one size, since its anchors are stored."""
     outputs = (Output("boxes", role="boxes", axes=("batch", "anchors", "channels")),)
-    return of_pictures("detector", seeded(Detector(), 22), outputs, SIDE)
+    return of_pictures("detector", seeded(Detector(), 22), outputs, dynamic=False)
 
 
 def segmentation() -> ModelSpec:
@@ -161,17 +161,17 @@ def embedding() -> ModelSpec:
     )
 
 
-def of_pictures(name: str, module: nn.Module, outputs: tuple[Output, ...], only: int = 0) -> ModelSpec:
-    """A model whose only input is a picture, of any size or of one."""
-    axis, side = Axis(SIDE, SIDE, 64, 16), only or SIDE
+def of_pictures(name: str, module: nn.Module, outputs: tuple[Output, ...], dynamic: bool = True) -> ModelSpec:
+    """A model whose only input is a picture."""
+    side = Axis(SIDE, SIDE, 64, 16)
     return ModelSpec(
         name,
         module,
-        (Input("images", ("batch", 3, only, only) if only else ("batch", 3, "height", "width"), kind="image"),),
+        (Input("images", ("batch", 3, "height", "width") if dynamic else ("batch", 3, SIDE, SIDE), kind="image"),),
         outputs,
-        {"batch": BATCH} if only else {"batch": BATCH, "height": axis, "width": axis},
-        evaluation=lambda: evaluation({"images": pictures(ROWS, TRUTH, side, side)}),
-        calibration=lambda n: evaluation({"images": pictures(n, TRUTH + 1, side, side)}),
+        {"batch": BATCH, "height": side, "width": side} if dynamic else {"batch": BATCH},
+        evaluation=lambda: evaluation({"images": pictures(ROWS, TRUTH, SIDE, SIDE)}),
+        calibration=lambda n: evaluation({"images": pictures(n, TRUTH + 1, SIDE, SIDE)}),
     )
 
 
@@ -203,5 +203,5 @@ SPECS: dict[str, Callable[[], ModelSpec]] = {
     "segmentation": segmentation,
     "embedding": embedding,
     "classes": classes,
-    **{name: functools.partial(family, name) for name in FAMILIES},
+    **dict(zip(FAMILIES, (points, kelvin, text, pair, table, audio), strict=True)),
 }

@@ -16,7 +16,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
     functions: dict[str, Callable[..., Any]] = {"lstm": core.aten_lstm, "gru": core.aten_gru}
     for kind in ("tanh", "relu"):
         functions[f"rnn_{kind}"] = functools.partial(_rnn, kind.capitalize())
-    return {own: functions[own._schema.name.partition("::")[2]] for own in recurrent.operators().values()}
+    return {own: functions[kind] for kind, (_, own) in recurrent.operators().items()}
 
 
 def _rnn(
