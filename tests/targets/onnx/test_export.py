@@ -69,9 +69,7 @@ def test_another_fixed_size_is_asked_what_the_reference_has_there(build: Path, t
     assert tampering.judged(whole, "onnx", change, tmp_path / "wrong").status == "rejected"
     with pytest.raises(ArtifactError, match=r"is not an ONNX file \(it is damaged"):
         tampering.judged(whole, "onnx", lambda folder: tampering.cut(folder / "model.onnx"), tmp_path / "half")
-    with pytest.raises(
-        UsageError, match=r"cannot be '320x256'\. Possible: dynamic, static, 96x96, 160x160, 112x112"
-    ):
+    with pytest.raises(UsageError, match=r"cannot be '320x256'\. Possible: dynamic, static, 96x96, 160x160, 112x112"):
         onnx_target.size_of(small_model(), "320x256")
 
 
