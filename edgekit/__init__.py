@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgekit import metrics
     from edgekit.api import (
         Build,
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
 
     __version__: str
+    # Of the package `edgekit_check`.
+    check: Callable[..., Build]
 
 _API = (
     "Build",
@@ -68,6 +72,7 @@ __all__ = [
     "Output",
     "TargetOutcome",
     "__version__",
+    "check",
     "export",
     "import_result",
     "join_evaluation_sets",
@@ -92,6 +97,8 @@ def __getattr__(name: str) -> Any:
         return version(DISTRIBUTION)
     if name == "metrics":
         return import_module("edgekit.metrics")
+    if name == "check":
+        return import_module("edgekit.doors").hook("check_file")
     if name not in _HOMES:
         raise AttributeError(f"module 'edgekit' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

@@ -24,7 +24,10 @@ from edgekit.errors import DISTRIBUTION, DependencyError, UsageError, install_co
 
 # The origin of edgekit's own records, and the name of its package.
 EDGEKIT = "edgekit"
-GROUPS = ("edgekit.targets", "edgekit.commands", "edgekit.sources", "edgekit.places", "edgekit.hooks")
+GROUPS = (
+    "edgekit.targets", "edgekit.unlisted_targets", "edgekit.commands", "edgekit.sources", "edgekit.places",
+    "edgekit.hooks",
+)  # fmt: skip
 Panel = Literal["Export", "Understand", "Ship", "Other machines", "Scale"]
 PANELS: tuple[Panel, ...] = ("Export", "Understand", "Ship", "Other machines", "Scale")
 T = TypeVar("T")
@@ -221,6 +224,7 @@ HOOKS: Mapping[str, str] = {
     "write_bill": "bills of materials need edgekit_provenance",
     "compare_matrices": "matrices need edgekit_matrix",
     "write_hub": "folders for transformers.js need edgekit_hub",
+    "check_file": "files of other tools need edgekit_check",
 }
 
 

@@ -48,6 +48,18 @@ class UsageError(EdgekitError):
     """The command or call asks for something that does not exist or cannot be done."""
 
 
+class ShapeMissingError(UsageError):
+    """A plain module whose input shapes the user did not declare.
+
+    Attributes:
+        parameters: Names of the parameters of its `forward`.
+    """
+
+    def __init__(self, message: str, parameters: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.parameters = parameters
+
+
 class HostError(UsageError):
     """This host lacks memory, time, disk space or permission."""
 

@@ -20,6 +20,8 @@ from edgekit.storage.environment import package_digest
 from edgekit.target import Need, Target
 
 TARGETS: Door[Target] = Door("edgekit.targets", "target", "edgekit.target:Target")
+# Targets of a command: in no list and no group, so that only the command selects them.
+UNLISTED: Door[Target] = Door("edgekit.unlisted_targets", "target", "edgekit.target:Target")
 PROGRAM = "program"
 BASIC_SOURCES = ("model", PROGRAM)
 ALL = "all"
@@ -78,12 +80,17 @@ def find(name: str) -> Target:
     Raises:
         UsageError: If the name is unknown (with the nearest one), its module is broken, or two packages declare it.
     """
-    return TARGETS.find(name)
+    return (UNLISTED if name in UNLISTED.entries() else TARGETS).find(name)
 
 
 def loadable() -> tuple[dict[str, Target], dict[str, str]]:
     """Return all targets that can be imported, and why each other one cannot, by name."""
     return TARGETS.load_all()
+
+
+def with_unlisted() -> dict[str, Target]:
+    """Return all targets that can be imported, by name, with those that only a command selects."""
+    return loadable()[0] | UNLISTED.load_all()[0]
 
 
 def info(name: str, target: Target) -> TargetInfo:

@@ -127,19 +127,21 @@ def _refuse_sizes(context: RunContext, name: str, target: Target) -> None:
 
 
 def _options_record(options: Mapping[str, OptionValue]) -> dict[str, str]:
-    """Return options as the manifest records them: a folder as the digest of its files, since its path differs by host.
+    """Return options as the manifest records them: a path as the digest of its files, since the path differs by host.
 
     Raises:
-        UsageError: If a folder does not exist.
+        UsageError: If a path does not exist.
     """
-    return {n: _folder_digest(n, v) if isinstance(v, Path) else as_text(v) for n, v in options.items()}
+    return {n: _path_digest(n, v) if isinstance(v, Path) else as_text(v) for n, v in options.items()}
 
 
-def _folder_digest(name: str, folder: Path) -> str:
-    if not folder.is_dir():
-        raise UsageError(f"{name} folder '{folder}' does not exist")
-    paths = sorted(path for path in folder.iterdir() if path.is_file())
-    return digest_text("\n".join(f"{path.name} {digest_file(path)}" for path in paths))
+def _path_digest(name: str, path: Path) -> str:
+    if path.is_file():
+        return digest_file(path)
+    if not path.is_dir():
+        raise UsageError(f"{name} folder '{path}' does not exist")
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return digest_text("\n".join(f"{file.relative_to(path).as_posix()} {digest_file(file)}" for file in files))
 
 
 def _export(answer: Mapping[str, Any]) -> ExportResult:

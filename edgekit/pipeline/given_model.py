@@ -57,7 +57,7 @@ def with_data(spec: ModelSpec, evaluation_data: EvaluationData, example: Any = N
         spec = _with_sets(spec, None, calibration)
     spec = _with_folders(spec, evaluation_data)
     if spec.evaluation is None and spec.calibration is None:
-        spec = _with_examples(spec, example)
+        spec = _with_examples(spec, example, evaluation_data.splits)
     require_ranges(spec)
     reference = evaluation_data.reference
     return spec if reference is None else replace(spec, reference=reference_folder(spec, Path(reference)))
@@ -79,7 +79,8 @@ def _with_folders(spec: ModelSpec, evaluation_data: EvaluationData) -> ModelSpec
     folder = Path(evaluation_data.calibration) if isinstance(evaluation_data.calibration, str | Path) else None
     if evaluation_data.data is None and folder is None:
         return spec
-    sets = dataset.sets_of(spec, None if evaluation_data.data is None else Path(evaluation_data.data), folder)
+    data = None if evaluation_data.data is None else Path(evaluation_data.data)
+    sets = dataset.sets_of(spec, data, folder, evaluation_data.splits)
     spec = _with_data_ranges(spec, [dataset for dataset in (sets.evaluation, sets.calibration) if dataset is not None])
     evaluation, text = sets.evaluation, evaluation_data.metric
     if sets.classes:
@@ -148,7 +149,7 @@ def _with_metric(spec: ModelSpec, evaluation: EvaluationSet, text: str) -> Evalu
     return evaluation_set
 
 
-def _with_examples(spec: ModelSpec, example: Any) -> ModelSpec:
+def _with_examples(spec: ModelSpec, example: Any, splits: bool) -> ModelSpec:
     """Return the model with the example's rows as its sets, if they suffice to calibrate and judge."""
     if example is None or not all(i.shape[:1] == (BATCH,) for i in spec.inputs):
         return spec
@@ -163,8 +164,10 @@ def _with_examples(spec: ModelSpec, example: Any) -> ModelSpec:
     usual = all(array.shape[1:] == spec.shape(name)[1:] for name, array in arrays.items())
     if len(every.names) < dataset.ENOUGH or not usual:
         return spec
-    sets = dataset.split(spec, every)
-    return _with_sets(replace(spec, notes=(*spec.notes, sets.note)), sets.evaluation, sets.calibration)
+    sets = dataset.split(spec, every) if splits else dataset.EvaluationSets(every, None)
+    return _with_sets(
+        replace(spec, notes=(*spec.notes, *filter(None, (sets.note,)))), sets.evaluation, sets.calibration
+    )
 
 
 def _array(tensor: torch.Tensor) -> Array:

@@ -62,6 +62,7 @@ class EvaluationData:
         calibration: Samples for INT8, a function that returns them and may take their number, or a folder like `data`.
             It must hold none of the evaluation set's inputs.
         reference: Folder of a reference recorded with `edgekit reference` for the same weights.
+        splits: False if nothing is calibrated: all of `data` then judge.
     """
 
     evaluation: EvaluationSet | Callable[[], EvaluationSet] | None = None
@@ -69,6 +70,7 @@ class EvaluationData:
     metric: str = ""
     calibration: Calibration | None = None
     reference: str | Path | None = None
+    splits: bool = True
 
 
 LIMITS = ("all", "task")

@@ -81,7 +81,7 @@ def export(
             of one target becomes its outcome.
     """
     require_settings()
-    targets, _ = registry.loadable()
+    targets = registry.with_unlisted() if set(selection) & set(registry.UNLISTED.entries()) else registry.loadable()[0]
     further, allowed = further_places.places_of(criteria.places), parse_allowed_budgets(criteria.budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
     possible = made_from_onnx(targets) if from_onnx and not selection else targets
@@ -234,7 +234,7 @@ def _build(
 ) -> Iterator[tuple[RunContext, tuple[str, ...]]]:
     """Yield a locked build's context, and the names of its artifacts, sources first."""
     require_build(root)
-    targets, _ = registry.loadable()
+    targets = registry.with_unlisted()
     names = [name for name in targets if (root / name / MANIFEST).is_file()]
     if not names:
         refuse_parts(root)

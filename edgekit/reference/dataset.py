@@ -87,8 +87,10 @@ class EvaluationSets:
     classes: tuple[str, ...] = ()
 
 
-def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> EvaluationSets:
+def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None, splits: bool = True) -> EvaluationSets:
     """Return the sets from one folder or two; one folder is split by the hashes of its inputs if it suffices.
+
+    Without `splits`, all of its inputs judge.
 
     Raises:
         DataError: If a folder is unreadable or too small, or both sets share an input.
@@ -107,10 +109,10 @@ def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> Eva
         refuse_shared(spec, dataset, calibration_set)
         return EvaluationSets(dataset, calibration_set, classes=classes)
     own = calibration_of(spec, COUNT)
-    if own is None:
+    if own is None and splits:
         return replace(split(spec, dataset), classes=classes)
     # Other faults of the set are reported at its use.
-    if all(i.name in own.inputs for i in spec.inputs):
+    if own is not None and all(i.name in own.inputs for i in spec.inputs):
         refuse_shared(spec, dataset, own)
     return EvaluationSets(dataset, None, classes=classes)
 

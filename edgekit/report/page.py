@@ -143,7 +143,7 @@ def terms(rows: Iterable[ReportRow]) -> list[tuple[str, str]]:
 
 def budgets(study: BuildReport) -> list[tuple[str, Fact]]:
     """Return each row and each of the run's budgets that applies to it, as a fact with what was asked and found."""
-    targets, _ = registry.loadable()
+    targets = registry.with_unlisted()
     facts = []
     for each in (each for each in study.artifacts if not each.earlier and each.target in targets):
         names = {each.target, *targets[each.target].groups, *(row.precision for row in each.rows)}

@@ -138,7 +138,7 @@ def by_audience(rows: Iterable[ReportRow]) -> dict[str, list[ReportRow]]:
 
 def _abouts() -> defaultdict[str, TargetDescription]:
     """Return the description of each target, read at once: each registry lookup reads all installed packages."""
-    return defaultdict(TargetDescription, {name: target.about for name, target in registry.loadable()[0].items()})
+    return defaultdict(TargetDescription, {name: target.about for name, target in registry.with_unlisted().items()})
 
 
 def base_of(rows: Sequence[ReportRow]) -> ReportRow | None:

@@ -15,12 +15,15 @@ import numpy as np
 
 from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, reason
 from edgekit.runtime.processor import processor, threads
+from edgekit.runtime.protocol import FileTensor
 
 if TYPE_CHECKING:
     from edgekit.model.spec import Array
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 _PROVIDER = "provider."
+# Names of types in ONNX Runtime that are not NumPy's.
+_DTYPES = {"float": "float32", "double": "float64"}
 _ENTRIES = {
     "session.record_ep_graph_assignment_info": "1",
     # Spinning threads would slow the next measurement.
@@ -99,6 +102,14 @@ class OrtSession:
         """Return the names of the inputs and of the outputs, in the graph's order."""
         return [value.name for value in self._session.get_inputs()], list(self._names)
 
+    def inputs(self) -> tuple[FileTensor, ...]:
+        """Return the graph's inputs, in its order."""
+        return tuple(map(_tensor, self._session.get_inputs()))
+
+    def outputs(self) -> tuple[FileTensor, ...]:
+        """Return the graph's outputs, in its order."""
+        return tuple(map(_tensor, self._session.get_outputs()))
+
     def facts(self) -> dict[str, str]:
         """Return the number of nodes that each provider runs, if ONNX Runtime reports it."""
         try:
@@ -169,6 +180,11 @@ class _Bound:
 
     def close(self) -> None:
         """Do nothing: the session is freed by its owner."""
+
+
+def _tensor(value: Any) -> FileTensor:
+    kind = str(value.type).removeprefix("tensor(").removesuffix(")")
+    return FileTensor(value.name, _DTYPES.get(kind, kind), tuple(value.shape))
 
 
 def _options(settings: Mapping[str, str], sizes: Mapping[str, int]) -> Any:

@@ -57,6 +57,35 @@ class SelfTimedRuntime(Protocol):
         """Time one batch for at least so many seconds; return no runs if its latency means nothing."""
 
 
+@dataclass(frozen=True)
+class FileTensor:
+    """An input or output of a file, as the file declares it.
+
+    Attributes:
+        name: Its name in the file.
+        dtype: NumPy name.
+        shape: Sizes; a name or None for an open one. None if the file declares no shape.
+        scale: Of a quantized tensor: real value = scale * (stored value - zero_point). 0 if it is not quantized.
+        zero_point: Of a quantized tensor.
+    """
+
+    name: str
+    dtype: str = "float32"
+    shape: tuple[int | str | None, ...] | None = None
+    scale: float = 0.0
+    zero_point: int = 0
+
+
+class FileRuntime(Runtime, Protocol):
+    """An opened file of any origin, which has no manifest: `run` takes and returns arrays by the file's own names."""
+
+    def inputs(self) -> tuple[FileTensor, ...] | None:
+        """Return the file's inputs in its order; None if it declares none and takes them by position."""
+
+    def outputs(self) -> tuple[FileTensor, ...] | None:
+        """Return the file's outputs, likewise."""
+
+
 @runtime_checkable
 class OrderedRuntime(Protocol):
     """A runtime whose file has its inputs and outputs in an order, on which callers by position rely."""

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.numpy_helper
 import pytest
 import yaml
 
@@ -25,7 +27,7 @@ STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 def test_inputs_reach_the_shell_as_variables_only() -> None:
     for step in STEPS.values():
         assert "${{" not in step["run"]  # an expression in a script would run what a pull request wrote
-        asked = re.findall(r"inputs\.(\w+)", str(step))
+        asked = re.findall(r"inputs\.([\w-]+)", str(step))
         assert set(asked) <= set(ACTION["inputs"])
 
 
@@ -48,9 +50,11 @@ class Runner:
         files = {n: str(self.folder / n.lower()) for n in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
         path = f"{bin_folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         given = os.environ | env | files | {"RUNNER_TEMP": str(self.folder / "temp"), "PATH": path}
+        given["GITHUB_ACTION_PATH"] = str(ROOT)
         given["PYTHONPATH"] = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-        return subprocess.run(shell, cwd=self.folder, env=given).returncode
+        with (self.folder / "stdout").open("w") as stdout:
+            return subprocess.run(shell, cwd=self.folder, env=given, stdout=stdout).returncode
 
     def _resolved(self, value: str) -> str:
         return re.sub(r"\$\{\{ (\S+) \}\}", lambda found: self.values[found[1]], value)
@@ -89,3 +93,24 @@ def test_a_model_that_does_not_exist_or_is_an_option_fails_the_step(model: str, 
     runner = Runner(tmp_path)
     runner.values["inputs.model"] = model
     assert runner.run("Export and prove") == 2
+
+
+def test_it_judges_a_file_of_another_tool_and_annotates(small_build: Path, tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
+    graph = onnx.load(small_build / "onnx" / "model.onnx")
+    onnx.save(graph, tmp_path / "net.onnx")
+    runner.values |= {"inputs.file": "net.onnx", "inputs.model": "edgekit.testing:small_model"}
+    assert runner.run("Export and prove") == 0
+    assert "| ✅ verified | checked-file |" in runner.read("github_step_summary")
+    bias = next(i for i in graph.graph.initializer if i.data_type == onnx.TensorProto.FLOAT and len(i.dims) == 1)
+    bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + 1.0, bias.name))
+    onnx.save(graph, tmp_path / "net.onnx")
+    assert runner.run("Export and prove") == 3
+    assert "::error title=checked-file rejected::cpu: " in runner.read("stdout")
+
+
+def test_an_unknown_fail_on_fails_the_step(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
+    runner.values |= {"inputs.fail-on": "never"}
+    assert runner.run("Export and prove") == 2
+    assert "fail-on is 'never'" in runner.read("stdout")

@@ -8,7 +8,11 @@ import sys
 
 import pytest
 
-NAMES = {"edgekit_inspect": ("explain", "profile"), "edgekit_stores": ("builds", "pull", "push")}
+NAMES = {
+    "edgekit_inspect": ("explain", "profile"),
+    "edgekit_stores": ("builds", "pull", "push"),
+    "edgekit_check": ("check",),
+}
 
 
 @pytest.mark.parametrize("package", NAMES)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit import doors
-from edgekit.errors import EdgekitError, ModelError, UsageError
+from edgekit.errors import EdgekitError, ModelError, ShapeMissingError, UsageError
 from edgekit.model.contract import check_size, check_spec
 from edgekit.model.overrides import NOTHING, SpecOverrides, require_known
 from edgekit.model.parts import CompositeModel
@@ -156,9 +156,10 @@ def _example(module: torch.nn.Module, name: str, words: SpecOverrides) -> dict[s
     shapes = {n: input_facts["shape"] for n, input_facts in words.inputs.items() if "shape" in input_facts}
     if not shapes or (lacking := [n for n in words.inputs if n not in shapes]):
         missing = lacking[0] if shapes else next(iter(takes), "x")
-        raise UsageError(
+        raise ShapeMissingError(
             f"'{name}' returned a plain module, so edgekit needs the shape of '{missing}'. Add --inputs "
-            f"{missing}:shape=1,3,224,224, and likewise for each input (forward() takes {', '.join(takes)})"
+            f"{missing}:shape=1,3,224,224, and likewise for each input (forward() takes {', '.join(takes)})",
+            () if shapes else takes,
         )
     example = {}
     for each in takes:

@@ -58,7 +58,7 @@ def spec_of_onnx(path: Path, words: SpecOverrides = NOTHING) -> ModelSpec:
         ModelError: If it cannot be read, or stores its weights elsewhere.
         UsageError: If an open size has no range, or a fact is about something that does not exist.
     """
-    external = _external_file(path)
+    external = external_file(path)
     graph = read_graph(path, external)
     # A build holds the model as one file, so weights from a second file are written into a copy.
     rewritten = in_float32(graph) or bool(external)
@@ -146,7 +146,7 @@ MOST_SIBLINGS = 100
 """Files next to an ONNX file that are tried as the one with its weights."""
 
 
-def _external_file(path: Path) -> str:
+def external_file(path: Path) -> str:
     """Return the name of the file next to an ONNX file that holds its weights. Empty if no file does."""
     with contextlib.suppress(ModelError):
         check_onnx(path)

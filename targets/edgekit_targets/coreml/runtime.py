@@ -13,7 +13,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from pydantic import TypeAdapter
 import mil_interpreter
 from edgekit.errors import ArtifactError, DependencyError, NotVerifiedHere, UsageError, install_command
 from edgekit.model.spec import Array, Input, Output
-from edgekit.runtime.protocol import Runtime
-from mil_interpreter.records import Package
+from edgekit.runtime.protocol import FileTensor, Runtime
+from mil_interpreter.records import WORKING_DTYPES, Feature, Package
 
 INTERPRETER = "interpreter"
 CORE_ML = "coreml"
@@ -52,6 +52,53 @@ def open_package(artifact: Path, place: str) -> Runtime:
     raise UsageError(f"a Core ML package has no place '{place}'. Choose one of {INTERPRETER}, {CORE_ML}")
 
 
+class CoreMLFile:
+    """A `.mlpackage` of any origin: in Core ML itself on macOS, elsewhere in the interpreter.
+
+    Images are pixels, as a pixel buffer has them: [1, channels, height, width], from 0 to 255.
+
+    Raises:
+        ArtifactError: If the package is damaged.
+        NotVerifiedHere: If the interpreter cannot run it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._runtime = CoreMLRuntime(path) if _on_macos() else InterpreterRuntime(path)
+        self._package = self._runtime.package
+
+    @property
+    def device(self) -> str:
+        """Description of the place where the package runs."""
+        return self._runtime.device
+
+    def inputs(self) -> tuple[FileTensor, ...]:
+        """Return the package's inputs; a dimension with several sizes is open."""
+        return tuple(map(_file_tensor, self._package.inputs))
+
+    def outputs(self) -> tuple[FileTensor, ...]:
+        """Return the package's outputs; they may declare no shape."""
+        return tuple(replace(_file_tensor(feature), shape=None) for feature in self._package.outputs)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute the answers to one batch."""
+        return {name: np.asarray(array) for name, array in self._runtime.compute(inputs).items()}
+
+    def close(self) -> None:
+        """Free the package."""
+        self._runtime.close()
+
+
+def _file_tensor(feature: Feature) -> FileTensor:
+    if feature.kind == "image":
+        channels = 1 if feature.colours == "GRAYSCALE" else 3
+        return FileTensor(feature.name, "uint8", (1, channels, *feature.shape))
+    sizes = feature.shapes or (feature.shape,)
+    shape: list[int | None] = [size if len({one[i] for one in sizes}) == 1 else None for i, size in enumerate(sizes[0])]
+    for i, (low, high) in enumerate(feature.bounds):
+        shape[i] = low if low == high else None
+    return FileTensor(feature.name, WORKING_DTYPES[feature.dtype].name, tuple(shape))
+
+
 def find_package(artifact: Path) -> Path:
     """Return the one `.mlpackage` in an artifact's folder.
 
@@ -69,15 +116,16 @@ class _PackageRuntime:
 
     def __init__(self, path: Path) -> None:
         with _errors():
-            self._package = mil_interpreter.read_package(path)
-        self._contract = read_contract(self._package)
+            self.package = mil_interpreter.read_package(path)
+        self._contract = read_contract(self.package)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute the answers to one batch, in the model's dtypes."""
-        answers = self._answers(self._contract.with_pixels(self._package, inputs))
-        return self._contract.complete({f.name: np.asarray(answers[f.name]) for f in self._package.outputs})
+        answers = self.compute(self._contract.with_pixels(self.package, inputs))
+        return self._contract.complete({f.name: np.asarray(answers[f.name]) for f in self.package.outputs})
 
-    def _answers(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the package's own outputs for its own inputs, images as pixels."""
         raise NotImplementedError
 
 
@@ -87,7 +135,7 @@ class InterpreterRuntime(_PackageRuntime):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         with _errors():
-            self._interpreter: mil_interpreter.Interpreter | None = mil_interpreter.Interpreter(self._package)
+            self._interpreter: mil_interpreter.Interpreter | None = mil_interpreter.Interpreter(self.package)
 
     @property
     def device(self) -> str:
@@ -98,7 +146,8 @@ class InterpreterRuntime(_PackageRuntime):
         """Free the constants."""
         self._interpreter = None
 
-    def _answers(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the package's own outputs for its own inputs, images as pixels."""
         if self._interpreter is None:
             raise UsageError("this runtime was closed. Load the artifact again")
         with _errors(), _one_blas_thread():
@@ -119,11 +168,12 @@ class CoreMLRuntime(_PackageRuntime):
         """Free the compiled model."""
         self._model = None
 
-    def _answers(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the package's own outputs for its own inputs, images as pixels."""
         from PIL import Image
 
         values: dict[str, object] = {}
-        for feature in self._package.inputs:
+        for feature in self.package.inputs:
             with _errors():
                 array = feature.array(inputs)
             values[feature.name] = array

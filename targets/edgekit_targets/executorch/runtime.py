@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere, reason
@@ -33,46 +33,63 @@ _OPERATOR = re.compile(r"in operator (\w+::\w+)")
 
 
 class _Method(Protocol):
-    def execute(self, inputs: object) -> object: ...
+    def execute(self, inputs: object) -> list[Any]: ...
 
 
-class ExecutorchRuntime:
-    """A `.pte` file: the entry of an artifact whose manifest names inputs, outputs and fixed sizes.
+class ExecutorchFile:
+    """A `.pte` file of any origin: it names no inputs and outputs, so both are called by their number.
 
-    A damaged file can end the process, so the pipeline checks hashes first and runs this in a worker.
+    A damaged file can end the process, so it is opened in a worker.
 
     Raises:
         NotVerifiedHere: If this build of ExecuTorch lacks the delegate that the file was lowered for.
         ArtifactError: If the runtime refuses the file.
     """
 
-    def __init__(self, folder: Path, entry: str) -> None:
-        self._manifest = read_artifact(folder)
-        self._delegate = _delegate(folder / entry)
-        self._method = _load(folder / entry, self._delegate)
+    def __init__(self, path: Path) -> None:
+        self._delegate = _delegate(path)
+        self._method = _load(path, self._delegate)
 
     @property
     def device(self) -> str:
         """Library, version, delegate and threads."""
         return f"ExecuTorch {version('executorch')}, {DELEGATES[self._delegate]}, {threads()} threads"
 
+    def inputs(self) -> None:
+        """Return None: a program's sizes are upper limits, and it has no names."""
+
+    def outputs(self) -> None:
+        """Return None, likewise."""
+
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute the answers to one batch. They are copied, since the runtime reuses the memory."""
         import torch
 
-        feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]
+        feed = [torch.from_numpy(array.copy()) for array in inputs.values()]
         feed = [tensor if tensor.numel() else torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in feed]
         try:
             values = self._method.execute(feed)
         except RuntimeError as error:
             log = logs.caught(lambda: self._method.execute(feed))
             raise ArtifactError(f"ExecuTorch failed{_reason(log, error)}") from error
-        outputs = zip(self._manifest.outputs, values, strict=True)  # type: ignore[call-overload]  # a list of tensors
-        return {output.name: value.numpy().copy() for output, value in outputs}
+        return {str(number): value.numpy().copy() for number, value in enumerate(values)}
 
     def close(self) -> None:
         """Free the program and its memory."""
         del self._method
+
+
+class ExecutorchRuntime(ExecutorchFile):
+    """A `.pte` file: the entry of an artifact whose manifest names inputs, outputs and fixed sizes."""
+
+    def __init__(self, folder: Path, entry: str) -> None:
+        self._manifest = read_artifact(folder)
+        super().__init__(folder / entry)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute the answers to one batch."""
+        values = super().run(arguments(self._manifest, inputs)).values()
+        return {output.name: value for output, value in zip(self._manifest.outputs, values, strict=True)}
 
 
 def _reason(log: str, error: Exception) -> str:

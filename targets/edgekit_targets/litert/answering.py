@@ -40,10 +40,10 @@ def main() -> None:
         interpreter = Interpreter(model_path=model, num_threads=int(threads))
         # Before this call XNNPACK has taken nothing.
         interpreter.allocate_tensors()
-        runner = interpreter.get_signature_runner()
+        runner: Any = interpreter.get_signature_runner() if interpreter.get_signature_list() else Unnamed(interpreter)
         ran = [str(ops_detail["op_name"]) for ops_detail in interpreter._get_ops_details()]
         facts = {"version": version("ai-edge-litert"), "parts": ran.count(DELEGATE)}
-        names = {"inputs": sorted(runner.get_input_details()), "outputs": sorted(runner.get_output_details())}
+        names = {"inputs": _tensors(runner.get_input_details()), "outputs": _tensors(runner.get_output_details())}
     except Exception as error:
         connection.send_bytes(REFUSED + _reason(error).encode())
         return
@@ -61,6 +61,44 @@ def main() -> None:
                 connection.send_bytes(ANSWER + pack(runner(**arrays)))
         except Exception as error:
             connection.send_bytes(REFUSED + _reason(error).encode())
+
+
+class Unnamed:
+    """The runner of a file without signatures, as older converters write it: inputs by the names of their tensors."""
+
+    def __init__(self, interpreter: Any) -> None:
+        self._interpreter = interpreter
+
+    def get_input_details(self) -> dict[str, Any]:
+        """Return the inputs by name."""
+        return {details["name"]: details for details in self._interpreter.get_input_details()}
+
+    def get_output_details(self) -> dict[str, Any]:
+        """Return the outputs by name."""
+        return {details["name"]: details for details in self._interpreter.get_output_details()}
+
+    def __call__(self, **arrays: Any) -> dict[str, Any]:
+        """Run once; return the outputs by name."""
+        inputs = self.get_input_details()
+        for name, array in arrays.items():
+            if tuple(inputs[name]["shape"]) != array.shape:
+                self._interpreter.resize_tensor_input(inputs[name]["index"], array.shape)
+        self._interpreter.allocate_tensors()
+        for name, array in arrays.items():
+            self._interpreter.set_tensor(inputs[name]["index"], array)
+        self._interpreter.invoke()
+        return {n: self._interpreter.get_tensor(d["index"]) for n, d in self.get_output_details().items()}
+
+
+def _tensors(details: Mapping[str, Any]) -> dict[str, tuple[str, list[int], float, int]]:
+    """Return dtype, sizes (-1 if open), scale and zero point of tensors by name."""
+    rows = {}
+    for name, tensor in details.items():
+        signature = tensor.get("shape_signature")
+        shape = tensor["shape"] if signature is None or not len(signature) else signature
+        scale, zero_point = tensor["quantization"]
+        rows[name] = (np.dtype(tensor["dtype"]).name, [int(size) for size in shape], float(scale), int(zero_point))
+    return rows
 
 
 def _time_runs(runner: Any, arrays: dict[str, Any]) -> list[float]:

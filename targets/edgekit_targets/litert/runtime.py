@@ -21,7 +21,7 @@ from edgekit.errors import ArtifactError, ExportError
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.runtime.input_shapes import arguments, require_names
 from edgekit.runtime.processor import threads
-from edgekit.runtime.protocol import Timings
+from edgekit.runtime.protocol import FileTensor, Timings
 from edgekit.storage import environment, limits
 from edgekit.storage.environment import LITERT, lock, python
 from edgekit.storage.files import digest_file, digest_text, dump_json
@@ -64,8 +64,7 @@ class LitertRuntime:
     @property
     def device(self) -> str:
         """Library, version, delegate and threads."""
-        facts = self._process.facts
-        return f"LiteRT {facts['version']}, {'' if facts['parts'] else 'without '}XNNPACK, {threads()} threads"
+        return _device(self._process.facts)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute the answers to one batch."""
@@ -85,6 +84,49 @@ class LitertRuntime:
     def close(self) -> None:
         """End the process."""
         self._process.close()
+
+
+class LitertFile:
+    """A `.tflite` file of any origin, with or without signatures.
+
+    Raises:
+        DependencyError: If the environment is missing.
+        ArtifactError: If LiteRT refuses the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._process = Process(path)
+
+    @property
+    def device(self) -> str:
+        """Library, version, delegate and threads."""
+        return _device(self._process.facts)
+
+    def inputs(self) -> tuple[FileTensor, ...]:
+        """Return the file's inputs."""
+        return self._tensors("inputs")
+
+    def outputs(self) -> tuple[FileTensor, ...]:
+        """Return the file's outputs."""
+        return self._tensors("outputs")
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute the answers to one batch."""
+        return answering.unpack(self._process.ask(answering.RUN, inputs))
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+
+    def _tensors(self, kind: str) -> tuple[FileTensor, ...]:
+        return tuple(
+            FileTensor(name, dtype, tuple(None if size < 0 else size for size in shape), scale, zero_point)
+            for name, (dtype, shape, scale, zero_point) in self._process.facts[kind].items()
+        )
+
+
+def _device(facts: Mapping[str, Any]) -> str:
+    return f"LiteRT {facts['version']}, {'' if facts['parts'] else 'without '}XNNPACK, {threads()} threads"
 
 
 def parts(path: Path) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from edgekit.errors import ArtifactError, RuntimeMissingError
 from edgekit.runtime.processor import processor, threads
+from edgekit.runtime.protocol import FileTensor
 
 if TYPE_CHECKING:
     from edgekit.model.spec import Array
@@ -45,7 +46,8 @@ class OpenvinoRuntime:
         own = dict(settings or {})
         self._threads = int(own.pop("threads", "0")) or threads()
         self._compiled = _compile(model, {"INFERENCE_NUM_THREADS": self._threads, **own})
-        self._names = [_name(output) for output in self._compiled.outputs]
+        self._inputs = {_name(port, number): port for number, port in enumerate(self._compiled.inputs)}
+        self._names = [_output_name(port, number) for number, port in enumerate(self._compiled.outputs)]
 
     @property
     def device(self) -> str:
@@ -59,25 +61,44 @@ class OpenvinoRuntime:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute the answers to one batch. They are copied, since the plugin reuses the memory."""
-        feed = {name: np.asarray(array, order="C") for name, array in inputs.items()}
+        # A tensor may have further names, by which OpenVINO finds it.
+        feed = {self._inputs.get(name, name): np.asarray(array, order="C") for name, array in inputs.items()}
         try:
             answers = self._compiled(feed)
         except Exception as error:
             raise ArtifactError(f"OpenVINO failed: {reason(error)}") from error
         return {name: np.array(answers[number]) for number, name in enumerate(self._names)}
 
+    def inputs(self) -> tuple[FileTensor, ...]:
+        """Return the model's inputs, in its order."""
+        return tuple(_tensor(port, name) for name, port in self._inputs.items())
+
+    def outputs(self) -> tuple[FileTensor, ...]:
+        """Return the model's outputs, in its order."""
+        return tuple(map(_tensor, self._compiled.outputs, self._names))
+
     def close(self) -> None:
         """Free the compiled model."""
         del self._compiled
 
 
-def _name(output: Any) -> str:
+def _tensor(port: Any, name: str) -> FileTensor:
+    sizes = tuple(size.get_length() if size.is_static else None for size in port.get_partial_shape())
+    return FileTensor(name, np.dtype(port.get_element_type().to_dtype()).name, sizes)
+
+
+def _name(port: Any, number: int) -> str:
+    """Return the name of a tensor; its number if a converter named none."""
+    return str(port.get_any_name()) if port.get_names() else str(number)
+
+
+def _output_name(port: Any, number: int) -> str:
     """Return an output's name in the model.
 
     A tensor after a cast that OpenVINO removed has the name of the cast too.
     """
-    name = str(output.get_node().get_friendly_name()).removesuffix(SINK)
-    return name if name in output.get_names() else str(output.get_any_name())
+    name = str(port.get_node().get_friendly_name()).removesuffix(SINK)
+    return name if name in port.get_names() else _name(port, number)
 
 
 def version() -> str:

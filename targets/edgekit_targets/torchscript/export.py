@@ -46,18 +46,17 @@ def load(artifact: Path, place: Place) -> Runtime:
     return TorchScriptRuntime(artifact, ENTRY)
 
 
-class TorchScriptRuntime:
-    """A `.ptl` or `.pt` file: the entry of an artifact whose manifest names inputs, outputs and fixed sizes.
+class TorchScriptFile:
+    """A TorchScript file of any origin, `.ptl` for the lite interpreter: inputs and outputs are called by their number.
 
     Raises:
         ArtifactError: If the interpreter refuses the file.
     """
 
-    def __init__(self, folder: Path, entry: str, lite: bool = False) -> None:
+    def __init__(self, path: Path, lite: bool = False) -> None:
         import torch
         from torch.jit.mobile import _load_for_lite_interpreter
 
-        self._manifest = read_artifact(folder)
         self._lite = lite
         torch.set_num_threads(threads())
         try:
@@ -65,9 +64,9 @@ class TorchScriptRuntime:
             with warnings.catch_warnings():
                 # Both are deprecated, which the docs of the targets say. A user of the artifact cannot change it.
                 warnings.filterwarnings("ignore", message=r".*(torch\.jit|Lite Interp)")
-                self._module = load(str(folder / entry))
+                self._module = load(str(path))
         except Exception as error:
-            raise ArtifactError(f"PyTorch refuses '{folder / entry}': {reason(error)}") from error
+            raise ArtifactError(f"PyTorch refuses '{path}': {reason(error)}") from error
 
     @property
     def device(self) -> str:
@@ -77,19 +76,40 @@ class TorchScriptRuntime:
         kind = "lite interpreter" if self._lite else "TorchScript interpreter"
         return f"PyTorch {torch.__version__} {kind}, CPU, {threads()} threads"
 
+    def inputs(self) -> None:
+        """Return None: a file declares no sizes, and callers pass inputs by position."""
+
+    def outputs(self) -> None:
+        """Return None, likewise."""
+
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute the answers to one batch. Inputs are copied, since a module may change them in place."""
         import torch
 
-        feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]
+        feed = [torch.from_numpy(array.copy()) for array in inputs.values()]
         with torch.inference_mode():
             answer = self._module(*feed)
+        if isinstance(answer, dict):
+            return {str(name): value.numpy() for name, value in answer.items()}
         values = answer if isinstance(answer, (tuple, list)) else (answer,)
-        return {o.name: v.numpy() for o, v in zip(self._manifest.outputs, values, strict=True)}
+        return {str(number): value.numpy() for number, value in enumerate(values)}
 
     def close(self) -> None:
         """Free the module."""
         del self._module
+
+
+class TorchScriptRuntime(TorchScriptFile):
+    """A `.ptl` or `.pt` file: the entry of an artifact whose manifest names inputs, outputs and fixed sizes."""
+
+    def __init__(self, folder: Path, entry: str, lite: bool = False) -> None:
+        self._manifest = read_artifact(folder)
+        super().__init__(folder / entry, lite)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute the answers to one batch."""
+        values = super().run(arguments(self._manifest, inputs)).values()
+        return {output.name: value for output, value in zip(self._manifest.outputs, values, strict=True)}
 
 
 TARGET = Target(

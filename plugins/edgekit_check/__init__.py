@@ -1,0 +1,40 @@
+"""Judge a file that another tool made, against its model; compare two files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgekit.doors import Command
+
+if TYPE_CHECKING:
+    from edgekit_check.api import check
+    from edgekit_check.comparison import compare
+
+__all__ = ["CHECK", "COMPARE", "check", "compare"]
+
+CHECK = Command(
+    name="check",
+    panel="Export",
+    summary="Judge a file that another tool made, against its model.",
+    function="edgekit_check.command:check",
+)
+
+COMPARE = Command(
+    name="compare",
+    panel="Understand",
+    summary="Compare two files of any format on the same inputs.",
+    function="edgekit_check.command:compare",
+)
+
+
+def __getattr__(name: str) -> Any:
+    # Not at the top: `edgekit --help` reads this module.
+    if name == "check":
+        from edgekit_check import api
+
+        return api.check
+    if name == "compare":
+        from edgekit_check import comparison
+
+        return comparison.compare
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

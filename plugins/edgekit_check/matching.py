@@ -1,0 +1,244 @@
+"""Which input or output of a file is which of the model, in which layout and range: by name, else by position.
+
+A pair by position must fit: type, rank and every fixed size. Nothing is paired by size alone, since two outputs that
+are exchanged would then pass. What is assumed is said in a sentence; `--map THEIRS=OURS,FACT=VALUE` replaces it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from edgekit.errors import UsageError, suggestion
+from edgekit.model.spec import Array, axes_in
+from edgekit.runtime.protocol import FileTensor
+
+FORM = "--map THEIRS=OURS, for example --map pixel_values=images,layout=nhwc,range=0..255"
+IMAGE_RANK = 4
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+BYTE = 255.0
+_SPAN = re.compile(r"(?P<low>-?[\d.]+)\.\.(?P<high>-?[\d.]+)")
+Layout = Literal["nhwc", "nchw", ""]
+
+
+@dataclass(frozen=True)
+class Word:
+    """The user's word on one tensor of the file: which of the model's it is, and its layout and range."""
+
+    theirs: str
+    ours: str
+    layout: Layout = ""
+    span: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Ours:
+    """An input or output of the model: sizes are numbers, or names of axes or their sums; None if unknown."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] | None
+    low: float = 0.0
+    high: float = 1.0
+
+
+class Pair(BaseModel):
+    """An input or output of a file and the model's.
+
+    Attributes:
+        theirs: Its name in the file.
+        ours: Its name in the model.
+        dtype: The type of an array: the file's of an input, the model's of an output.
+        order: Order of the dimensions that `convert` gives; empty for the same.
+        span: The file's range of an input whose model's range is `own_span`; empty for the same.
+        scale: Of a quantized tensor: real value = scale * (stored value - zero_point); 0 if it is not.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    theirs: str
+    ours: str
+    dtype: str
+    order: tuple[int, ...] = ()
+    span: tuple[float, ...] = ()
+    own_span: tuple[float, ...] = ()
+    scale: float = 0.0
+    zero_point: int = 0
+
+    def to_file(self, array: Array) -> Array:
+        """Return a model's input as the file takes it."""
+        if self.order:
+            array = array.transpose(self.order)
+        kind = np.dtype(self.dtype)
+        if self.span:
+            low, high = self.own_span
+            array = (array - low) / (high - low) * (self.span[1] - self.span[0]) + self.span[0]
+        if self.scale:
+            array = array / self.scale + self.zero_point
+        if kind.kind in "iu" and array.dtype.kind == "f":
+            limits = np.iinfo(kind)
+            array = np.clip(np.rint(array), limits.min, limits.max)
+        return np.ascontiguousarray(array, dtype=kind)
+
+    def to_model(self, array: Array) -> Array:
+        """Return a file's output as the model's."""
+        if self.scale:
+            array = (array.astype(np.float32) - self.zero_point) * np.float32(self.scale)
+        if self.order:
+            array = array.transpose(self.order)
+        return array.astype(self.dtype, copy=False)
+
+
+@dataclass
+class Pairs:
+    """The pairs of one side, and the sentences on what was assumed."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def parse_words(texts: Iterable[str]) -> dict[str, Word]:
+    """Return the user's words by the file's names.
+
+    Raises:
+        UsageError: If a text has another form.
+    """
+    words: dict[str, Word] = {}
+    for text in texts:
+        head, *facts = text.split(",")
+        theirs, equals, ours = head.partition("=")
+        values = dict(fact.partition("=")[::2] for fact in facts)
+        layout, span = values.pop("layout", "").lower(), values.pop("range", "")
+        match = _SPAN.fullmatch(span) if span else None
+        if not (theirs and equals and ours) or values or layout not in ("", "nhwc", "nchw") or (span and match is None):
+            raise UsageError(
+                f"cannot read --map {text}. Write {FORM}; facts are layout=nhwc or nchw, and range=LOW..HIGH"
+            )
+        bounds = (float(match["low"]), float(match["high"])) if match is not None else None
+        words[theirs] = Word(theirs, ours, "nhwc" if layout == "nhwc" else "nchw" if layout else "", bounds)
+    return words
+
+
+def pair_tensors(
+    kind: str, theirs: Sequence[FileTensor] | None, ours: Sequence[Ours], words: Mapping[str, Word], to_file: bool
+) -> Pairs:
+    """Pair the tensors of a file with the model's.
+
+    Args:
+        kind: "input" or "output", for sentences.
+        theirs: The file's, in its order; None if it declares none: then they are the model's, by position.
+        ours: The model's, in its order.
+        words: The user's words by the file's names.
+        to_file: True for inputs.
+
+    Raises:
+        UsageError: If one cannot be paired, naming both sides.
+    """
+    if theirs is None:
+        theirs = [FileTensor(str(number), each.dtype) for number, each in enumerate(ours)]
+    ours_by_name, free = {each.name: each for each in ours}, [each.name for each in ours]
+    result, rest = Pairs(), []
+    paired: dict[str, str] = {}
+    for tensor in theirs:
+        name = words[tensor.name].ours if tensor.name in words else tensor.name
+        if tensor.name in words and name not in ours_by_name:
+            raise UsageError(
+                f"--map names the {kind} '{name}' of the model, which it does not have. "
+                f"{suggestion(name, ours_by_name)}It has {', '.join(ours_by_name)}"
+            )
+        if name in free:
+            free.remove(name)
+            paired[tensor.name] = name
+        else:
+            rest.append(tensor)
+    if len(rest) == len(free):
+        for tensor, name in zip(rest, free, strict=True):
+            paired[tensor.name] = name
+            result.notes.append(f"{kind} '{tensor.name}' is taken as the model's '{name}', by its position")
+    lacking = [each.name for each in ours if each.name not in paired.values()]
+    unfed = [tensor.name for tensor in theirs if tensor.name not in paired] if to_file else []
+    if unfed or (lacking and not to_file):
+        raise UsageError(
+            f"cannot tell which {kind} of the file is which of the model. The file has {_text(theirs)}; the model has "
+            f"{', '.join(f'{each.name} {_sizes(each.shape)} {each.dtype}' for each in ours)}. Add {FORM}"
+        )
+    result.notes += [f"the file does not read the model's input '{name}'" for name in lacking]
+    extra = [tensor.name for tensor in theirs if tensor.name not in paired]
+    result.notes += [f"the file's output '{name}' is not the model's and was not compared" for name in extra]
+    for tensor in theirs:
+        if tensor.name in paired:
+            _pair(kind, tensor, ours_by_name[paired[tensor.name]], words.get(tensor.name), to_file, result)
+    return result
+
+
+def _pair(kind: str, tensor: FileTensor, own: Ours, word: Word | None, to_file: bool, result: Pairs) -> None:
+    order = _order(tensor, own)
+    if order is None:
+        raise UsageError(
+            f"the file's {kind} '{tensor.name}' is {_sizes(tensor.shape)} {tensor.dtype}, and the model's '{own.name}' "
+            f"is {_sizes(own.shape)} {own.dtype}. Declare the sizes that the file takes with --axes or --inputs, or "
+            f"name another tensor: {FORM}"
+        )
+    if word is not None and word.layout:
+        order = () if word.layout == "nchw" else TO_LAST
+    if order:
+        result.notes.append(f"{kind} '{tensor.name}' has the layout {'NHWC' if order == TO_LAST else 'NCHW'}")
+    # `to_model` goes back.
+    back = {(): (), TO_LAST: TO_FIRST, TO_FIRST: TO_LAST}
+    span: tuple[float, ...] = word.span if word is not None and word.span is not None else ()
+    is_byte = tensor.dtype == "uint8" and np.dtype(own.dtype).kind == "f" and not tensor.scale
+    if to_file and not span and is_byte:
+        span = (0.0, BYTE)
+    if to_file and span:
+        result.notes.append(
+            f"input '{tensor.name}' takes {span[0]:g} to {span[1]:g} where the model takes {own.low:g} to {own.high:g}"
+            + (", rounded to whole numbers" if np.dtype(tensor.dtype).kind in "iu" else "")
+        )
+    result.pairs.append(
+        Pair(
+            theirs=tensor.name,
+            ours=own.name,
+            dtype=tensor.dtype if to_file else own.dtype,
+            order=order if to_file else back[order],
+            span=span if to_file else (),
+            own_span=(own.low, own.high) if to_file and span else (),
+            scale=tensor.scale,
+            zero_point=tensor.zero_point,
+        )
+    )
+
+
+def _order(tensor: FileTensor, own: Ours) -> tuple[int, ...] | None:
+    """Return the order of the model's dimensions that gives the file's; empty for the same, None if none does."""
+    kinds = {np.dtype(each).kind.replace("u", "i").replace("b", "i") for each in (tensor.dtype, own.dtype)}
+    # A file may quantize floats to integers.
+    if len(kinds) == 2 and not (tensor.scale or tensor.dtype == "uint8"):
+        return None
+    if tensor.shape is None or own.shape is None:
+        return ()
+    if _fits(tensor.shape, own.shape):
+        return ()
+    for order in (TO_LAST, TO_FIRST) if len(own.shape) == IMAGE_RANK else ():
+        if _fits(tensor.shape, tuple(own.shape[i] for i in order)):
+            return order
+    return None
+
+
+def _fits(theirs: Sequence[int | str | None], ours: Sequence[int | str]) -> bool:
+    return len(theirs) == len(ours) and all(
+        not isinstance(their, int) or bool(axes_in(our)) or their == our
+        for their, our in zip(theirs, ours, strict=True)
+    )
+
+
+def _text(tensors: Iterable[FileTensor]) -> str:
+    return ", ".join(f"{tensor.name} {_sizes(tensor.shape)} {tensor.dtype}" for tensor in tensors)
+
+
+def _sizes(shape: Sequence[int | str | None] | None) -> str:
+    return f"[{', '.join('any' if size is None else str(size) for size in shape)}]" if shape is not None else "[?]"
