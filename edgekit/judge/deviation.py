@@ -49,7 +49,17 @@ NOISE_FLOOR = 4000.0
 LEAST = 1e-30
 _LAST = {"features", "boxes", "logits", "probabilities", "embedding"}
 Spreads = Mapping[str, Array]
-"""Output -> scale of each channel, float64 [channels]."""
+"""Output -> scale of each channel, float64 [channels]; `classes_of(output)` -> spread of its classes, float64 [1]."""
+
+
+def classes_of(output: str) -> str:
+    """Return the name of the spread of an output's classes in `Spreads`."""
+    return f"classes of {output}"
+
+
+def class_spread(values: Array) -> float:
+    """Return the spread of classes along the last axis: the mean standard deviation over the classes."""
+    return max(float(values.std(-1).mean()), LEAST)
 
 
 def spreads(
@@ -77,6 +87,8 @@ def spreads(
             by_output[output.name] = np.maximum(
                 _scale(output, whole, rounding), NOISE_FLOOR * noise.get(output.name, 0.0)
             )
+            if output.role in ("logits", "probabilities"):
+                by_output[classes_of(output.name)] = np.full(1, class_spread(whole))
     return by_output
 
 

@@ -181,7 +181,7 @@ def compare(
             steps[output.name] = min(RESOLUTION, RESOLVED * float(scale.max()))
             real = float(scale.max()) if output.name in (scales or {}) else 0.0
             values[output.name] = list(_measures(output, base, answers, score_tolerance, scale, real))
-            values[output.name] += _scaled_values(output, outputs, answers, scale, sums)
+            values[output.name] += _scaled_values(output, outputs, answers, scale, scales or {}, sums)
         faults += wrong
     task = None
     if metric is not None and truth is not None and not faults:
@@ -221,12 +221,17 @@ def _measures(
 
 
 def _scaled_values(
-    output: Output, outputs: Sequence[Output], answers: Answers, scale: Array, sums: dict[str, Sums]
+    output: Output,
+    outputs: Sequence[Output],
+    answers: Answers,
+    scale: Array,
+    scales: Spreads,
+    sums: dict[str, Sums],
 ) -> Iterator[RowValues]:
     of = output.name if output.role == "scores" else ""
     rows = answers[0][output.name]
     has_positions = rows.size > 0 and as_rows(output, rows).shape[1] > 1
-    for metric, values, places in scaled_measures(output, outputs, answers, scale, sums):
+    for metric, values, places in scaled_measures(output, outputs, answers, scale, scales, sums):
         labels: tuple[str, ...] = (ALL_ROWS,) if metric in (ACROSS_ROWS, PLACE) else ()
         if metric.startswith("channel "):
             classes = output.classes if len(output.classes) == len(values) else ()
@@ -318,7 +323,12 @@ def _values(r: Array, c: Array, sides: _Sides | None, peak: float, floor: float)
 
 
 def scaled_measures(
-    output: Output, outputs: Sequence[Output], answers: Answers, scale: Array, sums: dict[str, Sums]
+    output: Output,
+    outputs: Sequence[Output],
+    answers: Answers,
+    scale: Array,
+    scales: Spreads,
+    sums: dict[str, Sums],
 ) -> _Rows:
     """Yield the deviations of a floating output, and the measures of its role.
 
@@ -327,6 +337,7 @@ def scaled_measures(
         outputs: All outputs of the model.
         answers: Outputs of both sides, without faults.
         scale: The spread of each channel.
+        scales: Spreads of real inputs.
         sums: Receives the sums of the output's channels.
     """
     if output.role in ("counts", "ranking"):
@@ -336,7 +347,8 @@ def scaled_measures(
         yield from _deviations(output, answers, scale, sums)
     if output.role not in ("scores", "features"):
         base = next((o for o in outputs if o.name == output.of and o.name in answers[0]), None)
-        yield from role_measures(output, r.astype(np.float64), c.astype(np.float64), _classes(base, answers))
+        values = (r.astype(np.float64), c.astype(np.float64))
+        yield from role_measures(output, *values, _classes(base, answers), scales)
 
 
 def _classes(base: Output | None, answers: Answers) -> tuple[Output, Array, Array] | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from edgekit.judge.detections import count_detections, count_measures, detection_measures
-from edgekit.judge.deviation import as_rows, channel_axis
+from edgekit.judge.deviation import LEAST, Spreads, as_rows, channel_axis, class_spread, classes_of
 from edgekit.model.spec import Array, Output
 
 # Rows. With fewer, embeddings are not centred: the mean of one is the embedding itself.
@@ -21,8 +21,6 @@ CORNERS = 4
 CONFIDENT = 0.5
 # Probability by which another class may be less likely: the rounding of fp16 below 1.
 AS_LIKELY = 1e-3
-# Keeps a division by zero finite.
-LEAST = 1e-30
 # Metrics that are a share of a row's decisions.
 SHARES = ("flips", "lost accuracy", "wrong labels")
 # Metrics that are a share of the confident boxes -> the confidence that decides: the first, or the largest.
@@ -34,7 +32,9 @@ COUNTED: Mapping[str, Callable[[Array], Array]] = {
 _Rows = Iterator[tuple[str, Array, Array]]
 
 
-def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array] | None) -> _Rows:
+def role_measures(
+    output: Output, r: Array, c: Array, base: tuple[Output, Array, Array] | None, scales: Spreads
+) -> _Rows:
     """Yield the measures of an output's role; none for a role without a specific purpose.
 
     Args:
@@ -43,11 +43,14 @@ def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array,
         c: The artifact's values.
         base: The logits or probabilities behind labels, or the detections behind a count, with the values of both
             sides.
+        scales: Spreads of real inputs: a batch of empty boxes must not be the unit of its one half-likely box.
     """
     if output.role == "count" and base is not None:
         yield from count_measures(c, base[2])
     elif np.dtype(output.dtype).kind in "iub":
-        yield from _labels(output, r, c, base)
+        yield from _labels(output, r, c, base, scales)
+    elif output.role in ("logits", "probabilities"):
+        yield from _classes(output, r, c, scales)
     elif output.role in _MEASURES:
         yield from _MEASURES[output.role](output, r, c)
 
@@ -72,7 +75,7 @@ def decisions(output: Output, metric: str, rows: Array) -> Array:
     return np.full(len(rows), each if metric in SHARES else 1)
 
 
-def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array] | None) -> _Rows:
+def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array] | None, scales: Spreads) -> _Rows:
     wrong = (r != c).reshape(len(r), -1)
     place = wrong.argmax(1)
     if output.role != "labels" and np.dtype(output.dtype).kind != "b":
@@ -83,15 +86,19 @@ def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array
         return
     classes, *sides = base
     for metric, values in zip(("label gap", "own label gap"), sides, strict=True):
-        gap = _label_gap(classes, values, c.astype(np.int64))
+        gap = _label_gap(classes, values, c.astype(np.int64), scales)
         yield metric, gap.max(1), gap.argmax(1)
-    lost = _label_gap(classes, sides[0], c.astype(np.int64), probabilities)
+    lost = _label_gap(classes, sides[0], c.astype(np.int64), scales, probabilities)
     yield "flips", (wrong & (lost.reshape(wrong.shape) > AS_LIKELY)).mean(1), place
     yield "lost accuracy", np.where(np.isfinite(lost), lost, 1.0).mean(1), place
 
 
 def _label_gap(
-    classes: Output, values: Array, array: Array, unit: Callable[[Output, Array], Array] | None = None
+    classes: Output,
+    values: Array,
+    array: Array,
+    scales: Spreads,
+    unit: Callable[[Output, Array], Array] | None = None,
 ) -> Array:
     """Return how far the labelled classes are below the largest, [n, labels], by default in units of their spread."""
     axis = _axis_of(classes, values, array.shape)
@@ -99,7 +106,7 @@ def _label_gap(
     if axis is None:
         return np.full(array.shape, np.inf)
     values = as_rows(classes, values, axis)
-    values = values / _size(values) if unit is None else unit(classes, values)
+    values = values / _unit(classes, values, scales) if unit is None else unit(classes, values)
     in_range = (array >= 0) & (array < values.shape[-1])
     return np.asarray(np.where(in_range, _below(values, np.where(in_range, array, 0)), np.inf))
 
@@ -117,7 +124,7 @@ def probabilities(output: Output, values: Array) -> Array:
     """
     if output.role == "probabilities":
         return values
-    wide = values * max(1.0, 1.0 / _size(values))
+    wide = values * max(1.0, 1.0 / class_spread(values))
     raised = np.exp(wide - wide.max(-1, keepdims=True))
     return np.asarray(raised / raised.sum(-1, keepdims=True))
 
@@ -135,10 +142,10 @@ def _axis_of(classes: Output, values: Array, labels: tuple[int, ...]) -> int | N
     return next(iter(shaped or fits), None)
 
 
-def _classes(output: Output, r: Array, c: Array) -> _Rows:
+def _classes(output: Output, r: Array, c: Array, scales: Spreads) -> _Rows:
     r, c = (as_rows(output, a) for a in (r, c))
     classes = c.argmax(-1)
-    gap = _below(r, classes) / _size(r)
+    gap = _below(r, classes) / _unit(output, r, scales)
     yield "argmax gap", gap.max(1), gap.argmax(1)
     lost = _below(probabilities(output, r), classes)
     yield "flips", (lost > AS_LIKELY).mean(1), gap.argmax(1)
@@ -148,9 +155,9 @@ def _classes(output: Output, r: Array, c: Array) -> _Rows:
         yield "total variation", moved.max(1), moved.argmax(1)
 
 
-def _size(values: Array) -> float:
-    """Return the spread of a row's classes: the mean standard deviation over the classes."""
-    return max(float(values.std(-1).mean()), LEAST)
+def _unit(output: Output, values: Array, scales: Spreads) -> float:
+    """Return the spread of an output's classes: of real inputs, or of these rows if that is larger."""
+    return max([class_spread(values), *map(float, scales.get(classes_of(output.name), ()))])
 
 
 def _boxes(output: Output, r: Array, c: Array) -> _Rows:
@@ -202,8 +209,6 @@ def _embedding(output: Output, r: Array, c: Array) -> _Rows:
 
 
 _MEASURES: Mapping[str, Callable[[Output, Array, Array], _Rows]] = {
-    "logits": _classes,
-    "probabilities": _classes,
     "boxes": _boxes,
     "detections": detection_measures,
     "mask": _mask,

@@ -19,8 +19,9 @@ from edgekit.evaluate.engine import AGAIN, RUN
 from edgekit.evaluate.timing import Latency
 from edgekit.hosts.run_record import Measurement
 from edgekit.judge import budget, metrics, verdict
+from edgekit.judge.detections import SCORE
 from edgekit.judge.deviation import Spreads, spreads
-from edgekit.judge.limits import CLASSES, Tolerance
+from edgekit.judge.limits import CLASSES, DETECTIONS, Tolerance
 from edgekit.judge.metrics import BASES, Comparison
 from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
 from edgekit.judge.verdict import score_tolerance, too_noisy
@@ -339,7 +340,7 @@ def _evidence(
         settings=dict(place.settings),
         answered_by=dict(answered),
         not_asked=(
-            *_gaps(reference, manifest, batches, images, measured),
+            *_gaps(spec, reference, manifest, batches, images, measured),
             *_values_not_asked(spec, batches),
         ),
         sampled_from=every if inputs[EVALUATION] < every else 0,
@@ -347,13 +348,19 @@ def _evidence(
 
 
 def _values_not_asked(spec: ModelSpec, batches: Sequence[Batch]) -> Iterator[str]:
-    """Yield which ids and words were never asked, and how many classes were never an answer."""
+    """Yield ids and words never asked, classes that were never the answer, and places of a list that stay empty."""
     for output in (o for o in spec.outputs if o.role in CLASSES):
         answers = [array for b in batches if (array := b.outputs.get(output.name)) is not None and array.ndim == 2]
         found = {int(label) for array in answers for label in array.argmax(1)}
         classes = max((array.shape[1] for array in answers), default=0)
         if len(found) < classes:
             yield f"{classes - len(found)} of {classes} classes of '{output.name}', never the answer"
+    for output in (o for o in spec.outputs if o.role in DETECTIONS):
+        lists = [array for b in batches if (array := b.outputs.get(output.name)) is not None and array.ndim == 3]
+        most = max((int((array[..., SCORE] > 0).sum(1).max(initial=0)) for array in lists), default=0)
+        places = max((array.shape[1] for array in lists), default=0)
+        if most < places:
+            yield f"the last {places - most} of {places} places of '{output.name}', which no input fills"
     for i in spec.inputs:
         arrays = [batch.inputs[i.name] for batch in batches if i.name in batch.inputs]
         values = int(i.high - i.low) + 1
@@ -387,7 +394,12 @@ def _kind(batch: Batch) -> str:
 
 
 def _gaps(
-    reference: Reference, manifest: Manifest, batches: list[Batch], images: int | None, measured: Measurement
+    spec: ModelSpec,
+    reference: Reference,
+    manifest: Manifest,
+    batches: list[Batch],
+    images: int | None,
+    measured: Measurement,
 ) -> list[str]:
     whole = applicable_batches(reference.batches, manifest)
     skipped = sum(len(b.names) for b in whole) - sum(len(b.names) for b in batches)
@@ -401,6 +413,9 @@ def _gaps(
     sentences += [f"sizes other than {several}, which it refuses"] if several else []
     lost = [b.name for b in reference.batches if not b.sizes and b.name not in {batch.name for batch in whole}]
     sentences += [f"{', '.join(lost)} inputs, which have another size"] if lost else []
+    real = evaluation_of(spec)
+    if real is not None and real.metric is not None and real.truth is not None and manifest.open_sizes:
+        sentences.append("the task metric at other sizes and in batches")
     pictured = any(b.name == PHOTOGRAPHS for b in reference.batches)
     sentences += [] if pictured else ["photographs: it takes no pictures"]
     unanswered = sum(len(rows) for rows in reference.info.raw.get("unanswered", {}).values())

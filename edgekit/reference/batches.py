@@ -21,7 +21,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -41,8 +40,8 @@ from edgekit.model.evaluation_set import (
 )
 from edgekit.model.shapes import grid, shapes_between
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
-from edgekit.reference.pictures import fit_picture, photographs, resize
-from edgekit.reference.vocabulary import MOST_WORDS, read_vocabulary
+from edgekit.reference.pictures import fit_picture, mosaic, photographs, resize
+from edgekit.reference.vocabulary import word_queries
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
 PHOTOGRAPHS, CHANGED, LEVELLED = "photographs", "changed", "levelled"
@@ -416,12 +415,12 @@ def arrays_of(batch: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 # Number of real inputs in each condition.
 CONDITIONED = 4
+# Pictures on each side of a mosaic.
+CROWDS = (2, 3)
 # Shares of its own contrast that a darkened, brightened or flattened input keeps.
 STRENGTHS = (0.05, 0.25)
 # Mean brightnesses as shares of an input's range: every band as wide as the step contains one.
 LEVELS = tuple(round((step + 0.5) / 26, 4) for step in range(26))
-# Queries that ask the words which no real query has.
-MOST_QUERIES = 256
 # Rows that ask the ids which no real row has: of several ids each, and of one.
 MOST_ID_ROWS, MOST_SINGLE_IDS = 64, 512
 # Share that a copy of another input keeps.
@@ -463,7 +462,9 @@ def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
 
 def changed_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     """Return rows in other light and in other structure, and with one input at its ends."""
-    by_name = {**_in_conditions(spec, rows), **_at_ends(spec, rows)} if _takes_pictures(spec) else {}
+    by_name = (
+        {**_in_conditions(spec, rows), **_at_ends(spec, rows), **_crowds(spec, rows)} if _takes_pictures(spec) else {}
+    )
     for name, row in list(rows.items())[:CONDITIONED]:
         changes = (*_structures(spec, row), *_silences(spec, row, signals=True))
         by_name |= {f"{name}, {change}": values for change, values in changes}
@@ -492,6 +493,18 @@ def _in_conditions(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
         for place in range(number * CONDITIONED, number * CONDITIONED + min(CONDITIONED, len(items))):
             name, row = items[place % len(items)]
             by_name[f"{name}, {change}"] = change_row(row)
+    return by_name
+
+
+def _crowds(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return mosaics of real pictures for a detector, so that its list has more entries than in any one of them."""
+    items = list(rows.items())
+    by_name: dict[str, Row] = {}
+    for side in CROWDS if any(o.role == "detections" for o in spec.outputs) else ():
+        some = [items[number % len(items)] for number in range(side * side)]
+        name, row = some[0]
+        pictures = {i.name: mosaic([r[i.name][0] for _, r in some]) for i in spec.inputs if i.kind == "image"}
+        by_name[f"{name}, {side * side} pictures in one"] = {**row, **{n: array[None] for n, array in pictures.items()}}
     return by_name
 
 
@@ -531,25 +544,6 @@ def id_rows(spec: ModelSpec, own: Sequence[Row]) -> dict[str, Row]:
             values = np.array(row[i.name])
             values[kept] = np.resize(ids, int(kept.sum()))
             by_name[f"'{i.name}' from {ids[0]:g} to {ids[-1]:g}"] = {**row, i.name: values}
-    return by_name
-
-
-def word_queries(spec: ModelSpec, evaluation: EvaluationSet | None) -> dict[str, Array]:
-    """Return queries [Q] of one to MOST_WORDS words, with every word that no real query has, by name."""
-    path = spec.files.get("vocabulary.json")
-    vocabulary = read_vocabulary(Path(path).parent) if path is not None else None
-    queries = [i.name for i in spec.inputs if i.kind == "query"]
-    by_name: dict[str, Array] = {}
-    if vocabulary is None or not queries:
-        return by_name
-    real = evaluation.inputs[queries[0]] if evaluation is not None else np.empty((0, 1))
-    words = vocabulary.words_without(query.reshape(-1) for query in np.unique(real, axis=0))
-    # Each first word once, in the order of the last word with its row.
-    left = list(dict.fromkeys(reversed(words.values())))[::-1]
-    while left and len(by_name) < MOST_QUERIES:
-        some = left[: len(by_name) % MOST_WORDS + 1]
-        left = left[len(some) :]
-        by_name[f"the words {', '.join(some)}"] = vocabulary.encode(" ".join(some))
     return by_name
 
 

@@ -5,6 +5,8 @@ Their authors and licences are in `photographs/sources.json`.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +64,20 @@ def resize(pictures: Array, height: int, width: int) -> Array:
     if pictures.shape[-1] != width:
         pictures = _rows(np.ascontiguousarray(np.swapaxes(pictures, -1, -2)), width).swapaxes(-1, -2)
     return np.ascontiguousarray(pictures, np.float32)
+
+
+def mosaic(pictures: Sequence[Array]) -> Array:
+    """Return a square number of pictures of one size [C, H, W] as one, [C, H, W], row by row."""
+    side = math.isqrt(len(pictures))
+    _, height, width = pictures[0].shape
+    downs, acrosses = (np.arange(side + 1) * edge // side for edge in (height, width))
+    whole = np.empty_like(pictures[0])
+    for number, picture in enumerate(pictures):
+        down, across = divmod(number, side)
+        rows, columns = slice(downs[down], downs[down + 1]), slice(acrosses[across], acrosses[across + 1])
+        part = resize(picture, int(downs[down + 1] - downs[down]), int(acrosses[across + 1] - acrosses[across]))
+        whole[:, rows, columns] = part
+    return whole
 
 
 def seen_part(picture: tuple[int, int], height: int, width: int, fit: Fit) -> tuple[float, float, float, float]:

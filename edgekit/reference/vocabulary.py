@@ -17,12 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.errors import ExportError, UsageError
-from edgekit.model.spec import Array
+from edgekit.model.spec import Array, EvaluationSet, ModelSpec
 from edgekit.storage.files import load_json
 from edgekit.storage.verified_io import visible
 
 # Most words of a query that `Vocabulary.of` recovers.
 MOST_WORDS = 8
+# Queries that ask the words which no real query has.
+MOST_QUERIES = 256
 ROUNDING = 1e-4
 # Words that a message lists.
 EXAMPLES = 12
@@ -126,3 +128,22 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
         return Vocabulary(words, values[rows], near)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ExportError(f"'{listed}' and '{table}' do not match ({error}). Write both again") from error
+
+
+def word_queries(spec: ModelSpec, evaluation: EvaluationSet | None) -> dict[str, Array]:
+    """Return queries [Q] of one to MOST_WORDS words, with every word that no real query has, by name."""
+    path = spec.files.get("vocabulary.json")
+    vocabulary = read_vocabulary(Path(path).parent) if path is not None else None
+    queries = [i.name for i in spec.inputs if i.kind == "query"]
+    by_name: dict[str, Array] = {}
+    if vocabulary is None or not queries:
+        return by_name
+    real = evaluation.inputs[queries[0]] if evaluation is not None else np.empty((0, 1))
+    words = vocabulary.words_without(query.reshape(-1) for query in np.unique(real, axis=0))
+    # Each first word once, in the order of the last word with its row.
+    left = list(dict.fromkeys(reversed(words.values())))[::-1]
+    while left and len(by_name) < MOST_QUERIES:
+        some = left[: len(by_name) % MOST_WORDS + 1]
+        left = left[len(some) :]
+        by_name[f"the words {', '.join(some)}"] = vocabulary.encode(" ".join(some))
+    return by_name

@@ -13,7 +13,8 @@ from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.pipeline.judge_step import _values_not_asked
-from edgekit.reference.batches import CHANGED, IDS, SHIFTED, Batch, BatchSource, batches_for, word_queries
+from edgekit.reference.batches import CHANGED, IDS, SHIFTED, Batch, BatchSource, batches_for
+from edgekit.reference.vocabulary import word_queries
 
 TOKENS = 12
 
@@ -242,3 +243,36 @@ def test_one_batch_has_the_fullest_texts(reader: ModelSpec) -> None:
     )
     batches = [b for b in batches_for(fixed, twice) if b.sizes.get("batch") == 4]
     assert any(b.inputs["mask"].all() for b in batches if b.name.startswith(("real-", "between-")))
+
+
+def detector() -> ModelSpec:
+    return ModelSpec(
+        name="net",
+        module=torch.nn.Identity(),
+        inputs=(Input("images", ("batch", 3, 30, 40), kind="image"),),
+        outputs=(Output("boxes", role="detections"),),
+        axes={"batch": Axis(1, 1, 4)},
+    )
+
+
+def test_a_detector_is_asked_mosaics_of_real_pictures() -> None:
+    shades = np.arange(1, 13, dtype=np.float32)[:, None, None, None] / 12 * np.ones((1, 3, 30, 40), np.float32)
+    evaluation = EvaluationSet({"images": shades}, tuple(f"p{n}" for n in range(12)))
+    source = BatchSource(detector(), evaluation)
+    batch = source.batch(CHANGED, {})
+    assert batch is not None
+    rows = dict(zip(batch.names, batch.inputs["images"], strict=True))
+    [four], [nine] = ([n for n in rows if n.endswith(f", {count} pictures in one")] for count in (4, 9))
+    assert len(np.unique(rows[four].round(4))) == 4
+    assert len(np.unique(rows[nine].round(4))) == 9
+    plain = replace(detector(), outputs=(Output("logits", role="logits"),))
+    other = BatchSource(plain, evaluation).batch(CHANGED, {})
+    assert other is not None
+    assert not [name for name in other.names if "in one" in name]
+
+
+def test_places_of_a_list_that_no_input_fills_are_counted() -> None:
+    boxes = np.zeros((2, 100, 6), np.float32)
+    boxes[0, :9, 4] = 0.9
+    batch = Batch("evaluation", {}, {"boxes": boxes}, {}, ("a", "b"))
+    assert "the last 91 of 100 places of 'boxes', which no input fills" in list(_values_not_asked(detector(), [batch]))

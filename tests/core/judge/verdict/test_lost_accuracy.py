@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from edgekit.judge.limits import INT8
+from edgekit.judge.deviation import Spreads, spreads
+from edgekit.judge.limits import FP16, INT8
 from edgekit.judge.metrics import Comparison, compare
 from edgekit.judge.verdict import judge
 from edgekit.model.spec import Array, Output
@@ -69,3 +72,37 @@ def test_in_fp16_another_class_counts_unless_it_is_as_likely(leads: float, share
     flips = compare((cells,), {"scores": right}, {"scores": wrong}, NAMES).get("scores", "flips")
     assert flips is not None
     assert float(flips.max()) == pytest.approx(share)
+
+
+def test_the_unit_of_a_nearly_empty_batch_is_that_of_real_inputs() -> None:
+    """One half-likely box among a hundred empty ones: its classes are not measured by the empty ones."""
+    cells = Output("scores", role="probabilities", axes=("batch", "cells", "channels"))
+    real = np.zeros((ROWS, 100, 3), np.float32)
+    real[:, :20, 0] = 0.9
+    right = np.zeros((ROWS, 100, 3), np.float32)
+    right[:, 0] = 0.18, 0.12, 0.19
+    wrong = right.copy()
+    wrong[:, 0] = 0.20, 0.12, 0.19
+
+    def gap(scales: Spreads) -> float:
+        values = compare((cells,), {"scores": right}, {"scores": wrong}, NAMES, scales=scales).get(
+            "scores", "argmax gap"
+        )
+        assert values is not None
+        return float(values.max())
+
+    assert gap({}) > 10
+    assert gap(spreads((cells,), [{"scores": real}], {})) < 0.5
+
+
+@pytest.mark.parametrize(("real", "status"), [(True, "rejected"), (False, "verified")])
+def test_fp16_holds_the_limits_of_real_inputs_in_each_batch(real: bool, status: str) -> None:
+    """A temperature of 290 K that spreads by 1.4 K, 0.5 K off in every row of a batch but the first."""
+    kelvin = Output("kelvin", axes=("batch", "channels"))
+    right = (290 + np.random.default_rng(6).normal(0, 1.4, (8, 1))).astype(np.float32)
+    wrong = right + np.array([0.0] + [0.5] * 7, np.float32)[:, None]
+    scales = spreads((kelvin,), [{"kelvin": right}], {}, FP16.rounding)
+    alone = compare((kelvin,), {"kelvin": right}, {"kelvin": right}, NAMES[:8], scales=scales)
+    batch = compare((kelvin,), {"kelvin": right}, {"kelvin": wrong}, NAMES[:8], scales=scales)
+    found = judge(FP16, {}, evaluation=[alone], grid=[({"batch": 8}, replace(batch, real=real))])
+    assert found.status == status
