@@ -42,6 +42,8 @@ CONSTANT = 1e-3
 # Share of the spread of all channels. A channel that moves less is measured by this, up to PEAK_FLOOR: the errors of
 # classes that are never likely come from what moves the others.
 SHARED = 0.3
+# Channels of a tensor. So few are quantities of their own (a temperature, a pressure), in units that do not compare.
+FEW_CHANNELS = 16
 # Times the reference's own noise. A smaller spread cannot be judged at 1e-3, the limit of fp32, without judging noise
 # (four times the noise is the most that a difference may be due to it, as `verdict.NOISE_MULTIPLE` says).
 NOISE_FLOOR = 4000.0
@@ -102,7 +104,8 @@ def _scale(output: Output, values: Array, rounding: float) -> Array:
         peaks = np.abs(values).max(0)
         peaks = np.full_like(peaks, peaks.max(initial=0.0)) if output.role == "embedding" else peaks
         spread = values.std(0)
-        shared = SHARED * np.sqrt((spread * spread).mean())
+        is_alike = output.role != "tensor" or len(spread) > FEW_CHANNELS
+        shared = SHARED * np.sqrt((spread * spread).mean()) if is_alike else 0.0
         # A reading of 290 +- 1.5 is measured by its own 1.5, not by a share of 290.
         moving = np.minimum(PEAK_FLOOR * peaks, np.maximum(shared, rounding * peaks))
         floor = np.where(spread > CONSTANT * peaks, moving, PEAK_FLOOR * peaks)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.judge.deviation import Spreads, spreads
-from edgekit.judge.limits import FP16, INT8
+from edgekit.judge.limits import FP16, FP32, INT8, Tolerance
 from edgekit.judge.metrics import Comparison, compare
 from edgekit.judge.verdict import judge
 from edgekit.model.spec import Array, Output
@@ -93,6 +93,20 @@ def test_the_unit_of_a_nearly_empty_batch_is_that_of_real_inputs() -> None:
 
     assert gap({}) > 10
     assert gap(spreads((cells,), [{"scores": real}], {})) < 0.5
+
+
+@pytest.mark.parametrize("tolerance", [FP32, FP16, INT8], ids=lambda tolerance: tolerance.name)
+@pytest.mark.parametrize("channel", [0, 2])
+def test_quantities_in_other_units_are_judged_apart(channel: int, tolerance: Tolerance) -> None:
+    """A temperature, a pressure and a wind in one output: one of them stands still."""
+    weather = Output("weather", axes=("batch", "channels"))
+    draw = np.random.default_rng(7).normal(size=(ROWS, 3)) * (4.0, 700.0, 1.6) + (290.0, 101000.0, 6.0)
+    right = draw.astype(np.float32)
+    wrong = right.copy()
+    wrong[:, channel] = right[:, channel].mean()
+    scales = spreads((weather,), [{"weather": right}], {}, tolerance.rounding)
+    found = [compare((weather,), {"weather": right}, {"weather": c}, NAMES, scales=scales) for c in (right, wrong)]
+    assert [judge(tolerance, {}, evaluation=[each]).status for each in found] == ["verified", "rejected"]
 
 
 @pytest.mark.parametrize(("real", "status"), [(True, "rejected"), (False, "verified")])
