@@ -18,3 +18,10 @@ TIMM = Source(
     open="edgekit_hub.timm:open_model",
     restore="edgekit_hub.timm:spec_of_files",
 )
+REPOSITORY = Source(
+    form="hf:ORG/NAME",
+    prefix="hf:",
+    open="edgekit_hub.repository:open_repository",
+    check="edgekit_hub.repository:check_name",
+    takes_task=True,
+)

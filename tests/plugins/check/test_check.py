@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*legacy TorchScript"),
     pytest.mark.filterwarnings("ignore:.*torch.jit"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 MODEL = "tests.plugins.check.nets:classifier"
 TEXT = "tests.plugins.check.nets:masked"
