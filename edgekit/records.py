@@ -27,6 +27,7 @@ TARGETS = _command("targets", "Export", "List the targets, or show one with its 
 REPORT = _command("report", "Understand", "Write a build's report again.", "report_commands")
 DIFF = _command("diff", "Understand", "Show what changed between two builds.", "report_commands")
 DOCTOR = _command("doctor", "Understand", "Show what can be exported and verified on this host.", "target_commands")
+SKILL = _command("skill", "Understand", "Print a skill for coding agents.", "target_commands")
 PLACES = _command("places", "Other machines", "List the places in which artifacts can be judged.", "place_commands")
 PACK = _command(
     "pack", "Other machines", "Pack artifacts for a host that cannot be reached from here.", "place_commands"

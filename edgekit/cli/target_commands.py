@@ -24,6 +24,12 @@ from edgekit.runtime.processor import int8_arithmetic
 from edgekit.storage import environment
 
 
+@epilog("Example: `edgekit skill > .agents/skills/edgekit/SKILL.md`")
+def skill() -> None:
+    """Print a skill for coding agents: when to use edgekit, its commands, and how to read a verdict."""
+    print(Path(__file__).with_name("SKILL.md").read_text(encoding="utf-8"), end="")
+
+
 @epilog("Examples:\n\n`edgekit targets`\n\n`edgekit targets onnx-int8-static`\n\n`edgekit targets --json`")
 def targets(
     name: Annotated[str, typer.Argument(help="Show one target with its options.", autocompletion=target_names)] = "",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "docs" / "skill" / "SKILL.md", *sorted((ROOT / "docs").glob("*.md")))
 RUN = ("python", "bash", "console")
 FENCE = re.compile(r"^```(\w*)[ \t]*(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GENERATED = re.compile(

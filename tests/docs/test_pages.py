@@ -20,7 +20,7 @@ from edgekit.testing import contract
 from tests.docs.blocks import PAGES, ROOT, RUN, Block, blocks, commands
 
 REASONS = re.compile(r"(needs|takes|installs|serves|runs in|records|illustration:) .{10,}", re.DOTALL)
-FROM_NOTHING = ("README.md", "graphs.md", "index.md", "phones.md", "model.md", "qat.md")
+FROM_NOTHING = ("README.md", "SKILL.md", "graphs.md", "index.md", "phones.md", "model.md", "qat.md")
 """Pages that show the first export of the small model, or none."""
 RUNNER = "tests.docs.page_runner"
 OF_EXAMPLES = ("operators",)
