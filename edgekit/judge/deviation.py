@@ -42,8 +42,11 @@ CONSTANT = 1e-3
 # Share of the spread of all channels. A channel that moves less is measured by this, up to PEAK_FLOOR: the errors of
 # classes that are never likely come from what moves the others.
 SHARED = 0.3
-# Channels of a tensor. So few are quantities of their own (a temperature, a pressure), in units that do not compare.
-FEW_CHANNELS = 16
+# Channels of a tensor, and values of one of its rows. So few are quantities of their own (a temperature, a pressure),
+# in units that do not compare.
+FEW_CHANNELS, FEW_VALUES = 16, 64
+# As CONSTANT, of a quantity in fp32: 50 Hz that spreads by 0.027 is not constant.
+CONSTANT_QUANTITY = 1e-5
 # Times the reference's own noise. A smaller spread cannot be judged at 1e-3, the limit of fp32, without judging noise
 # (four times the noise is the most that a difference may be due to it, as `verdict.NOISE_MULTIPLE` says).
 NOISE_FLOOR = 4000.0
@@ -86,16 +89,26 @@ def spreads(
         parts = [part for part in parts if part.shape[2] == parts[0].shape[2]]
         if parts:
             whole = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
+            own_noise = np.full(whole.shape[1], noise.get(output.name, 0.0))
+            if are_quantities(output, parts[0]):
+                # Rounding is a share of a value: the noise of a pressure is not that of a temperature beside it.
+                peaks = np.abs(whole).max(0)
+                own_noise *= peaks / max(float(peaks.max()), LEAST)
             by_output[output.name] = np.maximum(
-                _scale(output, whole, rounding), NOISE_FLOOR * noise.get(output.name, 0.0)
+                _scale(output, whole, rounding, are_quantities(output, parts[0])), NOISE_FLOOR * own_noise
             )
             if output.role in ("logits", "probabilities"):
                 by_output[classes_of(output.name)] = np.full(1, class_spread(whole))
     return by_output
 
 
-def _scale(output: Output, values: Array, rounding: float) -> Array:
-    """Return the scale of each channel of values [m, channels]: float64 [channels].
+def are_quantities(output: Output, rows: Array) -> bool:
+    """Return whether the channels of rows [n, positions, channels] are quantities of their own."""
+    return output.role == "tensor" and (rows.shape[2] <= FEW_CHANNELS or rows[0].size <= FEW_VALUES)
+
+
+def _scale(output: Output, values: Array, rounding: float, own: bool) -> Array:
+    """Return the scale of each channel of values [m, channels]: float64 [channels]. `own` is `are_quantities`.
 
     The channels of an embedding share one unit, since only its direction counts: a channel that is zero for every real
     input is measured by the peak of all channels.
@@ -104,11 +117,11 @@ def _scale(output: Output, values: Array, rounding: float) -> Array:
         peaks = np.abs(values).max(0)
         peaks = np.full_like(peaks, peaks.max(initial=0.0)) if output.role == "embedding" else peaks
         spread = values.std(0)
-        is_alike = output.role != "tensor" or len(spread) > FEW_CHANNELS
-        shared = SHARED * np.sqrt((spread * spread).mean()) if is_alike else 0.0
+        shared = 0.0 if own else SHARED * np.sqrt((spread * spread).mean())
+        constant = CONSTANT_QUANTITY if own and not rounding else CONSTANT
         # A reading of 290 +- 1.5 is measured by its own 1.5, not by a share of 290.
         moving = np.minimum(PEAK_FLOOR * peaks, np.maximum(shared, rounding * peaks))
-        floor = np.where(spread > CONSTANT * peaks, moving, PEAK_FLOOR * peaks)
+        floor = np.where(spread > constant * peaks, moving, PEAK_FLOOR * peaks)
         return np.asarray(np.maximum(np.maximum(spread, floor), LEAST))
 
 
@@ -121,7 +134,8 @@ def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
     if rows.dtype.kind != "f":
         return np.ones(1)
     own = as_rows(output, rows)
-    scale, previous = _scale(output, own.reshape(-1, own.shape[2]), 0.0), scales.get(output.name)
+    scale = _scale(output, own.reshape(-1, own.shape[2]), 0.0, are_quantities(output, own))
+    previous = scales.get(output.name)
     if previous is None:
         return scale
     return np.maximum(scale, previous if previous.shape == scale.shape else previous.mean())
@@ -130,6 +144,10 @@ def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
 def as_rows(output: Output, rows: Array, axis: int | None = None) -> Array:
     """Return an output's rows [n, ...] as float64 [n, positions, channels]; `axis` overrides its channel axis."""
     values = rows.astype(np.float64)
+    small = output.role == "tensor" and not output.axes and values.ndim > 2 and values[:1].size <= FEW_VALUES
+    if axis is None and small:
+        # The numbers of two days: nobody said which axis has the quantities, so each value is one.
+        return values.reshape(len(values), 1, -1)
     axis = channel_axis(output, values) if axis is None else axis
     if axis is None:
         return values.reshape(len(values), -1, 1)
@@ -160,6 +178,8 @@ FEWEST = 8
 ACROSS_ROWS, PLACE, ALL_ROWS = "error across inputs", "error of a place", "all inputs"
 # Values of a row.
 MOST_PLACES = 1024
+# Rows of a batch that may repeat some.
+MOST_REPEATED = 64
 # Share of the spread: an output that the inputs move less is treated as constant.
 STILL = 0.02
 # Share of the channel's spread: the least unit of the error of a place.
@@ -269,7 +289,7 @@ class Sums:
         yield "correlation", np.where(moving, np.clip(np.nan_to_num(correlation), -1.0, 1.0), 1.0)
 
 
-def place_errors(z: Array, y: Array) -> _Rows:
+def place_errors(z: Array, y: Array, is_class: bool) -> _Rows:
     """Yield the error of the worst place over all rows, in units of what the inputs move it: one value.
 
     A place is one value of a row: a coordinate of a point, a confidence of a box. It is compared if the inputs move it
@@ -280,9 +300,12 @@ def place_errors(z: Array, y: Array) -> _Rows:
     Args:
         z: As in `row_deviations`.
         y: Likewise.
+        is_class: True for classes, whose decisions have limits of their own: only different rows count, since in a
+            batch that repeats four, the largest of hundreds of places is chance.
     """
     value, place = 0.0, -1
-    if len(z) >= FEWEST and z.shape[1] > 1 and z[0].size <= MOST_PLACES:
+    count = len(np.unique(z.reshape(len(z), -1), axis=0)) if is_class and len(z) < MOST_REPEATED else len(z)
+    if count >= FEWEST and z.shape[1] > 1 and z[0].size <= MOST_PLACES:
         moved, off = (np.sqrt((a * a).mean(0)).ravel() for a in (z - z.mean(0), y - z))
         compared = moved >= max(MOVING * float(np.median(moved)), STILL)
         shares = np.where(compared, off / np.maximum(moved, LEAST_MOVED), 0.0)

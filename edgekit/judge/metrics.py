@@ -373,7 +373,7 @@ def _deviations(output: Output, answers: Answers, scale: Array, sums: dict[str, 
     yield from channel_deviations(sums[output.name])
     yield from error_across_rows(z, y, is_shared)
     if is_shared.all():
-        yield from place_errors(z, y)
+        yield from place_errors(z, y, output.role in ("logits", "probabilities"))
 
 
 def ranking_measures(r: Array, c: Array, scores: tuple[Array, Array], tolerance: float, scale: float) -> _Rows:

@@ -30,7 +30,7 @@ import numpy as np
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.metric import metric_info, plain
 from edgekit.artifact.result import EvaluationResult, Measure, Status
-from edgekit.judge.deviation import channel_deviations
+from edgekit.judge.deviation import FEW_VALUES, channel_deviations
 from edgekit.judge.limits import (
     CHANGED,
     IDS,
@@ -549,7 +549,9 @@ def too_noisy(
         scales: The spread of each channel of each floating output, without its noise.
     """
     for output in (o for o in outputs if o.name in scales and np.isfinite(noise.get(o.name, 0.0))):
-        scale = float(np.median(scales[output.name]))
+        # Of quantities of their own the noise is that of the largest.
+        middle = np.max if output.role == "tensor" and len(scales[output.name]) <= FEW_VALUES else np.median
+        scale = float(middle(scales[output.name]))
         if output.role == "scores":
             most = tolerance.limit("max abs", "scores")
             allowed = NOISE_LIMIT if most is None else NOISE_CAP * most

@@ -128,7 +128,7 @@ def declared_spec(record: Mapping[str, Any], module: torch.nn.Module) -> ModelSp
         name=record["name"],
         module=module,
         inputs=declared_inputs(record["inputs"]),
-        outputs=TypeAdapter(tuple[Output, ...]).validate_python(record["outputs"]),
+        outputs=declared_outputs(record["outputs"]),
         axes=declared_axes(record["axes"]),
         licence=record["licence"],
         author=record["author"],
@@ -140,6 +140,11 @@ def declared_spec(record: Mapping[str, Any], module: torch.nn.Module) -> ModelSp
 def declared_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[Input, ...]:
     """Return inputs from their stored form: `dataclasses.asdict`, through JSON."""
     return TypeAdapter(tuple[Input, ...]).validate_python(rows)
+
+
+def declared_outputs(rows: Sequence[Mapping[str, Any]]) -> tuple[Output, ...]:
+    """Return outputs from their stored form, likewise."""
+    return TypeAdapter(tuple[Output, ...]).validate_python(rows)
 
 
 def declared_axes(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:

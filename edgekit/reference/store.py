@@ -102,7 +102,7 @@ def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str,
 def declaration(spec: ModelSpec) -> dict[str, object]:
     """Return the part of reference.json from which a model's inputs can be regenerated."""
     whole = records.declaration(spec)
-    return {name: whole[name] for name in ("inputs", "axes")}
+    return {name: whole[name] for name in ("inputs", "outputs", "axes")}
 
 
 def read_reference(folder: Path, in_memory: Iterable[Batch] = ()) -> Reference:
@@ -210,10 +210,11 @@ def _has_declaration(info: Mapping[str, Any]) -> bool:
 
 
 def _spec(info: Mapping[str, Any]) -> ModelSpec:
-    """Return a model's inputs and axes, without the model."""
-    overrides = info["declared"]
-    inputs, axes = records.declared_inputs(overrides["inputs"]), records.declared_axes(overrides["axes"])
-    return ModelSpec("", cast("torch.nn.Module", None), inputs, (), axes)
+    """Return a model's inputs, outputs and axes, without the model."""
+    declared = info["declared"]
+    inputs, axes = records.declared_inputs(declared["inputs"]), records.declared_axes(declared["axes"])
+    outputs = records.declared_outputs(declared["outputs"])
+    return ModelSpec("", cast("torch.nn.Module", None), inputs, outputs, axes)
 
 
 def _size(info: Mapping[str, Any], batches: Iterable[Batch | BatchInfo]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.pipeline.judge_step import _values_not_asked
 from edgekit.reference.batches import CHANGED, IDS, SHIFTED, Batch, BatchSource, batches_for
+from edgekit.reference.record import record_reference
+from edgekit.reference.store import read_reference
 from edgekit.reference.vocabulary import word_queries
+from tests.detectors import detections
 
 TOKENS = 12
 
@@ -269,6 +273,15 @@ def test_a_detector_is_asked_mosaics_of_real_pictures() -> None:
     other = BatchSource(plain, evaluation).batch(CHANGED, {})
     assert other is not None
     assert not [name for name in other.names if "in one" in name]
+
+
+def test_a_recorded_reference_of_a_detector_is_read_again(tmp_path: Path) -> None:
+    """Its inputs are made again from the record alone, the mosaics too."""
+    spec = detections()
+    spec = replace(spec, inputs=(replace(spec.inputs[0], kind="image"),))
+    record_reference(spec, tmp_path, "cpu", True, lambda share, text: None)
+    changed = next(batch for batch in read_reference(tmp_path).batches if batch.name == CHANGED)
+    assert [name for name in changed.names if name.endswith("in one")]
 
 
 def test_places_of_a_list_that_no_input_fills_are_counted() -> None:

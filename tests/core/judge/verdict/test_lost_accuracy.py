@@ -10,7 +10,7 @@ import pytest
 from edgekit.judge.deviation import Spreads, spreads
 from edgekit.judge.limits import FP16, FP32, INT8, Tolerance
 from edgekit.judge.metrics import Comparison, compare
-from edgekit.judge.verdict import judge
+from edgekit.judge.verdict import judge, too_noisy
 from edgekit.model.spec import Array, Output
 
 ROWS, CLASSES = 30, 10
@@ -95,18 +95,36 @@ def test_the_unit_of_a_nearly_empty_batch_is_that_of_real_inputs() -> None:
     assert gap(spreads((cells,), [{"scores": real}], {})) < 0.5
 
 
+WEATHER = ((4.0, 700.0, 1.6), (290.0, 101000.0, 6.0))
+
+
+def verdicts(right: Array, wrong: Array, tolerance: Tolerance, noise: float = 0.0) -> list[str]:
+    """Return the verdicts on an output that equals the reference, and on another one."""
+    output = Output("numbers")
+    scales = spreads((output,), [{"numbers": right}], {"numbers": noise}, tolerance.rounding)
+    found = [compare((output,), {"numbers": right}, {"numbers": c}, NAMES, scales=scales) for c in (right, wrong)]
+    assert too_noisy(tolerance, (output,), {"numbers": noise}, scales) is None
+    return [judge(tolerance, {"numbers": noise}, evaluation=[each]).status for each in found]
+
+
 @pytest.mark.parametrize("tolerance", [FP32, FP16, INT8], ids=lambda tolerance: tolerance.name)
-@pytest.mark.parametrize("channel", [0, 2])
-def test_quantities_in_other_units_are_judged_apart(channel: int, tolerance: Tolerance) -> None:
-    """A temperature, a pressure and a wind in one output: one of them stands still."""
-    weather = Output("weather", axes=("batch", "channels"))
-    draw = np.random.default_rng(7).normal(size=(ROWS, 3)) * (4.0, 700.0, 1.6) + (290.0, 101000.0, 6.0)
-    right = draw.astype(np.float32)
+@pytest.mark.parametrize("place", [0, 2])
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (1, 3)])
+def test_quantities_in_other_units_are_judged_apart(place: int, shape: tuple[int, ...], tolerance: Tolerance) -> None:
+    """A temperature, a pressure and a wind in one output, also of two days: one of them stands still."""
+    spread, mean = (np.array(row) for row in WEATHER)
+    right = (np.random.default_rng(7).normal(size=(ROWS, *shape)) * spread + mean).astype(np.float32)
     wrong = right.copy()
-    wrong[:, channel] = right[:, channel].mean()
-    scales = spreads((weather,), [{"weather": right}], {}, tolerance.rounding)
-    found = [compare((weather,), {"weather": right}, {"weather": c}, NAMES, scales=scales) for c in (right, wrong)]
-    assert [judge(tolerance, {}, evaluation=[each]).status for each in found] == ["verified", "rejected"]
+    wrong[..., place] = right[..., place].mean()
+    # The noise is that of the pressure.
+    assert verdicts(right, wrong, tolerance, noise=0.004) == ["verified", "rejected"]
+
+
+@pytest.mark.parametrize("tolerance", [FP32, INT8], ids=lambda tolerance: tolerance.name)
+def test_a_small_spread_beside_a_large_size_is_not_constant(tolerance: Tolerance) -> None:
+    """A frequency of 50 +- 0.027 Hz that stands still."""
+    right = (50 + np.random.default_rng(8).normal(0, 0.027, (ROWS, 1))).astype(np.float32)
+    assert verdicts(right, np.full_like(right, 50.0), tolerance) == ["verified", "rejected"]
 
 
 @pytest.mark.parametrize(("real", "status"), [(True, "rejected"), (False, "verified")])
