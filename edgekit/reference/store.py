@@ -213,7 +213,8 @@ def _spec(info: Mapping[str, Any]) -> ModelSpec:
     """Return a model's inputs, outputs and axes, without the model."""
     declared = info["declared"]
     inputs, axes = records.declared_inputs(declared["inputs"]), records.declared_axes(declared["axes"])
-    outputs = records.declared_outputs(declared["outputs"])
+    # A reference of an earlier version has none.
+    outputs = records.declared_outputs(declared.get("outputs", ()))
     return ModelSpec("", cast("torch.nn.Module", None), inputs, outputs, axes)
 
 
