@@ -12,6 +12,7 @@
     ├── DataError             a folder of inputs that is missing, too small, broken or not what the model takes
     │   └── CalibrationError  calibration data that are missing, too few, of a wrong shape or not finite
     ├── ExportError           a converter failed or its process died
+    │   └── NeedlessExportError  the artifact would bring nothing, and the user did not select it
     ├── VerdictError          an artifact was rejected or could not be made, and the caller required a verified one
     └── NotVerifiedHere       this host cannot run the artifact; not a failure of the artifact
         └── RuntimeMissingError  its runtime is not installed; a DependencyError too
@@ -98,6 +99,10 @@ class CalibrationError(DataError):
 
 class ExportError(EdgekitError):
     """A converter failed, or the process that ran it died."""
+
+
+class NeedlessExportError(ExportError):
+    """The artifact would bring nothing, and the user did not select it: skipped, not a fault."""
 
 
 class VerdictError(EdgekitError):

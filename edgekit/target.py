@@ -89,6 +89,7 @@ class Job:
         artifacts: Folders of the artifacts named in `bundle.sources` that exist and were not rejected, by target.
         options: Values by the option's name; `get` returns one with its type.
         cache: The target's folder in the build for results that take time to compute again; it may be deleted.
+        selected: True if the user selected the target; False in a run of all targets, and as a part of a bundle.
         progress: Called with the share done in [0, 1] and the current step.
     """
 
@@ -99,6 +100,7 @@ class Job:
     artifacts: Mapping[str, Path] = field(default_factory=dict)
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     cache: Path = Path("cache")
+    selected: bool = True
     progress: Callable[[float, str], None] = silent
 
     def get(self, option: Option[T]) -> T:

@@ -41,6 +41,7 @@ class RunContext:
         trusted: True if code in the build may run.
         signed: Files that the build's signature covers; None if no signature is required.
         fresh_inputs: Inputs for verified artifacts in addition to the recorded ones; None for none.
+        selected: Targets that the user selected, by name or group.
         task_limits: True if the user's own inputs and metric suffice, whatever made inputs show.
         other_code: Sentence that says that the model's code changed since the export; empty if it did not.
     """
@@ -56,6 +57,7 @@ class RunContext:
     other_code: str = ""
     fresh_inputs: FreshInputs | None = None
     task_limits: bool = False
+    selected: Collection[str] = ()
 
     @property
     def limits(self) -> Limits:

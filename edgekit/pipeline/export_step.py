@@ -87,6 +87,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
             options={option: as_text(value) for option, value in options.items()},
             **_open_source(context, target.source),
             cache=context.root / CACHE / name,
+            selected=name in context.selected,
         )
 
         def progress(share: float, text: str) -> None:

@@ -127,7 +127,8 @@ class TargetOutcome:
         target: Its name.
         path: The artifact's folder.
         status: "verified", "rejected" or "not verified here", the worst of its places; "failed" if the export failed,
-            "skipped" if its source is missing, "over budget" if it was not rejected and costs too much.
+            "skipped" if its source is missing or if it is needless, "over budget" if it was not rejected and costs too
+            much.
         error: Sentence why it failed or was skipped.
         report: Full traceback, if it failed in its own process.
         manifest: The artifact's manifest; None without an artifact.
@@ -136,6 +137,8 @@ class TargetOutcome:
         over: Facts over the user's budget, or not measured.
         part_of: The bundle that it was exported for; empty if the user selected it. If it is bad, the bundle leaves it
             out, and the run does not fail.
+        is_needless: True if it was skipped because it would bring nothing and the user did not select it: the run does
+            not fail.
     """
 
     target: str
@@ -148,6 +151,7 @@ class TargetOutcome:
     reused: bool = False
     over: tuple[PlacedFact, ...] = ()
     part_of: str = ""
+    is_needless: bool = False
 
     def __repr__(self) -> str:
         return f"<{self.target}: {self.status} in {self.path}>"
@@ -304,8 +308,8 @@ class Build(Mapping[str, TargetOutcome]):
 
     @property
     def faults(self) -> tuple[TargetOutcome, ...]:
-        """Outcomes that are bad, except parts that a bundle leaves out."""
-        return tuple(outcome for outcome in self.outcomes if outcome.bad and not outcome.left_out)
+        """Outcomes that are bad, except parts that a bundle leaves out and needless exports."""
+        return tuple(o for o in self.outcomes if o.bad and not o.left_out and not o.is_needless)
 
     def raise_for_verdict(self) -> None:
         """Raise if any artifact is bad.

@@ -22,7 +22,7 @@ from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
 from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlier_run, refuse_parts
 from edgekit.artifact.store import MANIFEST, read_artifact, require_build
-from edgekit.errors import ArtifactError, EdgekitError, UsageError
+from edgekit.errors import ArtifactError, EdgekitError, NeedlessExportError, UsageError
 from edgekit.hosts import fork_server
 from edgekit.model.folder import load_builds_model, other_code, save_model
 from edgekit.model.program import Capture, program_matches, save_program
@@ -100,7 +100,10 @@ def export(
             _save_program(captured, root, listener)
         reference = obtain(spec, root / REFERENCE, lambda share, text: listener.progress(REFERENCE, share, text))
         listener.done(REFERENCE)
-        context = RunContext(spec, root, targets, reference, listener, fresh, task_limits=task_limits)
+        selected = registry.select_targets(selection, targets)
+        context = RunContext(
+            spec, root, targets, reference, listener, fresh, task_limits=task_limits, selected=selected
+        )
         outcomes: dict[str, TargetOutcome] = {}
         reserves = reserves_of(implied, targets, options)
 
@@ -299,6 +302,8 @@ def _run_target(
         registry.require(name, context.targets[name])
         manifest, findings, reused = export_and_evaluate(context, name, options, bring)
         return _outcome(context, manifest, findings, reused)
+    except NeedlessExportError as error:
+        return TargetOutcome(name, folder, "skipped", str(error), is_needless=True)
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error), report=error.report)
 

@@ -69,6 +69,7 @@ class ExportJob(_Request):
         entry: Entry file of the source.
         dynamic: The axes that the source kept dynamic.
         cache: The target's cache folder.
+        selected: True if the user selected the target.
     """
 
     target: str
@@ -81,6 +82,7 @@ class ExportJob(_Request):
     entry: Path
     dynamic: tuple[str, ...]
     cache: Path
+    selected: bool
 
 
 class RunJob(_Request):
@@ -121,6 +123,7 @@ def export_target(request: Mapping[str, Any], progress: process.Progress) -> dic
         dynamic=export_job.dynamic,
         options=registry.parse_options(export_job.target, target, export_job.options),
         cache=export_job.cache,
+        selected=export_job.selected,
         progress=progress,
     )
     exported = target.export(export_job.source, export_job.out, job)

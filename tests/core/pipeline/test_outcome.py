@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def test_a_build_is_a_mapping_by_target_in_the_order_of_the_run() -> None:
         ((GOOD, BAD), False),
         ((GOOD, FAILED), False),
         ((GOOD, SKIPPED), False),
+        ((GOOD, replace(SKIPPED, is_needless=True)), True),
         ((), True),
     ],
 )

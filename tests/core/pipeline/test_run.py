@@ -13,14 +13,15 @@ from edgekit import registry
 from edgekit.artifact.fact import Code
 from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import commit, own_files, read_artifact
-from edgekit.errors import ArtifactError
+from edgekit.errors import ArtifactError, NeedlessExportError
 from edgekit.hosts import process
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import EvaluationSet
-from edgekit.pipeline import given_model, run, worker
+from edgekit.pipeline import given_model, run, run_log, worker
 from edgekit.pipeline.outcome import Build
 from edgekit.pipeline.request import EvaluationData, ExportRequest, ModelFacts
 from edgekit.storage.files import staging
+from edgekit.target import Target
 from edgekit.testing import SMALL, QuietListener
 from tests.builds import unjudged
 from tests.manifests import read_result, spoilt
@@ -153,6 +154,30 @@ def test_what_is_made_from_a_failure_is_skipped_and_the_rest_goes_on(
     assert rows["onnx"].status == "failed"
     assert rows["onnx-fp16"].status == "skipped"
     assert read_artifact(build / "onnx")  # the old one stays
+
+
+def test_a_needless_export_is_skipped_and_does_not_fail_the_run(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, selected = process.call, []
+
+    def call(
+        function: Callable[..., dict[str, object]], arguments: dict[str, Any], *rest: object, **more: object
+    ) -> dict[str, object]:
+        if function is not worker.export_target:
+            return real(function, arguments, *rest, **more)  # type: ignore[arg-type]
+        selected.append(arguments["request"]["selected"])
+        raise NeedlessExportError("it would not be faster")
+
+    def missing(targets: dict[str, Target]) -> dict[str, str]:
+        return {name: "not here" for name in targets if name not in ("onnx", "onnx-fp16")}
+
+    monkeypatch.setattr(process, "call", call)
+    monkeypatch.setattr(run_log, "missing_requirements", missing)
+    shutil.rmtree(build / "onnx-fp16")
+    rows = run.export(resolve_model(SMALL), (), build, {}, QuietListener())
+    assert (rows["onnx-fp16"].status, rows["onnx-fp16"].sentences[0]) == ("skipped", "it would not be faster")
+    assert rows.ok
+    export(build.parent, "onnx-fp16")
+    assert selected == [False, True]
 
 
 SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes half a minute: set EDGEKIT_SLOW=1")
