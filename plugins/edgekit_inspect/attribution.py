@@ -390,9 +390,9 @@ def _values(weights: Mapping[str, onnx.TensorProto], name: str) -> Array | None:
     if scale is None:
         return values
     scales = numpy_helper.to_array(scale).astype(np.float64)
-    # weight_only.py stores weights with a scale for each row in this shape.
-    if values.ndim == 3 and values.shape[1] == 1:
-        return values[:, 0, :] * scales[:, None]
+    # weight_only.py stores a matrix with a scale for each input with one more axis, of size one.
+    if values.ndim == scales.ndim == 3:
+        return (values * scales).squeeze(values.shape.index(1))
     return values * scales if values.ndim == 2 else None
 
 

@@ -43,6 +43,8 @@ INTEGER = frozenset(("ConvInteger", "MatMulInteger", "DynamicQuantizeLSTM"))
 UNCOUNTED = frozenset(("Einsum", "Attention", "QLinearConv", "QLinearMatMul", "If", "Loop", "Scan"))
 """Operators that multiply, or contain some that do, and are not among the layers."""
 QUANTIZED = "DequantizeLinear"
+UNPACKING = (QUANTIZED, "Cast", "Mul", "Reshape")
+"""Operators that make a stored weight float."""
 
 
 @dataclass(frozen=True)
@@ -330,23 +332,27 @@ def _layer(
         work = out.size * left_shape[-1]
     name = node.name or _output(node)
     size = sum(len(constant.raw_data) or prod(constant.dims) * 4 for constant in constants)
-    return Layer(name, node.op_type, _arithmetic(node, out.dtype.name, makers, attributes), work, size)
+    return Layer(name, node.op_type, _arithmetic(node, out.dtype.name, makers, attributes, constants), work, size)
 
 
 def _constants(
     node: onnx.NodeProto, stored: Mapping[str, onnx.TensorProto], makers: Mapping[str, onnx.NodeProto]
 ) -> Iterable[str]:
-    """Yield the constants of a node, and those that it gets from DequantizeLinear."""
+    """Yield the constants of a node, and those that it gets through operators of UNPACKING."""
     for name in dict.fromkeys(node.input):
-        maker = makers.get(name)
-        if name in stored:
-            yield name
-        elif maker is not None and maker.op_type == QUANTIZED and maker.input[0] in stored:
-            yield maker.input[0]
+        source = name
+        while source in makers and makers[source].op_type in UNPACKING and stored.keys() >= {*makers[source].input[1:]}:
+            source = makers[source].input[0]
+        if source in stored:
+            yield source
 
 
 def _arithmetic(
-    node: onnx.NodeProto, dtype: str, makers: Mapping[str, onnx.NodeProto], attributes: Mapping[str, int]
+    node: onnx.NodeProto,
+    dtype: str,
+    makers: Mapping[str, onnx.NodeProto],
+    attributes: Mapping[str, int],
+    constants: Iterable[onnx.TensorProto],
 ) -> str:
     if node.op_type in INTEGER:
         return "int8"
@@ -355,4 +361,4 @@ def _arithmetic(
     quantized = [name in makers and makers[name].op_type == QUANTIZED for name in node.input[:2]]
     if all(quantized):
         return "int8"
-    return f"{dtype}, int8 weights" if quantized[1] else dtype
+    return f"{dtype}, int8 weights" if any(constant.data_type == constant.INT8 for constant in constants) else dtype

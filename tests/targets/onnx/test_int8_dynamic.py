@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +11,16 @@ import onnx
 import pytest
 from onnx import helper
 
+from edgekit.errors import NeedlessExportError
+from edgekit.model.folder import save_model
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.pipeline.outcome import Build
+from edgekit.target import Job
 from edgekit.testing import SMALL, QuietListener, TargetContract
+from edgekit_targets.onnx import int8_dynamic
 from edgekit_targets.onnx.passes import weight_only
-from tests.targets.onnx.passes.graphs import model, rounded
+from tests.targets.onnx.passes.graphs import Shape, convolutions, model, recurrent, rounded
 
 NAME = "onnx-int8-dynamic"
 FLOAT = onnx.TensorProto.FLOAT
@@ -83,7 +89,7 @@ def test_convolutions_that_lose_too_much_in_int8_are_stored_in_fp16(tmp_path: Pa
     made = run.export(resolve_model(str(path)), (NAME,), tmp_path / "build", {}, QuietListener())[NAME]
     if not head:
         assert made.status == "failed"
-        assert "weights of its convolutions lose too much in INT8 (" in made.sentences[0]
+        assert "lose too much in INT8 (" in made.sentences[0]
         assert made.sentences[0].endswith("use onnx-int8-static, onnx or onnx-fp16")
         return
     assert made.status != "rejected", made.sentences
@@ -91,6 +97,64 @@ def test_convolutions_that_lose_too_much_in_int8_are_stored_in_fp16(tmp_path: Pa
     assert any("lose too much in INT8 and are stored in fp16: " in note for note in made.manifest.notes)
     kept = {i.name: i.data_type for i in onnx.load(tmp_path / "build" / NAME / "model.onnx").graph.initializer}
     assert onnx.TensorProto.FLOAT16 in kept.values()
+
+
+def three_lstms() -> onnx.ModelProto:
+    """Three LSTMs: the first reads inputs of very different sizes, the second has two directions, and states."""
+    spread = 10 ** np.linspace(-2, 2, 8, dtype=np.float32)
+    held: dict[str, np.ndarray] = {"spread": spread, "flat": np.array([0, 0, -1])}
+    for number, (directions, inputs) in enumerate(((1, 8), (2, 32), (1, 64))):
+        held[f"w{number}"] = rounded(directions, 128, inputs, seed=number, deviation=0.5)
+        held[f"r{number}"] = rounded(directions, 128, 32, seed=10 + number, deviation=0.1)
+    held["w0"] = 4 * held["w0"] / spread
+    held["head"] = rounded(32, 8, seed=3)
+
+    def lstm(number: int, read: str, states: tuple[str, ...], written: list[str], **attributes: str) -> onnx.NodeProto:
+        inputs = [read, f"w{number}", f"r{number}", "", "", *states]
+        return helper.make_node("LSTM", inputs, written, name=f"rnn/LSTM_{number}", hidden_size=32, **attributes)
+
+    nodes = [
+        helper.make_node("Mul", ["x", "spread"], ["spread_x"]),
+        helper.make_node("Transpose", ["spread_x"], ["steps"], perm=[1, 0, 2]),
+        lstm(0, "steps", (), ["y0"]),
+        helper.make_node("Squeeze", ["y0", "one"], ["z0"]),
+        lstm(1, "z0", ("h", "c"), ["y1", "next_h", "next_c"], direction="bidirectional"),
+        helper.make_node("Transpose", ["y1"], ["t1"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["t1", "flat"], ["z1"]),
+        lstm(2, "z1", (), ["", "y2"]),
+        helper.make_node("Squeeze", ["y2", "zero"], ["z2"]),
+        helper.make_node("MatMul", ["z2", "head"], ["y"], name="head/MatMul"),
+    ]
+    held |= {"one": np.array([1]), "zero": np.array([0])}
+    states: dict[str, Shape] = {name: (2, 1, 32) for name in ("h", "c")}
+    following: dict[str, Shape] = {f"next_{name}": shape for name, shape in states.items()}
+    return model(nodes, {"x": (1, 12, 8), **states}, {"y": (1, 8), **following}, held)
+
+
+@pytest.mark.nightly
+def test_the_lstm_that_loses_most_stays_in_float(tmp_path: Path) -> None:
+    path = tmp_path / "recurrent.onnx"
+    onnx.save(three_lstms(), path)
+    artifact = run.export(resolve_model(str(path)), (NAME,), tmp_path / "build", {}, QuietListener())[NAME]
+    assert artifact.status != "rejected", artifact.sentences
+    assert artifact.manifest is not None
+    assert "in float arithmetic: rnn/LSTM" in artifact.manifest.notes
+    nodes = onnx.load(tmp_path / "build" / NAME / "model.onnx").graph.node
+    operators = Counter(node.op_type for node in nodes)
+    assert (operators["LSTM"], operators["DynamicQuantizeLSTM"], operators["MatMulInteger"]) == (1, 2, 1)
+
+
+@pytest.mark.parametrize("kind", ["Conv", "GRU"])
+def test_int8_that_saves_no_time_is_exported_only_if_selected(tmp_path: Path, kind: str) -> None:
+    graph, path = convolutions() if kind == "Conv" else recurrent("GRU", gates=3), tmp_path / "net.onnx"
+    onnx.save(graph, path)
+    save_model(resolve_model(str(path)), tmp_path / "model")
+    job = Job(model=tmp_path / "model", entry=path, selected=False)
+    with pytest.raises(NeedlessExportError, match=rf"are in {kind}\b.* -t onnx-int8-dynamic$"):
+        int8_dynamic.export(tmp_path, tmp_path, job)
+    result = int8_dynamic.export(tmp_path, tmp_path, replace(job, selected=True))
+    assert any(note.startswith("weights only: smaller, not faster") for note in result.notes), result.notes
+    assert weight_only.count_stored(onnx.load(tmp_path / "model.onnx")) == 2
 
 
 @pytest.mark.nightly

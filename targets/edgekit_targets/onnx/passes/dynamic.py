@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.model.onnx_check import bodies
 from edgekit_targets.onnx.passes import weight_only
-from edgekit_targets.onnx.passes.graph import RECURRENT, copy_graph, graph_pass, set_nodes, set_weights
+from edgekit_targets.onnx.passes.graph import LSTM, copy_graph, graph_pass, set_nodes, set_weights
 from edgekit_targets.onnx.passes.groups import groups, nodes_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ SMALLEST = 1e-30
 AXES_AS_INPUT = 18
 """First opset in which the axes of ReduceMax are an input."""
 DOMAIN = "com.microsoft"
+FLOAT_LAYERS = (*weight_only.CONVOLUTIONS, "GRU", "RNN")
+"""Layers that ONNX Runtime computes in float, or faster in float than with dynamic ranges."""
 FEW, MANY = 4, 8
 """Bits of a weight."""
 ACCURACY = 4
@@ -37,7 +39,7 @@ def quantize_dynamic(
     floats: tuple[str, ...] = (),
     reduce_range: bool = False,
     token_scales: bool = False,
-    convolutions: bool = True,
+    half: bool = False,
 ) -> onnx.ModelProto:
     """Return the dynamically quantized graph of an fp32 graph, which is not changed.
 
@@ -47,8 +49,9 @@ def quantize_dynamic(
 
     Weights are rounded once, activations in each run by their own range (ONNX Runtime's quantizer). Layers that read
     more channels than they write may get a scale per token first (`scale_tokens`). A bias is added afterwards, in
-    fp32. Weights of layers in float arithmetic are stored in INT8 (weight_only.py), including those of convolutions:
-    ONNX Runtime's ConvInteger is slower than its Conv.
+    fp32. Weights of layers in float arithmetic are stored in INT8 (weight_only.py), including those of convolutions,
+    GRUs and RNNs: ONNX Runtime's ConvInteger is slower than its Conv, and it has no GRU or RNN in INT8. An LSTM in
+    float has them in fp16.
 
     Args:
         graph: In fp32.
@@ -56,7 +59,7 @@ def quantize_dynamic(
         reduce_range: True for 7-bit weights.
         token_scales: True for a scale per token in layers that read more channels than they write
             (`scale_tokens`): nearer to fp32, and an eighth slower in arr-coc-tiny.
-        convolutions: True to store the weights of convolutions in INT8, else in fp16.
+        half: True to store the weights of convolutions, GRUs and RNNs in fp16.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -75,14 +78,14 @@ def quantize_dynamic(
             quantize_dynamic(
                 source,
                 result,
-                op_types_to_quantize=["MatMul", RECURRENT],
+                op_types_to_quantize=["MatMul", LSTM],
                 nodes_to_quantize=sorted(selected),
                 per_channel=True,
                 reduce_range=reduce_range,
                 weight_type=QuantType.QInt8,
             )
         quantized = onnx.load(result)
-    return weight_only.quantize_weights(_order_nodes(quantized), convolutions)
+    return weight_only.quantize_weights(_order_nodes(quantized), () if half else FLOAT_LAYERS)
 
 
 def _order_nodes(graph: onnx.ModelProto) -> onnx.ModelProto:

@@ -38,10 +38,11 @@ SCOPES = "pkg.torch.onnx.name_scopes"
 """The exporter's note of the modules that contain a node, the outermost first, then the node itself."""
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
 """The optimizer's note of the values that a constant was computed from."""
-RECURRENT = "LSTM"
+LSTM = "LSTM"
+RECURRENT = (LSTM, "GRU", "RNN")
 CHANNEL = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Axis of the output channels of the weight, which is the second input; a Gemm with transB has them first."""
-LAYERS = frozenset((*CHANNEL, RECURRENT))
+LAYERS = frozenset((*CHANNEL, *RECURRENT))
 """Operators whose second input is a weight."""
 _FX_NAMES = re.compile(r"[^\w.]+")
 LEAST = 1024
@@ -374,7 +375,7 @@ def fold_constants(graph: onnx.ModelProto) -> onnx.ModelProto:
         weight_ih [4H, K] -> Slice, Concat, Unsqueeze -> LSTM, W [1, 4H, K]
         W [1, 4H, K] constant -> LSTM
     """
-    if not any(node.op_type == RECURRENT for node in graph.graph.node):
+    if not any(node.op_type in RECURRENT for node in graph.graph.node):
         return graph
     import onnx_ir as ir
     import onnx_ir.passes.common as passes

@@ -1,4 +1,4 @@
-"""Groups of layers that INT8 quantizes together: the layers of a user's module, and chains of convolutions.
+"""Groups of layers that INT8 quantizes together: linear layers and convolutions of a module, or a recurrent layer.
 
 A configuration (`QuantConfig`) describes the quantization; an `ObservedRange` describes the observed values of a
 tensor.
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from edgekit.model.spec import Array
-from edgekit_targets.onnx.passes.graph import RECURRENT, readers
+from edgekit_targets.onnx.passes.graph import LSTM, RECURRENT, readers
+from edgekit_targets.onnx.passes.weight_only import is_transposed
 
 if TYPE_CHECKING:
     import onnx
@@ -54,19 +55,17 @@ LARGE = 4096
 def groups(graph: onnx.ModelProto, dynamic: bool = False) -> dict[str, tuple[str, ...]]:
     """Return names of the quantizable nodes by group, in the graph's order.
 
-    Static INT8 takes linear layers and convolutions, dynamic INT8 linear and recurrent layers: ONNX Runtime computes a
-    convolution with dynamic ranges slower than in float.
+    Static INT8 takes linear layers and convolutions, dynamic INT8 linear layers and LSTMs: ONNX Runtime computes a
+    convolution with dynamic ranges slower than in float. Each layer of an LSTM is a group with its node's name.
     """
-    others = set(convolutions(graph))
-    if dynamic:
-        constants = {i.name for i in graph.graph.initializer}
-        layers = [node for node in graph.graph.node if node.op_type == RECURRENT]
-        others = {layer.name for layer in layers if set(layer.input[1:3]) <= constants}
-    weights = {i.name for i in graph.graph.initializer if len(i.dims) == 2}
+    constants = {i.name: i.dims for i in graph.graph.initializer}
+    others = set() if dynamic else set(convolutions(graph))
     names: dict[str, list[str]] = {}
     for node in graph.graph.node:
-        if node.name in others or (node.op_type in LINEAR and node.input[1] in weights):
+        if node.name in others or (node.op_type in LINEAR and len(constants.get(node.input[1], ())) == 2):
             names.setdefault(group_of(node.name), []).append(node.name)
+        elif dynamic and node.op_type == LSTM and constants.keys() >= {*node.input[1:3]}:
+            names.setdefault(node.name, []).append(node.name)
     return {name: tuple(nodes) for name, nodes in names.items()}
 
 
@@ -100,26 +99,30 @@ def nodes_of(parts: Mapping[str, tuple[str, ...]], without: tuple[str, ...]) -> 
     return [node for name, nodes in parts.items() if name not in without for node in nodes]
 
 
-def multiplications(
-    graph: onnx.ModelProto, layers: Collection[str], observed: Mapping[str, ObservedRange]
-) -> dict[str, int]:
-    """Return the multiplications of linear layers and convolutions, by node.
+def multiplications(graph: onnx.ModelProto, layers: Collection[str], elements: Mapping[str, int]) -> dict[str, int]:
+    """Return the multiplications of layers with constant weights, by node.
 
     Args:
         graph: In fp32.
         layers: Names of the nodes.
-        observed: Inputs of linear layers [rows, K] x [K, N], and outputs of convolutions, each of whose values is a
-            sum over [C, kh, kw].
+        elements: Number of values in the outputs of convolutions, each of which is a sum over [C, kh, kw], and in the
+            inputs of all other layers.
     """
     sizes = {i.name: i.dims for i in graph.graph.initializer}
     outputs, counts = ends(graph), {}
     for node in graph.graph.node:
         if node.name not in layers:
             continue
+        weight = sizes[node.input[1]]
         if node.op_type == CONV:
-            counts[node.name] = observed[outputs[node.name]].elements * prod(sizes[node.input[1]][1:])
+            counts[node.name] = elements[outputs[node.name]] * prod(weight[1:])
+        elif node.op_type in RECURRENT:
+            # Each step of each sequence meets all weights of inputs and of states.
+            counts[node.name] = elements[node.input[0]] // weight[-1] * (prod(weight) + prod(sizes[node.input[2]]))
+        elif node.op_type in LINEAR:
+            counts[node.name] = elements[node.input[0]] * weight[0 if is_transposed(node) else -1]
         else:
-            counts[node.name] = observed[node.input[0]].rows * prod(sizes[node.input[1]])
+            counts[node.name] = elements[node.input[0]] * prod(weight[1:])
     return counts
 
 

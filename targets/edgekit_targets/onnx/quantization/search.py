@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -159,7 +160,7 @@ def search(
         judge = evaluator(*extra_inputs(spec, samples, options.dynamic))
         log = TrialLog(folder, _context(spec, graph, samples, options))
         parts = groups(graph)
-        work = multiplications(graph, nodes_of(parts, ()), observed)
+        work = multiplications(graph, nodes_of(parts, ()), {n: o.elements for n, o in observed.items()})
         trials = _Trials(graph, observed, judge, log, parts, work, progress)
         between_sizes = at_shapes(spec, samples, options.dynamic, shapes_between(spec.axes), BETWEEN_ROWS)
         further = partial(evaluator, *between_sizes, tolerance=without_task(INT8)) if between_sizes else None
@@ -368,6 +369,7 @@ def fallback(
     judge: Callable[[tuple[str, ...]], Quality],
     snr: Callable[[tuple[str, ...]], float],
     progress: Callable[[float, str], None] = lambda share, text: None,
+    work: Mapping[str, int] | None = None,
 ) -> Fallback:
     """Find the fewest groups that keep more bits (float instead of INT8, 8 instead of 4), most sensitive first.
 
@@ -378,6 +380,7 @@ def fallback(
         judge: Returns the quality of a candidate in which these groups keep more bits.
         snr: Returns only its signal-to-noise ratio, in dB, which orders the groups.
         progress: Called with the completed share and the current trial.
+        work: Multiplications of each group; if given, the groups are ordered by their noise per multiplication.
     """
     progress(0.0, "every group with few bits")
     qualities: dict[tuple[str, ...], Quality] = {(): judge(())}
@@ -387,7 +390,8 @@ def fallback(
         for number, part in enumerate(parts):
             progress(0.1 + 0.4 * number / len(parts), f"only {part} with few bits")
             alone[part] = snr(tuple(sorted(other for other in parts if other != part)))
-        order = sorted(alone, key=alone.__getitem__)
+        # Decibels, so that the noise of a group that needs no work is finite too.
+        order = sorted(alone, key=lambda part: alone[part] + 10.0 * math.log10(max(work[part], 1) if work else 1))
 
     failing, passing = 0, len(order)
     while passing - failing > 1:

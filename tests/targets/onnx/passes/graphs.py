@@ -49,6 +49,29 @@ def linear_in_qdq(weight: np.ndarray) -> onnx.ModelProto:
     return model(nodes, {"x": ["batch", deep]}, {"y": ["batch", wide]}, held)
 
 
+def recurrent(kind: str, gates: int) -> onnx.ModelProto:
+    """Both directions of a layer of 64 inputs and units, whose states are inputs and outputs."""
+    held = {n: rounded(2, gates * 64, 64, seed=seed, deviation=0.1) for seed, n in enumerate("wr")}
+    layer = helper.make_node(
+        kind, ["x", "w", "r", "", "", "h"], ["y", "last"], name="layer", hidden_size=64, direction="bidirectional"
+    )
+    shapes: dict[str, dict[str, Shape]] = {
+        "inputs": {"x": (5, 1, 64), "h": (2, 1, 64)},
+        "outputs": {"y": (5, 2, 1, 64), "last": (2, 1, 64)},
+    }
+    return model([layer], shapes["inputs"], shapes["outputs"], held)
+
+
+def convolutions() -> onnx.ModelProto:
+    """A convolution and a transposed one, both large enough to be stored in INT8."""
+    held = {"w": rounded(48, 16, 3, 3), "u": rounded(48, 24, 2, 2)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="first/Conv"),
+        helper.make_node("ConvTranspose", ["c", "u"], ["y"], name="second/ConvTranspose", strides=[2, 2]),
+    ]
+    return model(nodes, {"x": (1, 16, 8, 8)}, {"y": (1, 24, 12, 12)}, held)
+
+
 def answers(graph: onnx.ModelProto, **inputs: np.ndarray) -> dict[str, np.ndarray]:
     """Check a graph and run it as it is, on one thread and without ONNX Runtime's own rewrites."""
     onnx.checker.check_model(graph, full_check=True)

@@ -153,7 +153,7 @@ def test_transposed_convolutions_stay_in_float_since_onnx_runtime_has_no_int8_ke
 def test_groups_and_work_name_convolutions(graph: onnx.ModelProto, observed: dict[str, ObservedRange]) -> None:
     assert groups(graph) == {name: (f"{name}/Conv",) for name in ("stem", "first", "second", "third")}
     assert groups(graph, dynamic=True) == {}
-    found = multiplications(graph, convolutions(graph), observed)
+    found = multiplications(graph, convolutions(graph), {n: o.elements for n, o in observed.items()})
     assert found["stem/Conv"] == 12 * 12 * CHANNELS * 27
     assert found["first/Conv"] == 6 * 6 * CHANNELS * CHANNELS * 9
 

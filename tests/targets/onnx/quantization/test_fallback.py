@@ -7,13 +7,18 @@ NOISE = {"first": 3.0, "middle": 1.0, "last": 8.0}
 """What each group adds in INT8, in units of the gate's room."""
 
 
-def judge(allowed: float, broken: float = 100.0, noise: Mapping[str, float] = NOISE) -> Fallback:
+def judge(
+    allowed: float,
+    broken: float = 100.0,
+    noise: Mapping[str, float] = NOISE,
+    work: Mapping[str, int] | None = None,
+) -> Fallback:
     def judged(floats: tuple[str, ...]) -> Quality:
         lost = sum(value for name, value in noise.items() if name not in floats)
         reasons = ("it is too much",) if lost > allowed else ()
         return Quality(not reasons, 40.0 - lost, {}, reasons, reasons if lost > broken else ())
 
-    return fallback(tuple(noise), judged, lambda floats: judged(floats).snr_db)
+    return fallback(tuple(noise), judged, lambda floats: judged(floats).snr_db, work=work)
 
 
 def test_nothing_goes_back_where_everything_passes() -> None:
@@ -25,6 +30,11 @@ def test_the_most_sensitive_group_goes_back_first() -> None:
     found = judge(allowed=5)
     assert found.groups == ("last",)
     assert found.notes == ()
+
+
+def test_groups_go_back_in_the_order_of_their_noise_per_multiplication() -> None:
+    """The last one has most noise, and ten times the work of the first."""
+    assert judge(allowed=9, work={"first": 100, "middle": 100, "last": 1000}).groups == ("first",)
 
 
 def test_few_candidates_are_judged() -> None:
