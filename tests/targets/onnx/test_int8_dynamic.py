@@ -126,7 +126,7 @@ def three_lstms() -> onnx.ModelProto:
         helper.make_node("MatMul", ["z2", "head"], ["y"], name="head/MatMul"),
     ]
     held |= {"one": np.array([1]), "zero": np.array([0])}
-    states: dict[str, Shape] = {name: (2, 1, 32) for name in ("h", "c")}
+    states: dict[str, Shape] = dict.fromkeys(("h", "c"), (2, 1, 32))
     following: dict[str, Shape] = {f"next_{name}": shape for name, shape in states.items()}
     return model(nodes, {"x": (1, 12, 8), **states}, {"y": (1, 8), **following}, held)
 

@@ -1,5 +1,53 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import edgekit
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from tests.targets.damage_contract import OpenvinoContract
+
+NAME = "openvino-int8"
+WORDS, WIDTH, LENGTH = 4096, 64, 12
 
 
 class TestOpenvinoInt8(OpenvinoContract):
-    name = "openvino-int8"
+    name = NAME
+
+
+class Sentences(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.head = nn.Linear(WIDTH, 8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return torch.as_tensor(self.head(self.words(ids).mean(1)))
+
+
+def sentences(count: int, seed: int) -> EvaluationSet:
+    ids = np.random.default_rng(seed).integers(0, WORDS, (count, LENGTH))
+    return EvaluationSet({"ids": ids}, tuple(f"sentence {number}" for number in range(count)))
+
+
+@pytest.mark.nightly
+def test_a_table_of_words_is_stored_in_int8(tmp_path: Path) -> None:
+    pytest.importorskip("nncf", reason="no nncf: pip install -e '.[nncf]'")
+    spec = ModelSpec(
+        name="sentences",
+        module=Sentences().eval(),
+        inputs=(Input("ids", ("batch", LENGTH), dtype="int64", low=0, high=WORDS - 1),),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 3)},
+        evaluation=lambda: sentences(16, 1),
+        calibration=lambda count: sentences(count, 2),
+    )
+    artifact = edgekit.export(spec, targets=[NAME], output=tmp_path, progress="none")[NAME]
+    assert artifact.status == "verified", artifact.sentences
+    # A byte for each value of the table, and a scale for each row.
+    assert (artifact.path / "model.bin").stat().st_size < WORDS * (WIDTH + 4) + 50_000
