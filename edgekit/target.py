@@ -177,6 +177,8 @@ class Export(Protocol):
 
         Raises:
             edgekit.errors.EdgekitError: With one sentence, if the model or the options cannot be exported.
+            edgekit.errors.NeedlessExportError: If the artifact would bring nothing and `job.selected` is false; the
+                target is skipped, and the run does not fail.
         """
 
 

@@ -48,7 +48,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     if not qdq.activations(graph):
         raise ExportError(
             f"'{spec.name}' has no linear layer and no chain of convolutions with constant weights, which static "
-            "INT8 needs. Use onnx or onnx-fp16"
+            "INT8 needs. Use onnx-int8-dynamic for LSTMs, else onnx or onnx-fp16"
         )
     job.progress(0.0, "making the calibration samples")
     samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED.get(job.get(SEARCH), calibration.COUNT))
