@@ -216,7 +216,8 @@ def _quantize(spec: ModelSpec, graph: onnx.ModelProto, work: Mapping[str, int], 
         between = at_shapes(spec, samples, job.dynamic, shapes_between(spec.axes), BETWEEN_ROWS)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
         extra = (*extra_inputs(spec, samples, job.dynamic), *between)
-        evaluator = Evaluator(spec, graph, held_back, Path(place), extra, tolerance=tolerance)
+        are_real = spec.calibration is not None or calibration.unknown(spec)
+        evaluator = Evaluator(spec, graph, held_back, Path(place), extra, tolerance=tolerance, are_real=are_real)
         trials: list[_Result] = []
         for recipe in (*recipes, replace(plain, half=True)):
             quantized = recipe.quantize()

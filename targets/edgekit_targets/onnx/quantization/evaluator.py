@@ -16,7 +16,7 @@ import numpy as np
 from edgekit.artifact.fact import Code
 from edgekit.judge import metrics, verdict
 from edgekit.judge.deviation import spreads
-from edgekit.judge.limits import INT8, TASK_DROP, TASK_DROP_WORST, Tolerance
+from edgekit.judge.limits import CHANGED, INT8, TASK_DROP, TASK_DROP_WORST, Tolerance
 from edgekit.judge.verdict import score_tolerance
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch
@@ -67,6 +67,7 @@ class Evaluator:
         samples: Held back from calibration.
         folder: Folder for candidates.
         extra: Further inputs of the gate: extreme ones, which may exceed ranges made from photographs, and shapes.
+        are_real: False if the samples are random: the gate's limits for changed inputs hold for them.
         settings: Entries of ONNX Runtime's session configuration.
         tolerance: Limits; default: `stricter(INT8)`.
     """
@@ -80,8 +81,10 @@ class Evaluator:
         extra: tuple[Batch, ...] = (),
         settings: Mapping[str, str] | None = None,
         tolerance: Tolerance | None = None,
+        are_real: bool = True,
     ) -> None:
         self._spec, self._samples, self._folder, self._settings = spec, samples, folder, settings
+        self._are_real = are_real
         self._tolerance = stricter(INT8) if tolerance is None else tolerance
         self._asked = (Batch(EVALUATION, samples.inputs, {}, {}, samples.names, shapes=samples.shapes), *extra)
         self._truth = self._answers(self.open_graph(graph, "fp32"), self._asked)
@@ -106,7 +109,7 @@ class Evaluator:
                 metrics.compare(
                     self._spec.outputs, right, got, batch.names, score_tolerance=tolerance, scales=self._scales
                 ),
-                real=bool(batch.sizes),
+                real=self._are_real and bool(batch.sizes),
             )
             for batch, right, got in zip(self._asked, self._truth, answers, strict=True)
         )
@@ -114,9 +117,10 @@ class Evaluator:
         result = verdict.judge(
             self._tolerance,
             {},
-            evaluation=[comparison],
+            evaluation=[comparison] if self._are_real else [],
             stress=[comparison for batch, comparison in others if not batch.sizes],
             grid=[(batch.sizes, comparison) for batch, comparison in others if batch.sizes],
+            more={} if self._are_real else {CHANGED: [comparison]},
         )
         gate = verdict.judge(without_task(INT8), {}, evaluation=[comparison])
         return Quality(
