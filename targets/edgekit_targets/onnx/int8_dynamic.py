@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,8 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Export the ONNX artifact to model.onnx in INT8.
 
     Raises:
-        ExportError: If nothing could be in INT8, or INT8 would not be faster and the user did not select it.
+        ExportError: If nothing could be in INT8.
+        NeedlessExportError: If INT8 would not be faster, and the user did not select it.
     """
     import onnx
 
@@ -219,7 +221,7 @@ def _quantize(spec: ModelSpec, graph: onnx.ModelProto, work: Mapping[str, int], 
         are_real = spec.calibration is not None or calibration.unknown(spec)
         evaluator = Evaluator(spec, graph, held_back, Path(place), extra, tolerance=tolerance, are_real=are_real)
         trials: list[_Result] = []
-        for recipe in (*recipes, replace(plain, half=True)):
+        for recipe in chain(recipes, [replace(plain, half=True)]):
             quantized = recipe.quantize()
             # Several recipes are the same for a network of one kind of layer.
             if any(quantized.graph == trial.graph.graph for trial in trials):

@@ -137,6 +137,8 @@ def round_recurrent(
             layers.append(node)
             # The states of all steps, which a layer whose last state alone is read does not return.
             node.output[0] = node.output[0] or f"states_{number}"
+    if not layers:
+        return {}
     names = tuple(dict.fromkeys(name for node in layers for name in (node.input[0], node.output[0])))
     moments, rows = dict.fromkeys(names, np.zeros(())), dict.fromkeys(names, 0)
     session = ort.open_with_taps(copy, names)
