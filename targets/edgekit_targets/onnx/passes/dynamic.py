@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.model.onnx_check import bodies
 from edgekit_targets.onnx.passes import weight_only
-from edgekit_targets.onnx.passes.graph import LSTM, copy_graph, graph_pass, set_nodes, set_weights
+from edgekit_targets.onnx.passes.graph import LSTM, copy_graph, graph_pass, readers, set_nodes, set_weights
 from edgekit_targets.onnx.passes.groups import groups, nodes_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,15 @@ def quantize_dynamic(
 
     copy = copy_graph(graph)
     selected = set(nodes_of(groups(copy, dynamic=True), floats))
-    weights = {i.name: i for i in copy.graph.initializer}
+    weights, users = {i.name: i for i in copy.graph.initializer}, readers(copy)
+    for node in copy.graph.node:
+        for at in (1, 2) if node.op_type == LSTM and node.name in selected else ():
+            # The quantizer changes the axes of an LSTM's weights, which others may read.
+            if len(users[node.input[at]]) > 1:
+                own = f"{node.input[at]}/{node.name}"
+                weights[own] = onnx.TensorProto()
+                weights[own].CopyFrom(weights[node.input[at]])
+                weights[own].name = node.input[at] = own
     nodes = [part for node in copy.graph.node for part in gemm_as_matmul(node, selected, weights)]
     set_nodes(copy.graph, nodes)
     set_weights(copy.graph, weights.values())

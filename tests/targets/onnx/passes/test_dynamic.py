@@ -11,7 +11,7 @@ from onnx import helper
 from edgekit_targets.onnx.passes import dynamic
 from edgekit_targets.onnx.passes.dynamic import quantize_dynamic, scale_tokens
 from edgekit_targets.onnx.quantization.calibration import Samples
-from tests.targets.onnx.passes.graphs import WIDTH, Shape, answers, attended, model, noise
+from tests.targets.onnx.passes.graphs import WIDTH, Shape, answers, attended, model, noise, rounded
 
 
 def test_dynamic_is_near_and_leaves_groups_in_float(graph: onnx.ModelProto, samples: Samples) -> None:
@@ -117,3 +117,18 @@ def test_a_branch_stays_behind_what_it_reads() -> None:
     made = quantize_dynamic(model(nodes, {"x": [2, 4]}, {"y": [2, 4]}, held))
     onnx.checker.check_model(made)
     np.testing.assert_allclose(answers(made, x=np.ones((2, 4), np.float32))["y"], 5.0, atol=0.1)
+
+
+@pytest.mark.parametrize("floats", [(), ("shared.rnn/LSTM",)], ids=["both in INT8", "one in float"])
+def test_lstms_that_share_their_weights_are_quantized(floats: tuple[str, ...]) -> None:
+    """As of a network that reads two voices with one layer."""
+    held = {"one": np.array([1]), **{n: rounded(1, 128, 32, seed=ord(n), deviation=0.2) for n in "wr"}}
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r"], ["a"], name="shared.rnn/LSTM", hidden_size=32),
+        helper.make_node("Squeeze", ["a", "one"], ["b"]),
+        helper.make_node("LSTM", ["b", "w", "r"], ["y"], name="shared.rnn/LSTM_2", hidden_size=32),
+    ]
+    graph = model(nodes, {"x": (5, 1, 32)}, {"y": (5, 1, 1, 32)}, held)
+    quantized = quantize_dynamic(graph, floats)
+    assert sum(node.op_type == "DynamicQuantizeLSTM" for node in quantized.graph.node) == 2 - len(floats)
+    assert noise(graph, quantized, x=rounded(5, 1, 32)) < 0.05

@@ -72,3 +72,16 @@ def test_real_inputs_are_asked_at_the_shapes_of_open_axes(small_build: Path, tmp
     told = Evaluator(spec, graph, samples.part(32, 64), tmp_path, tuple(shaped)).judge(fixed)
     assert any(f"height {high}" in reason for reason in told.reasons), told.reasons
     assert Evaluator(spec, graph, samples.part(32, 64), tmp_path).judge(fixed).passed
+
+
+def test_random_samples_have_the_limits_of_changed_inputs(small_build: Path, tmp_path: Path) -> None:
+    """Relevance in 32 steps: its cosine breaks the limit of real inputs, and holds that of changed ones."""
+    graph = onnx.load(small_build / "onnx" / "model.onnx")
+    coarse = without_relevance(graph, [("Mul", ["right", "steps"], "scaled")], {"steps": np.float32(32)})
+    del coarse.graph.node[-2:]
+    coarse.graph.node.append(helper.make_node("Round", ["scaled"], ["whole"]))
+    coarse.graph.node.append(helper.make_node("Div", ["whole", "steps"], ["relevance"]))
+    samples = calibration.samples(small_model(), None, 96).part(64, 96)
+    for are_real in (True, False):
+        quality = Evaluator(small_model(), graph, samples, tmp_path, are_real=are_real).judge(coarse)
+        assert any(reason.startswith("cosine of 'relevance'") for reason in quality.reasons) is are_real, quality
