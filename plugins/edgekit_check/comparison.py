@@ -169,7 +169,13 @@ def compare_files(request: Mapping[str, Any], progress: process.Progress) -> dic
         inputs = pair_tensors("input", right.inputs(), own, words, True)
         paired = pair_tensors("output", right.outputs(), outputs, words, False)
         other = CheckedRuntime(
-            right, NameMap(file=second.name, inputs=tuple(inputs.pairs), outputs=tuple(paired.pairs))
+            right,
+            NameMap(
+                file=second.name,
+                inputs=tuple(inputs.pairs),
+                outputs=tuple(paired.pairs),
+                constants=tuple(inputs.constants),
+            ),
         )
         theirs = [other.run(row) for row in rows]
         speed = None

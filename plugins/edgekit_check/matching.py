@@ -18,22 +18,29 @@ from edgekit.errors import UsageError, suggestion
 from edgekit.model.spec import Array, axes_in
 from edgekit.runtime.protocol import FileTensor
 
-FORM = "--map THEIRS=OURS, for example --map pixel_values=images,layout=nhwc,range=0..255"
+FORM = (
+    "--map THEIRS=OURS, for example --map pixel_values=images,layout=nhwc,range=0..255; or --map THEIRS=0 to feed a "
+    "constant"
+)
+# Inputs that tools add to a model, with the value that stands for its absence.
+ABSENT: Mapping[str, float] = {"token_type_ids": 0.0}
 IMAGE_RANK = 4
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 BYTE = 255.0
 _SPAN = re.compile(r"(?P<low>-?[\d.]+)\.\.(?P<high>-?[\d.]+)")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 Layout = Literal["nhwc", "nchw", ""]
 
 
 @dataclass(frozen=True)
 class Word:
-    """The user's word on one tensor of the file: which of the model's it is, and its layout and range."""
+    """The user's word on a tensor of the file: which of the model's it is, its layout and range; or a constant."""
 
     theirs: str
     ours: str
     layout: Layout = ""
     span: tuple[float, float] | None = None
+    constant: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,11 +101,32 @@ class Pair(BaseModel):
         return array.astype(self.dtype, copy=False)
 
 
+class Constant(BaseModel):
+    """An input of a file that the model does not have, and its value.
+
+    Attributes:
+        theirs: Its name in the file.
+        dtype: Its type.
+        value: The value.
+        shape: Its fixed shape; empty if it has the shape of another input.
+        like: The file's input whose shape it has.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    theirs: str
+    dtype: str
+    value: float
+    shape: tuple[int, ...] = ()
+    like: str = ""
+
+
 @dataclass
 class Pairs:
-    """The pairs of one side, and the sentences on what was assumed."""
+    """The pairs of one side, the file's inputs with a constant value, and the sentences on what was assumed."""
 
     pairs: list[Pair] = field(default_factory=list)
+    constants: list[Constant] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -120,6 +148,9 @@ def parse_words(texts: Iterable[str]) -> dict[str, Word]:
                 f"cannot read --map {text}. Write {FORM}; facts are layout=nhwc or nchw, and range=LOW..HIGH"
             )
         bounds = (float(match["low"]), float(match["high"])) if match is not None else None
+        if _NUMBER.fullmatch(ours):
+            words[theirs] = Word(theirs, "", constant=float(ours))
+            continue
         words[theirs] = Word(theirs, ours, "nhwc" if layout == "nhwc" else "nchw" if layout else "", bounds)
     return words
 
@@ -146,6 +177,11 @@ def pair_tensors(
     paired: dict[str, str] = {}
     for tensor in theirs:
         name = words[tensor.name].ours if tensor.name in words else tensor.name
+        constant = words[tensor.name].constant if tensor.name in words else ABSENT.get(tensor.name)
+        if to_file and constant is not None and name not in ours_by_name:
+            result.constants.append(_constant(tensor, constant, theirs))
+            result.notes.append(f"input '{tensor.name}' is always {constant:g}, since the model does not have it")
+            continue
         if tensor.name in words and name not in ours_by_name:
             raise UsageError(
                 f"--map names the {kind} '{name}' of the model, which it does not have. "
@@ -161,19 +197,33 @@ def pair_tensors(
             paired[tensor.name] = name
             result.notes.append(f"{kind} '{tensor.name}' is taken as the model's '{name}', by its position")
     lacking = [each.name for each in ours if each.name not in paired.values()]
-    unfed = [tensor.name for tensor in theirs if tensor.name not in paired] if to_file else []
+    constants = {constant.theirs for constant in result.constants}
+    unfed = [tensor.name for tensor in theirs if tensor.name not in {*paired, *constants}] if to_file else []
     if unfed or (lacking and not to_file):
         raise UsageError(
             f"cannot tell which {kind} of the file is which of the model. The file has {_text(theirs)}; the model has "
             f"{', '.join(f'{each.name} {_sizes(each.shape)} {each.dtype}' for each in ours)}. Add {FORM}"
         )
     result.notes += [f"the file does not read the model's input '{name}'" for name in lacking]
-    extra = [tensor.name for tensor in theirs if tensor.name not in paired]
+    extra = [tensor.name for tensor in theirs if tensor.name not in {*paired, *constants}]
     result.notes += [f"the file's output '{name}' is not the model's and was not compared" for name in extra]
     for tensor in theirs:
         if tensor.name in paired:
             _pair(kind, tensor, ours_by_name[paired[tensor.name]], words.get(tensor.name), to_file, result)
     return result
+
+
+def _constant(tensor: FileTensor, value: float, tensors: Sequence[FileTensor]) -> Constant:
+    sizes = tensor.shape or ()
+    if all(isinstance(size, int) for size in sizes):
+        return Constant(theirs=tensor.name, dtype=tensor.dtype, value=value, shape=sizes)  # type: ignore[arg-type]
+    like = next((other.name for other in tensors if other.name != tensor.name and other.shape == sizes), "")
+    if not like:
+        raise UsageError(
+            f"the file's input '{tensor.name}' {_sizes(sizes)} has the shape of no other input, so its size is "
+            "unknown. Export the file with a fixed size"
+        )
+    return Constant(theirs=tensor.name, dtype=tensor.dtype, value=value, like=like)
 
 
 def _pair(kind: str, tensor: FileTensor, own: Ours, word: Word | None, to_file: bool, result: Pairs) -> None:

@@ -22,7 +22,7 @@ from edgekit.runtime.protocol import FileRuntime, FileTensor, Runtime
 from edgekit.storage.files import dump_json, load_json
 from edgekit.target import FP16, FP32_DELEGATED, INT8, ExportResult, Job, Option, Place, Target, TargetDescription
 from edgekit_check import files
-from edgekit_check.matching import Ours, Pair, pair_tensors, parse_words
+from edgekit_check.matching import Constant, Ours, Pair, pair_tensors, parse_words
 
 NAME = "checked-file"
 FILE = Option[Path | None](name="file", default=None, help="the file to judge")
@@ -42,6 +42,7 @@ class NameMap(BaseModel):
         outputs: Its outputs that the model has.
         rows: Number of rows that it takes in each run; 0 if it takes any.
         batched: The model's inputs with a row for each image.
+        constants: Inputs of the file that the model does not have.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +52,7 @@ class NameMap(BaseModel):
     outputs: tuple[Pair, ...]
     rows: int = 0
     batched: tuple[str, ...] = ()
+    constants: tuple[Constant, ...] = ()
 
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
@@ -81,8 +83,9 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
         fixed, rows = _fixed_sizes(spec, inputs.pairs, theirs_in)
         batched = tuple(i.name for i in spec.inputs if i.shape[:1] == (BATCH,))
         names_map = NameMap(
-            file=path.name, inputs=tuple(inputs.pairs), outputs=tuple(outputs.pairs), rows=rows, batched=batched
-        )
+            file=path.name, inputs=tuple(inputs.pairs), outputs=tuple(outputs.pairs), rows=rows, batched=batched,
+            constants=tuple(inputs.constants),
+        )  # fmt: skip
         if theirs_in is None:
             fixed |= _refused_sizes(spec, CheckedRuntime(opened, names_map))
     (out / MAPPING).write_text(dump_json(names_map.model_dump(mode="json")))
@@ -125,7 +128,11 @@ class CheckedRuntime:
                 raise UsageError(f"the file takes {self._map.rows} rows in each run, not {count}")
             filling = np.repeat(inputs[name][:1], self._map.rows - count, axis=0)
             arrays[name] = np.concatenate([inputs[name], filling])
-        answers = self._runtime.run({pair.theirs: pair.to_file(arrays[pair.ours]) for pair in self._map.inputs})
+        feed = {pair.theirs: pair.to_file(arrays[pair.ours]) for pair in self._map.inputs}
+        for constant in self._map.constants:
+            shape = feed[constant.like].shape if constant.like else constant.shape
+            feed[constant.theirs] = np.full(shape, constant.value, constant.dtype)
+        answers = self._runtime.run(feed)
         rows = {pair.ours: pair.to_model(answers[pair.theirs]) for pair in self._map.outputs}
         return {n: a[:count] if count and len(a) == self._map.rows else a for n, a in rows.items()}
 

@@ -113,3 +113,16 @@ def test_words_with_facts() -> None:
 def test_an_unknown_name_of_the_model_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="Did you mean 'images'"):
         inputs([FileTensor("x", shape=(1, 3, 8, 10))], [IMAGES], "x=imges")
+
+
+def test_an_input_that_the_model_lacks_can_be_a_constant() -> None:
+    shape = ("n", "length")
+    theirs = [FileTensor("ids", "int64", shape), FileTensor("token_type_ids", "int64", shape)]
+    theirs.append(FileTensor("scale", "float32", (1,)))
+    paired = inputs(theirs, [IDS], "scale=0.5")
+    assert names(paired) == {"ids": "ids"}
+    first, second = paired.constants
+    assert (first.theirs, first.value, first.like) == ("token_type_ids", 0.0, "ids")
+    assert (second.theirs, second.value, second.shape) == ("scale", 0.5, (1,))
+    with pytest.raises(UsageError, match="has the shape of no other input"):
+        inputs([FileTensor("ids", "int64", shape), FileTensor("mask", "int64", ("n",))], [IDS], "mask=1")
