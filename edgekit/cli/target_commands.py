@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -69,15 +70,20 @@ def doctor(as_json: Json = False) -> None:
         print_table((title, ""), [(str(name), str(value)) for name, value in rows.items()])
 
 
+# Device files of NVIDIA's driver, and of Windows Subsystem for Linux.
+NVIDIA = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 LIBRARIES = (DISTRIBUTION, "torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "coremltools", "executorch")
 
 
 def examine() -> dict[str, dict[str, str]]:
     """Return facts of this host: titles -> names -> states."""
-    import torch
-
     versions = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
-    cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none visible to PyTorch"
+    cuda = "none visible to PyTorch"
+    # Importing PyTorch takes seconds, and without a driver's device file it sees none.
+    if sys.platform != "linux" or any(path.exists() for path in NVIDIA):
+        import torch
+
+        cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else cuda
     targets, broken = registry.loadable()
     states = broken | dict.fromkeys(targets, "installed") | missing_requirements(targets)
     facts = {
