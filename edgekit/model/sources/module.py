@@ -119,6 +119,11 @@ def _run_with_tables(run: Callable[[], T], tensors: Mapping[str, torch.Tensor]) 
     rows: dict[str, int] = {}
 
     class Tables(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch declares no types here
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            # Skipping it would import the compiler, which takes a second that an unchanged run does not have.
+            return False
+
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if "embedding" in function.name() and len(args) > 1:
                 table, indices = args[:2]
