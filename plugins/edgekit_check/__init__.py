@@ -1,4 +1,4 @@
-"""Judge a file that another tool made, against its model; compare two files."""
+"""Judge a file that another tool made, against its model; compare two files; predict which runtimes take one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from edgekit.doors import Command
 if TYPE_CHECKING:
     from edgekit_check.api import check
     from edgekit_check.comparison import compare
+    from edgekit_check.prediction import lint
 
-__all__ = ["CHECK", "COMPARE", "check", "compare"]
+__all__ = ["CHECK", "COMPARE", "LINT", "check", "compare", "lint"]
 
 CHECK = Command(
     name="check",
@@ -26,6 +27,13 @@ COMPARE = Command(
     function="edgekit_check.command:compare",
 )
 
+LINT = Command(
+    name="lint",
+    panel="Understand",
+    summary="Predict whether a runtime takes a file, without running it.",
+    function="edgekit_check.command:lint",
+)
+
 
 def __getattr__(name: str) -> Any:
     # Not at the top: `edgekit --help` reads this module.
@@ -37,4 +45,8 @@ def __getattr__(name: str) -> Any:
         from edgekit_check import comparison
 
         return comparison.compare
+    if name == "lint":
+        from edgekit_check import prediction
+
+        return prediction.lint
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

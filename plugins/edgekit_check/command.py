@@ -1,8 +1,9 @@
-"""The commands `check` and `compare`."""
+"""The commands `check`, `compare` and `lint`."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -148,4 +149,35 @@ def compare(
         if html is not None:
             print(html)
     if most is not None and not result.worst <= most:
+        sys.exit(REJECTED)
+
+
+@epilog(
+    "Examples:\n\n`edgekit lint net.onnx --for onnxruntime-1.16 --for onnxruntime-web-1.20`\n\n"
+    "`edgekit lint net.mlpackage --for coreml-ios16`\n\n"
+    "`edgekit lint yolo_openvino_model/ --for openvino-2025.4 --json`"
+)
+def lint(
+    file: Annotated[Path, typer.Argument(help="A file, as for `edgekit check`.")],
+    runtimes: Annotated[
+        list[str],
+        typer.Option(
+            "--for",
+            help="Runtime and version: onnxruntime-1.20, onnxruntime-web-1.20, coreml-ios17, executorch-1.4, "
+            "openvino-2025.4; repeat for more.",
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Predict from published tables whether a runtime takes a file, without running it. Exit 3 if one cannot."""
+    from edgekit_check import prediction
+
+    predictions = prediction.lint(file, runtimes)
+    if as_json:
+        records = [{**asdict(p), "impossible": p.is_impossible} for p in predictions]
+        print_json({"file": str(file), "runtimes": records, "note": prediction.NOTE})
+    else:
+        for line in prediction.lines(predictions):
+            print(line)
+    if any(p.is_impossible for p in predictions):
         sys.exit(REJECTED)
