@@ -60,11 +60,6 @@ class Runtime:
     table: Mapping[str, Any]
     facts: Mapping[str, Any]
 
-    def is_since(self, version: str) -> bool:
-        """Whether this version is that one or newer."""
-        own, other = (tuple(map(int, re.findall(r"\d+", text))) for text in (self.version, version))
-        return own >= other
-
     def check_most(self, fact: str, value: int, subject: str, way: str) -> Iterator[Finding]:
         """Yield a finding if a number of the file is above this version's; `way` is the way out."""
         most = self.facts.get(fact, value)
@@ -73,6 +68,10 @@ class Runtime:
             newer = f", or use {self.family}-{version} or newer" if version else ""
             text = f"the file has {subject} {value}, and {self.name} takes at most {most}: {way}{newer}"
             yield Finding("impossible", subject, text)
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 @functools.cache
@@ -113,13 +112,14 @@ def lint(path: Path | str, runtimes: Sequence[str]) -> tuple[Prediction, ...]:
             findings, not_known = [Finding("impossible", "format", text)], []
         elif graph is not None:
             findings = list(check_graph(graph, runtime))
-            contrib = () if runtime.is_since(table["contrib_from"]) else (CONTRIB,)
+            contrib = () if _order(runtime.version) >= _order(table["contrib_from"]) else (CONTRIB,)
             domains = sorted({domain for domain, _ in graph.operators} - {"", CONTRIB}.difference(contrib))
             not_known += [f"operators of {d}" for d in domains if d in contrib or "domains" not in table]
             not_known += () if "types" in runtime.facts else ("types",)
         else:
             readers = {".mlpackage": check_package, ".xml": check_openvino}
             findings = list(readers.get(file.suffix, check_flatbuffer)(file, runtime))
+            not_known += ("operators of .tflite",) if file.suffix == ".tflite" else ()
         predictions.append(Prediction(runtime.name, tuple(findings), tuple(not_known), tuple(table["source"])))
     return tuple(predictions)
 
@@ -164,7 +164,7 @@ def read_facts(path: Path) -> OnnxFacts:
     numbers |= {value.type.tensor_type.elem_type for value in (*values, *model.graph.value_info)}
     numbers |= {a.t.data_type for n in nodes for a in n.attribute}
     numbers |= {a.i for n in nodes for a in n.attribute if (n.op_type, a.name) == ("Cast", "to")}
-    type_names = {number: name for name, number in onnx.TensorProto.DataType.items()}
+    type_names = {number: name for name, number in onnx.TensorProto.DataType.items() if number}
     called = {("" if n.domain == "ai.onnx" else n.domain, n.op_type) for n in nodes}
     return OnnxFacts(
         size=size,
@@ -199,8 +199,7 @@ def check_graph(graph: OnnxFacts, runtime: Runtime) -> Iterator[Finding]:
         yield from runtime.check_most("ir", graph.ir, "IR version", way)
     yield from _check_operators(graph, runtime)
     for name in sorted(graph.types & set(runtime.facts.get("types", ()))):
-        text = f"{runtime.name} has no type {name}: export those tensors as FLOAT or FLOAT16"
-        yield Finding("impossible", "types", text)
+        yield Finding("impossible", "types", f"{runtime.name} has no type {name}: export FLOAT or FLOAT16 instead")
     for name, dtype in graph.values.items():
         if dtype and dtype not in runtime.table.get("io_types", (dtype,)):
             text = f"JavaScript has no tensor of type {dtype} for '{name}': add a Cast to FLOAT or FLOAT16"
@@ -213,21 +212,27 @@ def check_graph(graph: OnnxFacts, runtime: Runtime) -> Iterator[Finding]:
 
 def _check_operators(graph: OnnxFacts, runtime: Runtime) -> Iterator[Finding]:
     """Yield the operators that the runtime lacks."""
-    table, register = runtime.table, "register its library in the session"
+    table, own, register = runtime.table, _order(runtime.version), "register its library in the session"
     for domain, operator in sorted(graph.operators):
         # The first version with the operator; empty if none has it.
         first = runtime.version
         if domain == "":
             first = table.get("missing", {}).get(operator, first)
-        elif domain == CONTRIB and runtime.is_since(table["contrib_from"]):
+        elif domain == CONTRIB and own >= _order(table["contrib_from"]):
             first = table["contrib"].get(operator, "")
         elif domain not in table.get("domains", (domain,)):
             first = ""
-        if first and runtime.is_since(first):
+        if first and own >= _order(first):
             continue
-        way = f"use {runtime.family}-{first} or newer" if first else "express it in others with ModelSpec.translations"
+        # Not every version of ONNX Runtime was released for browsers.
+        newer = next((v for v in table["versions"] if first and _order(v) >= _order(first)), "")
+        way = (
+            f"use {runtime.family}-{newer} or newer"
+            if newer
+            else "express it in other operators with ModelSpec.translations"
+        )
         if domain == CONTRIB:
-            way = "save the file without ONNX Runtime's fusions, as -t onnx does" + (f", or {way}" if first else "")
+            way = "save the file without ONNX Runtime's fusions, as -t onnx does" + (f", or {way}" if newer else "")
         elif domain and table.get("custom_operators"):
             way = register
         name = f"{domain}.{operator}" if domain else operator
@@ -241,11 +246,12 @@ def check_package(path: Path, runtime: Runtime) -> Iterator[Finding]:
     if model is None:
         raise ModelError(f"'{path}' has no .mlmodel file. Export it again")
     walk = Walk(model.read_bytes())
-    specification, names = 0, []
+    specification, names, is_program = 0, [], False
     try:
         for number, wire, start, end in walk.split(0, len(walk.data)):
             if number == 1:
                 specification = walk.numbers(wire, start, end)[-1]
+            is_program |= number == 502
             # Of the description, inputs and outputs; of each, its name.
             for side, _, first, last in walk.split(start, end) if number == 2 else ():
                 fields = walk.split(first, last) if side in (1, 10) else ()
@@ -254,7 +260,7 @@ def check_package(path: Path, runtime: Runtime) -> Iterator[Finding]:
         raise ModelError(f"'{model}' {error}. Export it again") from error
     way = f"convert it with minimum_deployment_target=coremltools.target.{runtime.version.replace('ios', 'iOS')}"
     yield from runtime.check_most("specification", specification, "specification version", way)
-    for name in names:
+    for name in names if is_program else ():
         if not re.fullmatch(runtime.table["names"], name):
             fitting = re.sub(r"^(?=\d)|[^A-Za-z0-9_]", "_", name)
             yield Finding("impossible", "names", f"Core ML takes no name '{name}': rename it, to '{fitting}' or so")

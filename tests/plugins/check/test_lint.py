@@ -109,6 +109,9 @@ def test_operators_by_version_and_by_runtime(tmp_path: Path) -> None:
     newer = write(tmp_path / "newer.onnx", operator="Col2Im", opset=18)
     assert subjects(newer, "openvino-2026.2") == [("impossible", "operators")]
     assert subjects(newer, "openvino-2026.3") == []
+    late = next(name for name, version in load_table("onnxruntime")["contrib"].items() if version == "1.29")
+    file = write(tmp_path / "late.onnx", operator=late, domain="com.microsoft")
+    assert "onnxruntime-web-1.29 or newer" in predict(file, "onnxruntime-web-1.27").findings[0].text
     learned = write(tmp_path / "learned.onnx", operator="LabelEncoder", domain="ai.onnx.ml")
     assert subjects(learned, "onnxruntime-1.20") == []
     assert "operators of ai.onnx.ml" in predict(learned, "openvino-2026.4").not_known
@@ -135,6 +138,15 @@ def test_types_that_a_runtime_lacks(tmp_path: Path) -> None:
     assert subjects(half, "onnxruntime-1.20") == []
     assert subjects(half, "onnxruntime-web-1.20") == [("impossible", "types")] * 2
     assert "types" in predict(half, "onnxruntime-1.14").not_known
+
+
+def test_a_sequence_is_no_tensor_of_an_unknown_type(tmp_path: Path) -> None:
+    sequence = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, [1])
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    graph = helper.make_graph([helper.make_node("SequenceConstruct", ["x"], ["y"])], "net", [value], [sequence])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    assert subjects(tmp_path / "net.onnx", "onnxruntime-web-1.20") == []
 
 
 def test_a_second_file_ships_too(tmp_path: Path) -> None:
@@ -174,13 +186,16 @@ def test_a_core_ml_package_by_specification_and_names(tmp_path: Path) -> None:
     folder = tmp_path / "net.mlpackage" / "Data" / "com.apple.CoreML"
     folder.mkdir(parents=True)
     description = text(1, text(1, b"images")) + text(10, text(1, b"scores:0"))
-    (folder / "model.mlmodel").write_bytes(b"\x08\x08" + text(2, description))
+    # Field 502, an ML Program: only its names are identifiers.
+    (folder / "model.mlmodel").write_bytes(b"\x08\x08" + text(2, description) + b"\xb2\x1f\0")
     package = tmp_path / "net.mlpackage"
     assert subjects(package, "coreml-ios17") == [("impossible", "names")]
     result = predict(package, "coreml-ios16")
     assert [finding.subject for finding in result.findings] == ["specification version", "names"]
     assert "target.iOS16" in result.findings[0].text
     assert "'scores_0'" in result.findings[1].text
+    (folder / "model.mlmodel").write_bytes(b"\x08\x08" + text(2, description))
+    assert subjects(package, "coreml-ios17") == []
     (folder / "model.mlmodel").write_bytes(b"\x08")
     with pytest.raises(ModelError, match="damaged"):
         predict(package, "coreml-ios17")
