@@ -90,8 +90,8 @@ def find_runtime(name: str) -> Runtime:
     family = next((family for family in FAMILIES if name.startswith(f"{family}-")), "")
     if not family:
         spans = [(family, list(load_table(family)["versions"])) for family in sorted(FAMILIES)]
-        known = ", ".join(f"{family}-{versions[0]} to {versions[-1]}" for family, versions in spans)
-        raise UsageError(f"unknown runtime '{name}'. Known runtimes: {known}")
+        choices = ", ".join(f"{family}-{versions[0]} to {versions[-1]}" for family, versions in spans)
+        raise UsageError(f"unknown runtime '{name}'. Known runtimes: {choices}")
     table, version = load_table(family), name.removeprefix(f"{family}-")
     if version not in table["versions"]:
         raise UsageError(f"no table has '{name}'. Versions of {family}: {', '.join(table['versions'])}")
@@ -165,13 +165,13 @@ def read_facts(path: Path) -> OnnxFacts:
     numbers |= {a.t.data_type for n in nodes for a in n.attribute}
     numbers |= {a.i for n in nodes for a in n.attribute if (n.op_type, a.name) == ("Cast", "to")}
     type_names = {number: name for name, number in onnx.TensorProto.DataType.items() if number}
-    called = {("" if n.domain == "ai.onnx" else n.domain, n.op_type) for n in nodes}
+    operators = {("" if n.domain == "ai.onnx" else n.domain, n.op_type) for n in nodes}
     return OnnxFacts(
         size=size,
         external=external,
         opset=max((i.version for i in model.opset_import if i.domain in ("", "ai.onnx")), default=0),
         ir=model.ir_version,
-        operators=frozenset(called - functions),
+        operators=frozenset(operators - functions),
         types=frozenset(type_names[number] for number in numbers if number in type_names),
         values={v.name: type_names.get(v.type.tensor_type.elem_type, "") for v in values},
     )
@@ -262,8 +262,8 @@ def check_package(path: Path, runtime: Runtime) -> Iterator[Finding]:
     yield from runtime.check_most("specification", specification, "specification version", way)
     for name in names if is_program else ():
         if not re.fullmatch(runtime.table["names"], name):
-            fitting = re.sub(r"^(?=\d)|[^A-Za-z0-9_]", "_", name)
-            yield Finding("impossible", "names", f"Core ML takes no name '{name}': rename it, to '{fitting}' or so")
+            identifier = re.sub(r"^(?=\d)|[^A-Za-z0-9_]", "_", name)
+            yield Finding("impossible", "names", f"Core ML takes no name '{name}': rename it, to '{identifier}' or so")
 
 
 def check_flatbuffer(path: Path, runtime: Runtime) -> Iterator[Finding]:
@@ -283,8 +283,8 @@ def check_openvino(path: Path, runtime: Runtime) -> Iterator[Finding]:
         raise ModelError(f"'{path}' is not an OpenVINO file: it has no <net> with a version. Export it again")
     way = "convert the model again with openvino.convert_model of that version"
     if int(root[1]) not in runtime.table["openvino_ir"]:
-        known = " and ".join(map(str, runtime.table["openvino_ir"]))
-        yield Finding("impossible", "IR version", f"{runtime.name} reads IR version {known}, not {root[1]}: {way}")
+        versions = " and ".join(map(str, runtime.table["openvino_ir"]))
+        yield Finding("impossible", "IR version", f"{runtime.name} reads IR version {versions}, not {root[1]}: {way}")
     newest = max(map(int, re.findall(r'version="opset(\d{1,9})"', text)), default=0)
     yield from runtime.check_most("operation_set", newest, "operation set", way)
     if path.with_suffix(".bin").is_file():

@@ -140,6 +140,37 @@ def test_types_that_a_runtime_lacks(tmp_path: Path) -> None:
     assert "types" in predict(half, "onnxruntime-1.14").not_known
 
 
+def test_types_inside_a_graph_count_too(tmp_path: Path) -> None:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    weight = helper.make_tensor("w", TensorProto.INT4, [1], [1])
+    graphs = [
+        (
+            [helper.make_node("Cast", ["x"], ["t"], to=TensorProto.INT4), helper.make_node("Cast", ["t"], ["y"], to=1)],
+            [],
+        ),
+        ([helper.make_node("Constant", [], ["w"], value=weight), helper.make_node("Cast", ["w"], ["y"], to=1)], []),
+        ([helper.make_node("Cast", ["w"], ["y"], to=1)], [weight]),
+    ]
+    for nodes, weights in graphs:
+        graph = helper.make_graph(nodes, "net", values[:1], values[1:], weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        onnx.save(model, tmp_path / "net.onnx")
+        assert subjects(tmp_path / "net.onnx", "onnxruntime-1.18") == [("impossible", "types")]
+
+
+def test_weights_that_are_also_inputs_are_no_tensors_of_javascript(tmp_path: Path) -> None:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    weight = helper.make_tensor("w", TensorProto.BFLOAT16, [1], [1])
+    value = helper.make_tensor_value_info("w", TensorProto.BFLOAT16, [1])
+    graph = helper.make_graph(
+        [helper.make_node("Cast", ["w"], ["y"], to=1)], "net", [values[0], value], values[1:], [weight]
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "net.onnx"
+    )
+    assert subjects(tmp_path / "net.onnx", "onnxruntime-web-1.20") == []
+
+
 def test_a_sequence_is_no_tensor_of_an_unknown_type(tmp_path: Path) -> None:
     sequence = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, [1])
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
@@ -223,10 +254,11 @@ def test_an_openvino_file_by_its_versions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "known"), [("onnxruntime-1.2", "1.14"), ("tensorrt-10", "coreml-ios15"), ("onnxruntime-web-1.28", "1.27")]
+    ("name", "version"),
+    [("onnxruntime-1.2", "1.14"), ("tensorrt-10", "coreml-ios15"), ("onnxruntime-web-1.28", "1.27")],
 )
-def test_an_unknown_runtime_or_version_lists_the_known(tmp_path: Path, name: str, known: str) -> None:
-    with pytest.raises(UsageError, match=known):
+def test_an_unknown_runtime_or_version_lists_the_known(tmp_path: Path, name: str, version: str) -> None:
+    with pytest.raises(UsageError, match=version):
         predict(write(tmp_path / "net.onnx"), name)
 
 
