@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit import doors
-from edgekit.errors import DependencyError, UsageError, install_command
+from edgekit.errors import ArtifactError, DependencyError, UsageError, install_command
 from edgekit.model.sources.onnx import external_file, read_graph
 from edgekit.runtime.protocol import FileRuntime, FileTensor
 
@@ -62,6 +62,11 @@ FLOAT, FLOAT16 = 1, 10
 # onnx.TensorProto.DataType.
 HALF_OF_WEIGHTS = 0.5
 # Share of fp16 among a graph's weights from which its precision is fp16.
+PART_OF_WEIGHTS = 0.25
+# Share of the bytes of an IR's constants: INT8 leaves biases and some layers in float.
+_CONSTANT = re.compile(r'type="Const"[^>]*>\s*<data([^>]*)/?>')
+_ELEMENT, _SIZE = re.compile(r'element_type="(\w+)"'), re.compile(r'\bsize="(\d+)"')
+_IR_TYPES = {"int4": ("i4", "u4"), "int8": ("i8", "u8"), "fp16": ("f16",)}
 
 
 def find_file(path: Path) -> Path:
@@ -134,7 +139,19 @@ def open_onnx(path: Path) -> FileRuntime:
     from edgekit.runtime.ort_session import OrtSession
 
     require_onnxruntime()
-    check_file(path, external_file(path))
+    try:
+        check_file(path, external_file(path))
+    except ArtifactError as error:
+        import onnx
+
+        graph = onnx.load(path, load_external_data=False).graph
+        places = {pair.value for i in graph.initializer for pair in i.external_data if pair.key == "location"}
+        if len(places) > 1:
+            raise ArtifactError(
+                f"'{path.name}' keeps its weights in {len(places)} files, and edgekit opens one. Write it again with "
+                "onnx.save(model, path, save_as_external_data=True, all_tensors_to_one_file=True)"
+            ) from error
+        raise
     return OrtSession(path)
 
 
@@ -176,11 +193,16 @@ def precision_of(path: Path) -> str:
         return _precision_of_graph(path)
     if path.suffix == ".xml":
         text = path.read_text(encoding="utf-8")
-        if 'type="FakeQuantize"' in text or 'element_type="i8"' in text or 'element_type="u8"' in text:
-            return "int8"
-        if 'element_type="i4"' in text or 'element_type="u4"' in text:
-            return "int4"
-        return "fp16" if 'type="Const"' in text and 'element_type="f16"' in text else "fp32"
+        sizes: dict[str, int] = {}
+        for attributes in _CONSTANT.findall(text):
+            kind, size = _ELEMENT.search(attributes), _SIZE.search(attributes)
+            if kind is not None and size is not None:
+                sizes[kind[1]] = sizes.get(kind[1], 0) + int(size[1])
+        whole = max(sum(sizes.values()), 1)
+        for precision, types in _IR_TYPES.items():
+            if sum(sizes.get(kind, 0) for kind in types) > PART_OF_WEIGHTS * whole:
+                return precision
+        return "int8" if 'type="FakeQuantize"' in text else "fp32"
     if path.suffix == ".tflite":
         with closing(open_file(path)) as runtime:
             quantized = [t for t in (*(runtime.inputs() or ()), *(runtime.outputs() or ())) if t.scale]

@@ -94,9 +94,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
         detected = "fp16"
         notes.append("the limits of fp16 apply, since its inputs are rounded to whole numbers")
     precision = detected if job.get(PRECISION) == "auto" else job.get(PRECISION)
-    notes += (
-        [f"it takes {rows} rows in each run; shorter batches are filled with copies of their first row"] if rows else []
-    )
+    notes += [f"it takes {rows} rows in each run; shorter batches are filled with rows of earlier runs"] if rows else []
     if precision != detected:
         notes.append(f"judged by the limits of {precision}, as you asked, not by those of {detected}")
     return ExportResult(
@@ -113,6 +111,9 @@ class CheckedRuntime:
 
     def __init__(self, runtime: FileRuntime, names_map: NameMap) -> None:
         self._runtime, self._map = runtime, names_map
+        # The rows of earlier runs, by input: they fill a batch, so that each place of it holds other rows in turn.
+        self._earlier: dict[str, list[Array]] = {name: [] for name in names_map.batched}
+        self._first = 0
 
     @property
     def device(self) -> str:
@@ -120,21 +121,26 @@ class CheckedRuntime:
         return self._runtime.device
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run one batch, filled up to the file's number of rows."""
-        arrays, count = dict(inputs), 0
-        for name in self._map.batched if self._map.rows else ():
+        """Run one batch, filled up to the file's number of rows with rows of earlier runs, at each place in turn."""
+        arrays, most, places = dict(inputs), self._map.rows, np.arange(0)
+        for name in self._map.batched if most else ():
             count = len(inputs[name])
-            if count > self._map.rows:
-                raise UsageError(f"the file takes {self._map.rows} rows in each run, not {count}")
-            filling = np.repeat(inputs[name][:1], self._map.rows - count, axis=0)
-            arrays[name] = np.concatenate([inputs[name], filling])
+            if count > most:
+                raise UsageError(f"the file takes {most} rows in each run, not {count}")
+            places = (self._first + np.arange(count)) % most
+            earlier = [row for row in self._earlier[name] if row.shape == inputs[name][0].shape]
+            filling = (earlier or [inputs[name][0]]) * most
+            arrays[name] = np.stack(filling[:most])
+            arrays[name][places] = inputs[name]
+            self._earlier[name] = [*inputs[name], *earlier][: most - 1]
+        self._first += 1
         feed = {pair.theirs: pair.to_file(arrays[pair.ours]) for pair in self._map.inputs}
         for constant in self._map.constants:
             shape = feed[constant.like].shape if constant.like else constant.shape
             feed[constant.theirs] = np.full(shape, constant.value, constant.dtype)
         answers = self._runtime.run(feed)
         rows = {pair.ours: pair.to_model(answers[pair.theirs]) for pair in self._map.outputs}
-        return {n: a[:count] if count and len(a) == self._map.rows else a for n, a in rows.items()}
+        return {n: a[places] if len(places) and a.ndim and len(a) == most else a for n, a in rows.items()}
 
     def close(self) -> None:
         """Close the file."""

@@ -104,6 +104,30 @@ def test_a_file_that_takes_four_rows_is_asked_for_one(results: Path, tmp_path: P
     assert any("takes 4 rows" in note for note in outcome.manifest.notes)
 
 
+def test_a_file_with_four_rows_that_answers_only_the_first_is_rejected(results: Path, tmp_path: Path) -> None:
+    class FirstRow(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = classifier()
+            self.register_buffer("first", torch.tensor([[1.0], [0.0], [0.0], [0.0]]))
+
+        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            logits, embedding = self.inner(images)
+            first = self.get_buffer("first")
+            return logits * first, embedding * first
+
+    path = write_onnx(tmp_path / "four.onnx", batch=4, module=FirstRow().eval())
+    assert verdict(path, results).status == "rejected"
+
+
+def test_bytes_of_an_openvino_file_are_no_int8_weights(tmp_path: Path) -> None:
+    folder = write_openvino(tmp_path)
+    text = (folder / "net.xml").read_text()
+    as_bytes = text.replace('element_type="f32"', 'element_type="u8"', 1)
+    (folder / "net.xml").write_text(as_bytes)
+    assert precision_of(folder / "net.xml") == "fp16"
+
+
 def test_a_file_that_ignores_its_mask_is_rejected(tmp_path: Path) -> None:
     class Unmasked(torch.nn.Module):
         def __init__(self) -> None:
@@ -220,6 +244,16 @@ def test_an_int8_file_without_real_inputs_is_not_judged(file: Path, results: Pat
     quantize_dynamic(file, tmp_path / "int8.onnx")
     assert precision_of(tmp_path / "int8.onnx") == "int8"
     assert exit_code("check", tmp_path / "int8.onnx", "--against", MODEL, "-o", results, "--quiet") == 4
+
+
+def test_weights_in_many_files_are_refused_with_the_way_out(file: Path, tmp_path: Path) -> None:
+    onnx.save(
+        onnx.load(file), tmp_path / "net.onnx", save_as_external_data=True, all_tensors_to_one_file=False,
+        size_threshold=0,
+    )  # fmt: skip
+    outcome = verdict(tmp_path / "net.onnx", tmp_path, inputs="images:shape=1,3,16,20")
+    assert outcome.status == "failed"
+    assert "all_tensors_to_one_file=True" in outcome.error
 
 
 @pytest.mark.parametrize(
