@@ -117,10 +117,10 @@ def _shapes_of(declared: list[dict[str, Any]], parameters: tuple[str, ...]) -> d
     for parameter, tensor in zip(parameters, tensors, strict=False):
         if tensor is None:
             continue
-        shape = tensor["shape"] or [None, None]
-        if any(not isinstance(size, int) for size in shape[1:]):
+        shape = tensor["shape"]
+        if shape is None or any(not isinstance(size, int) for size in shape[1:]):
             return {}
-        sizes = [1, *shape[1:]]
+        sizes = [1, *shape[1:]] if shape else []
         if tensor["dtype"] == "uint8" and len(sizes) == matching.IMAGE_RANK and sizes[3] in (1, 3):
             sizes = [sizes[0], sizes[3], sizes[1], sizes[2]]
         kind = tensor["dtype"] if tensor["dtype"] in ("int64", "int32", "bool") else "float32"

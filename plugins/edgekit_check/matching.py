@@ -27,7 +27,7 @@ ABSENT: Mapping[str, float] = {"token_type_ids": 0.0}
 IMAGE_RANK = 4
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 BYTE = 255.0
-_SPAN = re.compile(r"(?P<low>-?[\d.]+)\.\.(?P<high>-?[\d.]+)")
+_SPAN = re.compile(r"(?P<low>-?\d+(?:\.\d+)?)\.\.(?P<high>-?\d+(?:\.\d+)?)")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 Layout = Literal["nhwc", "nchw", ""]
 
@@ -148,6 +148,8 @@ def parse_words(texts: Iterable[str]) -> dict[str, Word]:
                 f"cannot read --map {text}. Write {FORM}; facts are layout=nhwc or nchw, and range=LOW..HIGH"
             )
         bounds = (float(match["low"]), float(match["high"])) if match is not None else None
+        if bounds is not None and bounds[0] == bounds[1]:
+            raise UsageError(f"the range of --map {text} is empty. Give two different ends, for example range=0..255")
         if _NUMBER.fullmatch(ours):
             words[theirs] = Word(theirs, "", constant=float(ours))
             continue
@@ -199,6 +201,11 @@ def pair_tensors(
     lacking = [each.name for each in ours if each.name not in paired.values()]
     constants = {constant.theirs for constant in result.constants}
     unfed = [tensor.name for tensor in theirs if tensor.name not in {*paired, *constants}] if to_file else []
+    if not to_file and len(theirs) < len(ours):
+        raise UsageError(
+            f"the file has {len(theirs)} of the model's {len(ours)} outputs: {_text(theirs)}. Wrap the model in one that "
+            f"returns only these (it returns {', '.join(ours_by_name)})"
+        )
     if unfed or (lacking and not to_file):
         raise UsageError(
             f"cannot tell which {kind} of the file is which of the model. The file has {_text(theirs)}; the model has "
@@ -235,6 +242,10 @@ def _pair(kind: str, tensor: FileTensor, own: Ours, word: Word | None, to_file: 
             f"name another tensor: {FORM}"
         )
     if word is not None and word.layout:
+        if own.shape is not None and len(own.shape) != IMAGE_RANK:
+            raise UsageError(
+                f"'{tensor.name}' has no layout: the model's '{own.name}' is {_sizes(own.shape)}. Leave layout out"
+            )
         order = () if word.layout == "nchw" else TO_LAST
     if order:
         result.notes.append(f"{kind} '{tensor.name}' has the layout {'NHWC' if order == TO_LAST else 'NCHW'}")

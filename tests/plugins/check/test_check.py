@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*has been renamed"),
 ]
 MODEL = "tests.plugins.check.nets:classifier"
 TEXT = "tests.plugins.check.nets:masked"

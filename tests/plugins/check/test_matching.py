@@ -58,7 +58,7 @@ def test_an_output_that_the_model_lacks_is_said_and_one_that_the_file_lacks_is_r
     logits = Ours("logits", "float32", ("batch", 6))
     paired = pair_tensors("output", [FileTensor("logits"), FileTensor("hidden")], [logits], {}, False)
     assert paired.notes == ["the file's output 'hidden' is not the model's and was not compared"]
-    with pytest.raises(UsageError, match="cannot tell which output"):
+    with pytest.raises(UsageError, match="the file has 1 of the model's 2 outputs"):
         pair_tensors("output", [FileTensor("logits")], [logits, Ours("hidden", "float32", ("batch", 4))], {}, False)
 
 
@@ -99,7 +99,9 @@ def test_another_type_or_rank_does_not_fit() -> None:
             inputs([tensor], [IMAGES])
 
 
-@pytest.mark.parametrize("text", ["images", "=x", "x=", "x=y,layout=hwc", "x=y,range=1", "x=y,colour=red"])
+@pytest.mark.parametrize(
+    "text", ["images", "=x", "x=", "x=y,layout=hwc", "x=y,range=1", "x=y,range=1.2.3..4", "x=y,colour=red"]
+)
 def test_a_wrong_word_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="cannot read --map"):
         parse_words([text])
@@ -126,3 +128,10 @@ def test_an_input_that_the_model_lacks_can_be_a_constant() -> None:
     assert (second.theirs, second.value, second.shape) == ("scale", 0.5, (1,))
     with pytest.raises(UsageError, match="has the shape of no other input"):
         inputs([FileTensor("ids", "int64", shape), FileTensor("mask", "int64", ("n",))], [IDS], "mask=1")
+
+
+def test_an_empty_range_and_a_layout_without_pictures_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"range of --map x=y,range=5\.\.5 is empty"):
+        parse_words(["x=y,range=5..5"])
+    with pytest.raises(UsageError, match="has no layout"):
+        inputs([FileTensor("a", "int64", (1, 4))], [IDS], "a=ids,layout=nhwc")
