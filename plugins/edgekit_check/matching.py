@@ -203,8 +203,8 @@ def pair_tensors(
     unfed = [tensor.name for tensor in theirs if tensor.name not in {*paired, *constants}] if to_file else []
     if not to_file and len(theirs) < len(ours):
         raise UsageError(
-            f"the file has {len(theirs)} of the model's {len(ours)} outputs: {_text(theirs)}. Wrap the model in one that "
-            f"returns only these (it returns {', '.join(ours_by_name)})"
+            f"the file has {len(theirs)} of the model's {len(ours)} outputs: {_text(theirs)}. Wrap the model in one "
+            f"that returns only these (it returns {', '.join(ours_by_name)})"
         )
     if unfed or (lacking and not to_file):
         raise UsageError(
