@@ -100,10 +100,10 @@ def export(
             _save_program(captured, root, listener)
         reference = obtain(spec, root / REFERENCE, lambda share, text: listener.progress(REFERENCE, share, text))
         listener.done(REFERENCE)
-        selected = registry.select_targets(selection, targets)
         context = RunContext(
-            spec, root, targets, reference, listener, fresh, task_limits=task_limits, selected=selected
-        )
+            spec, root, targets, reference, listener, fresh,
+            task_limits=task_limits, selected=registry.select_targets(selection, targets),
+        )  # fmt: skip
         outcomes: dict[str, TargetOutcome] = {}
         reserves = reserves_of(implied, targets, options)
 

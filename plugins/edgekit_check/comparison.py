@@ -28,7 +28,7 @@ from edgekit.runtime.protocol import FileRuntime, FileTensor
 from edgekit.storage.files import require_folder, write_text
 from edgekit.storage.host_errors import as_sentences
 from edgekit_check import files
-from edgekit_check.matching import Ours, Pair, pair_tensors, parse_words
+from edgekit_check.matching import ModelTensor, Pair, pair_tensors, parse_words
 from edgekit_check.target import CheckedRuntime, NameMap
 
 ROWS = 16
@@ -162,22 +162,22 @@ def compare_files(request: Mapping[str, Any], progress: process.Progress) -> dic
         rows = _rows_of(spec, request["data"])
         words = parse_words(request["words"])
         # The first file has the description's names, or those of its own tensors by position.
-        own = [Ours(i.name, i.dtype, i.shape, i.low, i.high) for i in spec.inputs]
+        own = [ModelTensor(i.name, i.dtype, i.shape, i.low, i.high) for i in spec.inputs]
         plain = CheckedRuntime(left, _identity(left, own))
         answers = [plain.run(row) for row in rows]
-        outputs = [Ours(name, array.dtype.name, _open_rows(array)) for name, array in answers[0].items()]
+        outputs = [ModelTensor(name, array.dtype.name, _open_rows(array)) for name, array in answers[0].items()]
         inputs = pair_tensors("input", right.inputs(), own, words, True)
-        paired = pair_tensors("output", right.outputs(), outputs, words, False)
+        output_pairs = pair_tensors("output", right.outputs(), outputs, words, False)
         other = CheckedRuntime(
             right,
             NameMap(
                 file=second.name,
                 inputs=tuple(inputs.pairs),
-                outputs=tuple(paired.pairs),
+                outputs=tuple(output_pairs.pairs),
                 constants=tuple(inputs.constants),
             ),
         )
-        theirs = [other.run(row) for row in rows]
+        other_answers = [other.run(row) for row in rows]
         speed = None
         if request["seconds"]:
             times = measure({"first": plain, "second": other}, rows[0], seconds=request["seconds"])
@@ -185,12 +185,14 @@ def compare_files(request: Mapping[str, Any], progress: process.Progress) -> dic
         devices = [left.device, right.device]
     both = first.suffix == second.suffix == ".onnx"
     return {
-        "outputs": [asdict(_difference(name, answers, theirs)) for name in answers[0] if name in theirs[0]],
+        "outputs": [
+            asdict(_difference(name, answers, other_answers)) for name in answers[0] if name in other_answers[0]
+        ],
         "layers": _layers(first, second, rows[0]) if both and len(rows) else [],
         "speed": speed,
         "devices": devices,
         "rows": len(rows),
-        "notes": [note.replace("the model's", "the first file's") for note in (*inputs.notes, *paired.notes)],
+        "notes": [note.replace("the model's", "the first file's") for note in (*inputs.notes, *output_pairs.notes)],
     }
 
 
@@ -225,11 +227,11 @@ def _rows_of(spec: ModelSpec, data: str | None) -> list[dict[str, Array]]:
     return [{n: a[row : row + 1] for n, a in real.inputs.items()} for row in range(min(len(real.names), ROWS))]
 
 
-def _identity(opened: FileRuntime, own: Sequence[Ours]) -> NameMap:
+def _identity(opened: FileRuntime, own: Sequence[ModelTensor]) -> NameMap:
     """Return a file's names as they are; inputs are the description's by position, since those may be cleaned names."""
-    theirs = opened.inputs() or tuple(FileTensor(str(number), i.dtype) for number, i in enumerate(own))
-    inputs = [Pair(theirs=t.name, ours=i.name, dtype=t.dtype) for t, i in zip(theirs, own, strict=True)]
-    outputs = [Pair(theirs=t.name, ours=t.name, dtype=t.dtype) for t in opened.outputs() or ()]
+    file_inputs = opened.inputs() or tuple(FileTensor(str(number), i.dtype) for number, i in enumerate(own))
+    inputs = [Pair(file_name=t.name, model_name=i.name, dtype=t.dtype) for t, i in zip(file_inputs, own, strict=True)]
+    outputs = [Pair(file_name=t.name, model_name=t.name, dtype=t.dtype) for t in opened.outputs() or ()]
     return NameMap(file="", inputs=tuple(inputs), outputs=tuple(outputs))
 
 
@@ -238,9 +240,11 @@ def _open_rows(array: Array) -> tuple[int | str, ...]:
 
 
 def _difference(
-    name: str, answers: Sequence[Mapping[str, Array]], theirs: Sequence[Mapping[str, Array]]
+    name: str, answers: Sequence[Mapping[str, Array]], other_answers: Sequence[Mapping[str, Array]]
 ) -> OutputDifference:
-    pairs = [(a[name].astype(np.float64), b[name].astype(np.float64)) for a, b in zip(answers, theirs, strict=True)]
+    pairs = [
+        (a[name].astype(np.float64), b[name].astype(np.float64)) for a, b in zip(answers, other_answers, strict=True)
+    ]
     errors = [float(np.max(np.abs(a - b), initial=0.0)) for a, b in pairs]
     peak = max(float(np.max(np.abs(a), initial=0.0)) for a, _ in pairs)
     # NaN in one of the files is the largest difference.

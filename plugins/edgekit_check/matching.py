@@ -36,15 +36,15 @@ Layout = Literal["nhwc", "nchw", ""]
 class Word:
     """The user's word on a tensor of the file: which of the model's it is, its layout and range; or a constant."""
 
-    theirs: str
-    ours: str
+    file_name: str
+    model_name: str
     layout: Layout = ""
     span: tuple[float, float] | None = None
     constant: float | None = None
 
 
 @dataclass(frozen=True)
-class Ours:
+class ModelTensor:
     """An input or output of the model: sizes are numbers, or names of axes or their sums; None if unknown."""
 
     name: str
@@ -58,8 +58,8 @@ class Pair(BaseModel):
     """An input or output of a file and the model's.
 
     Attributes:
-        theirs: Its name in the file.
-        ours: Its name in the model.
+        file_name: Its name in the file.
+        model_name: Its name in the model.
         dtype: The type of an array: the file's of an input, the model's of an output.
         order: Order of the dimensions that `convert` gives; empty for the same.
         span: The file's range of an input whose model's range is `own_span`; empty for the same.
@@ -68,8 +68,8 @@ class Pair(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    theirs: str
-    ours: str
+    file_name: str
+    model_name: str
     dtype: str
     order: tuple[int, ...] = ()
     span: tuple[float, ...] = ()
@@ -105,7 +105,7 @@ class Constant(BaseModel):
     """An input of a file that the model does not have, and its value.
 
     Attributes:
-        theirs: Its name in the file.
+        file_name: Its name in the file.
         dtype: Its type.
         value: The value.
         shape: Its fixed shape; empty if it has the shape of another input.
@@ -114,7 +114,7 @@ class Constant(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    theirs: str
+    file_name: str
     dtype: str
     value: float
     shape: tuple[int, ...] = ()
@@ -139,101 +139,112 @@ def parse_words(texts: Iterable[str]) -> dict[str, Word]:
     words: dict[str, Word] = {}
     for text in texts:
         head, *facts = text.split(",")
-        theirs, equals, ours = head.partition("=")
+        file_name, equals, model_name = head.partition("=")
         values = dict(fact.partition("=")[::2] for fact in facts)
         layout, span = values.pop("layout", "").lower(), values.pop("range", "")
         match = _SPAN.fullmatch(span) if span else None
-        if not (theirs and equals and ours) or values or layout not in ("", "nhwc", "nchw") or (span and match is None):
+        if (
+            not (file_name and equals and model_name)
+            or values
+            or layout not in ("", "nhwc", "nchw")
+            or (span and match is None)
+        ):
             raise UsageError(
                 f"cannot read --map {text}. Write {FORM}; facts are layout=nhwc or nchw, and range=LOW..HIGH"
             )
         bounds = (float(match["low"]), float(match["high"])) if match is not None else None
         if bounds is not None and bounds[0] == bounds[1]:
             raise UsageError(f"the range of --map {text} is empty. Give two different ends, for example range=0..255")
-        if _NUMBER.fullmatch(ours):
-            words[theirs] = Word(theirs, "", constant=float(ours))
+        if _NUMBER.fullmatch(model_name):
+            words[file_name] = Word(file_name, "", constant=float(model_name))
             continue
-        words[theirs] = Word(theirs, ours, "nhwc" if layout == "nhwc" else "nchw" if layout else "", bounds)
+        words[file_name] = Word(file_name, model_name, "nhwc" if layout == "nhwc" else "nchw" if layout else "", bounds)
     return words
 
 
 def pair_tensors(
-    kind: str, theirs: Sequence[FileTensor] | None, ours: Sequence[Ours], words: Mapping[str, Word], to_file: bool
+    kind: str,
+    file_tensors: Sequence[FileTensor] | None,
+    model_tensors: Sequence[ModelTensor],
+    words: Mapping[str, Word],
+    to_file: bool,
 ) -> Pairs:
     """Pair the tensors of a file with the model's.
 
     Args:
         kind: "input" or "output", for sentences.
-        theirs: The file's, in its order; None if it declares none: then they are the model's, by position.
-        ours: The model's, in its order.
+        file_tensors: The file's, in its order; None if it declares none: then they are the model's, by position.
+        model_tensors: The model's, in its order.
         words: The user's words by the file's names.
         to_file: True for inputs.
 
     Raises:
         UsageError: If one cannot be paired, naming both sides.
     """
-    if theirs is None:
-        theirs = [FileTensor(str(number), each.dtype) for number, each in enumerate(ours)]
-    ours_by_name, free = {each.name: each for each in ours}, [each.name for each in ours]
+    if file_tensors is None:
+        file_tensors = [FileTensor(str(number), each.dtype) for number, each in enumerate(model_tensors)]
+    tensor_of, free = {each.name: each for each in model_tensors}, [each.name for each in model_tensors]
     result, rest = Pairs(), []
-    paired: dict[str, str] = {}
-    for tensor in theirs:
-        name = words[tensor.name].ours if tensor.name in words else tensor.name
+    model_name_of: dict[str, str] = {}
+    for tensor in file_tensors:
+        name = words[tensor.name].model_name if tensor.name in words else tensor.name
         constant = words[tensor.name].constant if tensor.name in words else ABSENT.get(tensor.name)
-        if to_file and constant is not None and name not in ours_by_name:
-            result.constants.append(_constant(tensor, constant, theirs))
+        if to_file and constant is not None and name not in tensor_of:
+            result.constants.append(_constant(tensor, constant, file_tensors))
             result.notes.append(f"input '{tensor.name}' is always {constant:g}, since the model does not have it")
             continue
-        if tensor.name in words and name not in ours_by_name:
+        if tensor.name in words and name not in tensor_of:
             raise UsageError(
                 f"--map names the {kind} '{name}' of the model, which it does not have. "
-                f"{suggestion(name, ours_by_name)}It has {', '.join(ours_by_name)}"
+                f"{suggestion(name, tensor_of)}It has {', '.join(tensor_of)}"
             )
         if name in free:
             free.remove(name)
-            paired[tensor.name] = name
+            model_name_of[tensor.name] = name
         else:
             rest.append(tensor)
     if len(rest) == len(free):
         for tensor, name in zip(rest, free, strict=True):
-            paired[tensor.name] = name
+            model_name_of[tensor.name] = name
             result.notes.append(f"{kind} '{tensor.name}' is taken as the model's '{name}', by its position")
-    lacking = [each.name for each in ours if each.name not in paired.values()]
-    constants = {constant.theirs for constant in result.constants}
-    unfed = [tensor.name for tensor in theirs if tensor.name not in {*paired, *constants}] if to_file else []
-    if not to_file and len(theirs) < len(ours):
+    lacking = [each.name for each in model_tensors if each.name not in model_name_of.values()]
+    constants = {constant.file_name for constant in result.constants}
+    unfed = (
+        [tensor.name for tensor in file_tensors if tensor.name not in {*model_name_of, *constants}] if to_file else []
+    )
+    if not to_file and len(file_tensors) < len(model_tensors):
         raise UsageError(
-            f"the file has {len(theirs)} of the model's {len(ours)} outputs: {_text(theirs)}. Wrap the model in one "
-            f"that returns only these (it returns {', '.join(ours_by_name)})"
+            f"the file has {len(file_tensors)} of the model's {len(model_tensors)} outputs: {_text(file_tensors)}. "
+            f"Wrap the model in one that returns only these (it returns {', '.join(tensor_of)})"
         )
     if unfed or (lacking and not to_file):
         raise UsageError(
-            f"cannot tell which {kind} of the file is which of the model. The file has {_text(theirs)}; the model has "
-            f"{', '.join(f'{each.name} {_sizes(each.shape)} {each.dtype}' for each in ours)}. Add {FORM}"
+            f"cannot tell which {kind} of the file is which of the model. The file has {_text(file_tensors)}; the "
+            f"model has {', '.join(f'{each.name} {_sizes(each.shape)} {each.dtype}' for each in model_tensors)}. Add {FORM}"
         )
     result.notes += [f"the file does not read the model's input '{name}'" for name in lacking]
-    extra = [tensor.name for tensor in theirs if tensor.name not in {*paired, *constants}]
+    extra = [tensor.name for tensor in file_tensors if tensor.name not in {*model_name_of, *constants}]
     result.notes += [f"the file's output '{name}' is not the model's and was not compared" for name in extra]
-    for tensor in theirs:
-        if tensor.name in paired:
-            _pair(kind, tensor, ours_by_name[paired[tensor.name]], words.get(tensor.name), to_file, result)
+    for tensor in file_tensors:
+        if tensor.name in model_name_of:
+            _pair(kind, tensor, tensor_of[model_name_of[tensor.name]], words.get(tensor.name), to_file, result)
     return result
 
 
 def _constant(tensor: FileTensor, value: float, tensors: Sequence[FileTensor]) -> Constant:
     sizes = tensor.shape or ()
     if all(isinstance(size, int) for size in sizes):
-        return Constant(theirs=tensor.name, dtype=tensor.dtype, value=value, shape=sizes)  # type: ignore[arg-type]
+        return Constant(file_name=tensor.name, dtype=tensor.dtype, value=value, shape=sizes)  # type: ignore[arg-type]
     like = next((other.name for other in tensors if other.name != tensor.name and other.shape == sizes), "")
     if not like:
         raise UsageError(
             f"the file's input '{tensor.name}' {_sizes(sizes)} has the shape of no other input, so its size is "
             "unknown. Export the file with a fixed size"
         )
-    return Constant(theirs=tensor.name, dtype=tensor.dtype, value=value, like=like)
+    return Constant(file_name=tensor.name, dtype=tensor.dtype, value=value, like=like)
 
 
-def _pair(kind: str, tensor: FileTensor, own: Ours, word: Word | None, to_file: bool, result: Pairs) -> None:
+def _pair(kind: str, tensor: FileTensor, own: ModelTensor, word: Word | None, to_file: bool, result: Pairs) -> None:
     order = _order(tensor, own)
     if order is None:
         raise UsageError(
@@ -262,8 +273,8 @@ def _pair(kind: str, tensor: FileTensor, own: Ours, word: Word | None, to_file: 
         )
     result.pairs.append(
         Pair(
-            theirs=tensor.name,
-            ours=own.name,
+            file_name=tensor.name,
+            model_name=own.name,
             dtype=tensor.dtype if to_file else own.dtype,
             order=order if to_file else back[order],
             span=span if to_file else (),
@@ -274,7 +285,7 @@ def _pair(kind: str, tensor: FileTensor, own: Ours, word: Word | None, to_file: 
     )
 
 
-def _order(tensor: FileTensor, own: Ours) -> tuple[int, ...] | None:
+def _order(tensor: FileTensor, own: ModelTensor) -> tuple[int, ...] | None:
     """Return the order of the model's dimensions that gives the file's; empty for the same, None if none does."""
     kinds = {np.dtype(each).kind.replace("u", "i").replace("b", "i") for each in (tensor.dtype, own.dtype)}
     # A file may quantize floats to integers.
@@ -290,10 +301,10 @@ def _order(tensor: FileTensor, own: Ours) -> tuple[int, ...] | None:
     return None
 
 
-def _fits(theirs: Sequence[int | str | None], ours: Sequence[int | str]) -> bool:
-    return len(theirs) == len(ours) and all(
-        not isinstance(their, int) or bool(axes_in(our)) or their == our
-        for their, our in zip(theirs, ours, strict=True)
+def _fits(file_sizes: Sequence[int | str | None], model_sizes: Sequence[int | str]) -> bool:
+    return len(file_sizes) == len(model_sizes) and all(
+        not isinstance(file_size, int) or bool(axes_in(model_size)) or file_size == model_size
+        for file_size, model_size in zip(file_sizes, model_sizes, strict=True)
     )
 
 

@@ -22,7 +22,7 @@ from edgekit.runtime.protocol import FileRuntime, FileTensor, Runtime
 from edgekit.storage.files import dump_json, load_json
 from edgekit.target import FP16, FP32_DELEGATED, INT8, ExportResult, Job, Option, Place, Target, TargetDescription
 from edgekit_check import files
-from edgekit_check.matching import Constant, Ours, Pair, pair_tensors, parse_words
+from edgekit_check.matching import Constant, ModelTensor, Pair, pair_tensors, parse_words
 
 NAME = "checked-file"
 FILE = Option[Path | None](name="file", default=None, help="the file to judge")
@@ -69,7 +69,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     job.progress(0.3, "opening the file")
     with closing(files.open_file(path)) as opened:
         theirs_in, theirs_out = opened.inputs(), opened.outputs()
-        ours_in = [Ours(i.name, i.dtype, _shape(i.shape, i.layout), i.low, i.high) for i in spec.inputs]
+        ours_in = [ModelTensor(i.name, i.dtype, _shape(i.shape, i.layout), i.low, i.high) for i in spec.inputs]
         names = {tensor.name for tensor in (*(theirs_in or ()), *(theirs_out or ()))}
         if unknown := [name for name in words if names and name not in names]:
             raise UsageError(
@@ -78,7 +78,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
         inputs = pair_tensors("input", theirs_in, ours_in, words, True)
         with closing(EagerRuntime(spec)) as model:
             answers = model.run(spec.random(0))
-        ours_out = [Ours(o.name, o.dtype, _observed(answers[o.name], o.axes)) for o in spec.outputs]
+        ours_out = [ModelTensor(o.name, o.dtype, _observed(answers[o.name], o.axes)) for o in spec.outputs]
         outputs = pair_tensors("output", theirs_out, ours_out, words, False)
         fixed, rows = _fixed_sizes(spec, inputs.pairs, theirs_in)
         batched = tuple(i.name for i in spec.inputs if i.shape[:1] == (BATCH,))
@@ -134,12 +134,12 @@ class CheckedRuntime:
             arrays[name][places] = inputs[name]
             self._earlier[name] = [*inputs[name], *earlier][: most - 1]
         self._first += 1
-        feed = {pair.theirs: pair.to_file(arrays[pair.ours]) for pair in self._map.inputs}
+        feed = {pair.file_name: pair.to_file(arrays[pair.model_name]) for pair in self._map.inputs}
         for constant in self._map.constants:
             shape = feed[constant.like].shape if constant.like else constant.shape
-            feed[constant.theirs] = np.full(shape, constant.value, constant.dtype)
+            feed[constant.file_name] = np.full(shape, constant.value, constant.dtype)
         answers = self._runtime.run(feed)
-        rows = {pair.ours: pair.to_model(answers[pair.theirs]) for pair in self._map.outputs}
+        rows = {pair.model_name: pair.to_model(answers[pair.file_name]) for pair in self._map.outputs}
         return {n: a[places] if len(places) and a.ndim and len(a) == most else a for n, a in rows.items()}
 
     def close(self) -> None:
@@ -177,11 +177,11 @@ def _fixed_sizes(
     declared = {tensor.name: tensor.shape for tensor in tensors or ()}
     fixed: dict[str, int] = {}
     for pair in pairs:
-        own, theirs = shapes[pair.ours], declared.get(pair.theirs)
-        if theirs is None:
+        own, file_sizes = shapes[pair.model_name], declared.get(pair.file_name)
+        if file_sizes is None:
             continue
         own = tuple(own[i] for i in pair.order) if pair.order else own
-        for our, their in zip(own, theirs, strict=True):
+        for our, their in zip(own, file_sizes, strict=True):
             axes = axes_in(our)
             if not isinstance(their, int) or not axes:
                 continue

@@ -7,18 +7,18 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.runtime.protocol import FileTensor
-from edgekit_check.matching import TO_FIRST, TO_LAST, Ours, Pair, Pairs, pair_tensors, parse_words
+from edgekit_check.matching import TO_FIRST, TO_LAST, ModelTensor, Pair, Pairs, pair_tensors, parse_words
 
-IMAGES = Ours("images", "float32", ("batch", 3, 8, 10))
-IDS, MASK = Ours("ids", "int64", ("batch", "length")), Ours("mask", "int64", ("batch", "length"))
+IMAGES = ModelTensor("images", "float32", ("batch", 3, 8, 10))
+IDS, MASK = ModelTensor("ids", "int64", ("batch", "length")), ModelTensor("mask", "int64", ("batch", "length"))
 
 
-def inputs(theirs: list[FileTensor], ours: list[Ours], *words: str) -> Pairs:
+def inputs(theirs: list[FileTensor], ours: list[ModelTensor], *words: str) -> Pairs:
     return pair_tensors("input", theirs, ours, parse_words(words), True)
 
 
 def names(pairs: Pairs) -> dict[str, str]:
-    return {pair.theirs: pair.ours for pair in pairs.pairs}
+    return {pair.file_name: pair.model_name for pair in pairs.pairs}
 
 
 def test_names_win_over_positions() -> None:
@@ -34,7 +34,7 @@ def test_a_position_is_said() -> None:
 
 
 def test_exchanged_outputs_of_other_sizes_are_not_paired_by_size() -> None:
-    ours = [Ours("logits", "float32", ("batch", 6)), Ours("embedding", "float32", ("batch", 64))]
+    ours = [ModelTensor("logits", "float32", ("batch", 6)), ModelTensor("embedding", "float32", ("batch", 64))]
     theirs = [FileTensor("a", shape=(1, 64)), FileTensor("b", shape=(1, 6))]
     with pytest.raises(UsageError, match=r"output 'a' is \[1, 64\] float32, and the model's 'logits'"):
         pair_tensors("output", theirs, ours, {}, False)
@@ -55,11 +55,13 @@ def test_an_input_that_the_model_lacks_is_refused_and_one_that_the_file_lacks_is
 
 
 def test_an_output_that_the_model_lacks_is_said_and_one_that_the_file_lacks_is_refused() -> None:
-    logits = Ours("logits", "float32", ("batch", 6))
+    logits = ModelTensor("logits", "float32", ("batch", 6))
     paired = pair_tensors("output", [FileTensor("logits"), FileTensor("hidden")], [logits], {}, False)
     assert paired.notes == ["the file's output 'hidden' is not the model's and was not compared"]
     with pytest.raises(UsageError, match="the file has 1 of the model's 2 outputs"):
-        pair_tensors("output", [FileTensor("logits")], [logits, Ours("hidden", "float32", ("batch", 4))], {}, False)
+        pair_tensors(
+            "output", [FileTensor("logits")], [logits, ModelTensor("hidden", "float32", ("batch", 4))], {}, False
+        )
 
 
 @pytest.mark.parametrize(
@@ -71,14 +73,14 @@ def test_channels_last_is_seen_by_the_sizes(shape: tuple[int | None, ...], order
 
 
 def test_channels_last_of_an_output_is_turned_back() -> None:
-    ours = Ours("mask", "float32", ("batch", 2, 8, 10))
+    ours = ModelTensor("mask", "float32", ("batch", 2, 8, 10))
     [pair] = pair_tensors("output", [FileTensor("mask", shape=(1, 8, 10, 2))], [ours], {}, False).pairs
     assert pair.order == TO_FIRST
     assert pair.to_model(np.zeros((1, 8, 10, 2))).shape == (1, 2, 8, 10)
 
 
 def test_bytes_span_the_models_range() -> None:
-    ours = Ours("images", "float32", ("batch", 3, 1, 2), low=-1.0, high=1.0)
+    ours = ModelTensor("images", "float32", ("batch", 3, 1, 2), low=-1.0, high=1.0)
     paired = inputs([FileTensor("images", "uint8", (1, 1, 2, 3))], [ours])
     assert "takes 0 to 255 where the model takes -1 to 1, rounded" in paired.notes[-1]
     values = paired.pairs[0].to_file(np.array([[-1.0, 1.0], [0.0, 0.5], [2.0, -3.0]], np.float32).reshape(1, 3, 1, 2))
@@ -87,9 +89,9 @@ def test_bytes_span_the_models_range() -> None:
 
 
 def test_a_quantized_tensor_is_scaled_and_saturates() -> None:
-    pair = Pair(theirs="x", ours="x", dtype="int8", scale=0.5, zero_point=-3)
+    pair = Pair(file_name="x", model_name="x", dtype="int8", scale=0.5, zero_point=-3)
     assert pair.to_file(np.array([0.0, 1.0, 1e3, -1e3])).tolist() == [-3, -1, 127, -128]
-    back = Pair(theirs="y", ours="y", dtype="float32", scale=0.5, zero_point=-3)
+    back = Pair(file_name="y", model_name="y", dtype="float32", scale=0.5, zero_point=-3)
     assert back.to_model(np.array([-3, -1], np.int8)).tolist() == [0.0, 1.0]
 
 
@@ -109,7 +111,7 @@ def test_a_wrong_word_is_refused(text: str) -> None:
 
 def test_words_with_facts() -> None:
     word = parse_words(["x=images,layout=NHWC,range=0..255"])["x"]
-    assert (word.ours, word.layout, word.span) == ("images", "nhwc", (0.0, 255.0))
+    assert (word.model_name, word.layout, word.span) == ("images", "nhwc", (0.0, 255.0))
 
 
 def test_an_unknown_name_of_the_model_is_refused_with_the_nearest() -> None:
@@ -124,8 +126,8 @@ def test_an_input_that_the_model_lacks_can_be_a_constant() -> None:
     paired = inputs(theirs, [IDS], "scale=0.5")
     assert names(paired) == {"ids": "ids"}
     first, second = paired.constants
-    assert (first.theirs, first.value, first.like) == ("token_type_ids", 0.0, "ids")
-    assert (second.theirs, second.value, second.shape) == ("scale", 0.5, (1,))
+    assert (first.file_name, first.value, first.like) == ("token_type_ids", 0.0, "ids")
+    assert (second.file_name, second.value, second.shape) == ("scale", 0.5, (1,))
     with pytest.raises(UsageError, match="has the shape of no other input"):
         inputs([FileTensor("ids", "int64", shape), FileTensor("mask", "int64", ("n",))], [IDS], "mask=1")
 
