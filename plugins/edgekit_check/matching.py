@@ -220,7 +220,8 @@ def pair_tensors(
     if unfed or (lacking and not to_file):
         raise UsageError(
             f"cannot tell which {kind} of the file is which of the model. The file has {_text(file_tensors)}; the "
-            f"model has {', '.join(f'{each.name} {_sizes(each.shape)} {each.dtype}' for each in model_tensors)}. Add {FORM}"
+            f"model has {', '.join(f'{each.name} {_sizes(each.shape)} {each.dtype}' for each in model_tensors)}. Add "
+            f"{FORM}"
         )
     result.notes += [f"the file does not read the model's input '{name}'" for name in lacking]
     extra = [tensor.name for tensor in file_tensors if tensor.name not in {*model_name_of, *constants}]
