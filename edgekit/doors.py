@@ -1,6 +1,7 @@
 """Extension points of edgekit: packages add records to it by entry points.
 
 | group | record | adds | |---|---|---| | `edgekit.targets` | `edgekit.target.Target` | a kind of artifact | |
+`edgekit.unlisted_targets` | the same | one that only a command selects | |
 `edgekit.commands` | `Command` | a command of `edgekit` | | `edgekit.sources` | `Source` | a kind of name that `edgekit
 export` takes as a model | | `edgekit.places` | `PlaceRuntime` | a runtime in which artifacts of several targets are
 judged | | `edgekit.hooks` | a function | an optional step of the core (`HOOKS`) |

@@ -377,7 +377,7 @@ def next_commands(folder: Path, study: BuildReport, advice: Sequence[Recommendat
     proved = {row.target for row in study.rows if row.status == "verified"}
     if commands or not proved or (folder / SIGNATURE).is_dir():
         return commands
-    targets, _ = registry.loadable()
+    targets = registry.with_unlisted()
     code = any(targets[name].runs_code for name in proved & targets.keys())
     trust = " --trust-build" if code else ""
     return (f"edgekit verify {shlex.quote(str(folder))}{trust}  # on the host that will run it",)

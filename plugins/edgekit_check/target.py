@@ -238,6 +238,8 @@ TARGET = Target(
     ),
     source="model",
     opt_in=True,
+    # A `.pt2` file may hold its author's code.
+    runs_code=True,
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=FP32_DELEGATED, limits={"fp16": FP16, "int8": INT8, "int4": INT8}),),

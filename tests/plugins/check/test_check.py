@@ -299,3 +299,12 @@ def test_verify_judges_the_copy_again(file: Path, results: Path) -> None:
     assert verdict(file, results).status == "verified"
     [outcome] = edgekit.verify(results / "classifier", trust_build=True, progress="none").outcomes
     assert outcome.status == "verified"
+
+
+def test_a_copied_file_is_opened_again_only_with_consent(small_build: Path, tmp_path: Path) -> None:
+    """A build of somebody else may hold a `.pt2` file, whose opening can run code."""
+    path = small_build / "onnx" / "model.onnx"
+    assert verdict(path, tmp_path, "edgekit.testing:small_model").status == "verified"
+    [outcome] = edgekit.verify(tmp_path / "small", progress="none").outcomes
+    assert outcome.status == "failed"
+    assert "--trust-build" in outcome.error
