@@ -2,6 +2,7 @@
 
     EdgekitError              a mistake or a state that the user can fix: exit code 2
     ├── UsageError            an unknown name, an impossible option, a folder that cannot be written
+    │   ├── ShapeMissingError  a plain module without input shapes
     │   └── HostError         this host ran out of memory, time or disk, or denies a file; not the artifact's fault
     ├── ModelError            a factory that raises, a model whose declaration does not fit its module
     │   └── CaptureError      the module cannot be captured, or capture would bake a branch or a size in

@@ -9,6 +9,7 @@ are not compared.
 from __future__ import annotations
 
 import math
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -112,12 +113,16 @@ def changes(before: Side, after: Side, allowed: AllowedChange) -> Iterator[Chang
 
 def _accuracy(old: ReportRow, new: ReportRow, allowed: AllowedChange) -> Iterator[Change]:
     """Yield the largest change of each metric of each output in either direction, over the batches of a kind."""
-    now = {(m.batch, m.output, m.metric): m for m in new.verdict.measures}
+    # Real and random inputs of one shape have a measure each, in the same order in both builds.
+    now: defaultdict[tuple[str, str, str], deque[Measure]] = defaultdict(deque)
+    for m in new.verdict.measures:
+        now[m.batch, m.output, m.metric].append(m)
     largest: dict[tuple[str, str, str, bool], Change] = {}
     gone: dict[tuple[str, str], Change] = {}
     measured = {(m.output, m.metric) for m in new.verdict.measures}
     for was in old.verdict.measures:
-        change = _measure(new.label, was, now.get((was.batch, was.output, was.metric)), allowed)
+        same = now[was.batch, was.output, was.metric]
+        change = _measure(new.label, was, same.popleft() if same else None, allowed)
         if (was.output, was.metric) not in measured and was.limit is not None:
             words = formats.metric_label(was), formats.format_measure(was), NOT_MEASURED, formats.limit(was)
             gone[was.output, was.metric] = Change(new.label, "accuracy", False, *words, batch=was.batch)

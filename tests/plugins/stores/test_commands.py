@@ -25,7 +25,7 @@ def test_push_list_and_pull(s3: S3, build: Path, tmp_path: Path, capfd: pytest.C
     assert exit_code("push", build, URL) == 0
     said = capfd.readouterr().out.splitlines()
     assert said[0] == "left out: notes.txt (edgekit did not write it)"
-    assert said[1].endswith("the build has 23 files, 2.7 MB")
+    assert "the build has 23 files, " in said[1]
     version = said[2].removeprefix(f"{URL}@")
     assert exit_code("builds", URL) == 0
     assert version in capfd.readouterr().out
