@@ -89,14 +89,12 @@ def spreads(
         parts = [part for part in parts if part.shape[2] == parts[0].shape[2]]
         if parts:
             whole = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
-            own_noise = np.full(whole.shape[1], noise.get(output.name, 0.0))
-            if are_quantities(output, parts[0]):
+            own, own_noise = are_quantities(output, parts[0]), np.full(whole.shape[1], noise.get(output.name, 0.0))
+            if own:
                 # Rounding is a share of a value: the noise of a pressure is not that of a temperature beside it.
                 peaks = np.abs(whole).max(0)
                 own_noise *= peaks / max(float(peaks.max()), LEAST)
-            by_output[output.name] = np.maximum(
-                _scale(output, whole, rounding, are_quantities(output, parts[0])), NOISE_FLOOR * own_noise
-            )
+            by_output[output.name] = np.maximum(_scale(output, whole, rounding, own), NOISE_FLOOR * own_noise)
             if output.role in ("logits", "probabilities"):
                 by_output[classes_of(output.name)] = np.full(1, class_spread(whole))
     return by_output

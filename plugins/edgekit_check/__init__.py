@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from edgekit.doors import Command
@@ -34,19 +35,11 @@ LINT = Command(
     function="edgekit_check.command:lint",
 )
 
+_HOMES = {"check": "api", "compare": "comparison", "lint": "prediction"}
+
 
 def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     # Not at the top: `edgekit --help` reads this module.
-    if name == "check":
-        from edgekit_check import api
-
-        return api.check
-    if name == "compare":
-        from edgekit_check import comparison
-
-        return comparison.compare
-    if name == "lint":
-        from edgekit_check import prediction
-
-        return prediction.lint
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"edgekit_check.{_HOMES[name]}"), name)

@@ -24,31 +24,29 @@ class Format:
     Attributes:
         name: Its name in sentences.
         opener: Path of a function `(path) -> FileRuntime`.
-        library: The module that must be importable; empty if the opener says what is missing.
-        extra: The extra of edgekit that installs it.
+        extra: The extra of edgekit that installs its runtime; empty if the opener says what is missing.
     """
 
     name: str
     opener: str
-    library: str = ""
     extra: str = ""
 
 
-_TORCHSCRIPT = Format("TorchScript", "edgekit_targets.torchscript.export:TorchScriptFile", "torch")
+_TORCHSCRIPT = Format("TorchScript", "edgekit_targets.torchscript.export:TorchScriptFile")
 FORMATS: Mapping[str, Format] = {
-    ".onnx": Format("ONNX", "edgekit_check.files:open_onnx", "onnxruntime", "cpu"),
-    ".xml": Format("OpenVINO IR", "edgekit_targets.openvino.runtime:OpenvinoRuntime", "openvino", "openvino"),
+    ".onnx": Format("ONNX", "edgekit_check.files:open_onnx", "cpu"),
+    ".xml": Format("OpenVINO IR", "edgekit_targets.openvino.runtime:OpenvinoRuntime", "openvino"),
     ".tflite": Format("LiteRT", "edgekit_targets.litert.runtime:LitertFile"),
-    ".pte": Format("ExecuTorch", "edgekit_targets.executorch.runtime:ExecutorchFile", "executorch", "executorch"),
-    ".mlpackage": Format("Core ML", "edgekit_targets.coreml.runtime:CoreMLFile", "coremltools", "coreml"),
-    ".pt2": Format("torch.export program", "edgekit_check.files:ProgramFile", "torch"),
+    ".pte": Format("ExecuTorch", "edgekit_targets.executorch.runtime:ExecutorchFile", "executorch"),
+    ".mlpackage": Format("Core ML", "edgekit_targets.coreml.runtime:CoreMLFile", "coreml"),
+    ".pt2": Format("torch.export program", "edgekit_check.files:ProgramFile"),
     ".pt": _TORCHSCRIPT,
     ".torchscript": _TORCHSCRIPT,
-    ".ptl": Format("PyTorch Mobile", "edgekit_check.files:open_lite", "torch"),
+    ".ptl": Format("PyTorch Mobile", "edgekit_check.files:open_lite"),
 }
-# By suffix.
+"""By suffix."""
 FOLDERS = ("", "onnx", "openvino")
-# Where tools put the files of a folder: Ultralytics and ov.convert_model in it, optimum and transformers.js in `onnx`.
+"""Where tools put the files of a folder: Ultralytics and ov.convert_model in it, transformers.js in `onnx`."""
 _INT8_NODES = (
     "QuantizeLinear",
     "DynamicQuantizeLinear",
@@ -58,12 +56,12 @@ _INT8_NODES = (
     "QLinearMatMul",
 )
 _INT4_NODES = ("MatMulNBits", "GatherBlockQuantized")
-FLOAT, FLOAT16 = 1, 10
 # onnx.TensorProto.DataType.
-HALF_OF_WEIGHTS = 0.5
+FLOAT, FLOAT16 = 1, 10
 # Share of fp16 among a graph's weights from which its precision is fp16.
-PART_OF_WEIGHTS = 0.25
+HALF_OF_WEIGHTS = 0.5
 # Share of the bytes of an IR's constants: INT8 leaves biases and some layers in float.
+PART_OF_WEIGHTS = 0.25
 _CONSTANT = re.compile(r'type="Const"[^>]*>\s*<data([^>]*)/?>')
 _ELEMENT, _SIZE = re.compile(r'element_type="(\w+)"'), re.compile(r'\bsize="(\d+)"')
 _IR_TYPES = {"int4": ("i4", "u4"), "int8": ("i8", "u8"), "fp16": ("f16",)}

@@ -22,7 +22,7 @@ from edgekit.runtime.protocol import FileRuntime, FileTensor, Runtime
 from edgekit.storage.files import dump_json, load_json
 from edgekit.target import FP16, FP32_DELEGATED, INT8, ExportResult, Job, Option, Place, Target, TargetDescription
 from edgekit_check import files
-from edgekit_check.matching import Constant, ModelTensor, Pair, pair_tensors, parse_words
+from edgekit_check.matching import TO_FIRST, Constant, ModelTensor, Pair, pair_tensors, parse_words
 
 NAME = "checked-file"
 FILE = Option[Path | None](name="file", default=None, help="the file to judge")
@@ -155,7 +155,7 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 def _shape(shape: tuple[int | str, ...], layout: str) -> tuple[int | str, ...]:
     """Return the shape in which every artifact takes an input: channels first."""
-    return tuple(shape[i] for i in (0, 3, 1, 2)) if layout == "NHWC" else shape
+    return tuple(shape[i] for i in TO_FIRST) if layout == "NHWC" else shape
 
 
 def _observed(answer: Array, axes: tuple[str, ...]) -> tuple[int | str, ...]:

@@ -23,8 +23,8 @@ from edgekit_hub import timm, transformers
 PREFIX = "hf:"
 DESCRIPTIONS = ("*.json", "*.txt", "*.model", "README.md")
 WEIGHTS = "*.safetensors"
-GRAPHS = ("onnx/model.onnx", "onnx/model.onnx_data", "model.onnx", "model.onnx_data")
-"""The fp32 graph in the layout of transformers.js and optimum, and its second file."""
+GRAPHS = ("onnx/model.onnx", "model.onnx")
+"""The fp32 graph in the layout of transformers.js and optimum."""
 
 
 def open_repository(name: str, words: SpecOverrides, task: str) -> ModelSpec | CompositeModel:
@@ -48,15 +48,17 @@ def open_repository(name: str, words: SpecOverrides, task: str) -> ModelSpec | C
         if "architecture" in config and not task:
             return replace(timm.open_model(str(folder), words, task), name=own)
         return replace(transformers.open_folder(str(folder), words, task), name=own)
-    graphs = [path for name in GRAPHS if (path := _fetch(repository, revision, GRAPHS) / name).is_file()]
-    if not graphs:
+    # A second file may hold the weights.
+    folder = _fetch(repository, revision, [*GRAPHS, *(f"{graph}_data" for graph in GRAPHS)])
+    graph = next((path for path in map(folder.joinpath, GRAPHS) if path.is_file()), None)
+    if graph is None:
         raise ModelError(
             f"'{PREFIX}{name}' holds no {WEIGHTS} and no {GRAPHS[0]}. edgekit opens no pickled weights: convert them "
             "to safetensors, or name another repository"
         )
     if task:
         raise UsageError(f"'{PREFIX}{name}' is an ONNX file, which has no other tasks. Leave out --task")
-    return replace(open_file(str(graphs[0]), words, task), name=own)
+    return replace(open_file(str(graph), words, task), name=own)
 
 
 def check_name(name: str) -> None:
