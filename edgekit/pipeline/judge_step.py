@@ -44,11 +44,11 @@ from edgekit.reference.store import Reference
 from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.target import Place
 
-# The first of these modes that was timed gives the artifact's latency; "CUDA graph" is shown in addition.
+# The first of these modes that was timed gives the artifact's latency; captured graphs are shown in addition.
 # An input of integers with fewer values is asked with all of them; one with more indexes no table.
 FEWEST_VALUES, LARGEST_TABLE = 4, 1 << 20
 WAYS = ("bound buffers", RUN)
-GRAPH = "CUDA graph"
+GRAPHS = ("CUDA graph", "captured graph")
 # Times the median of eager PyTorch when the reference was recorded. Its threads wait for each other: beside other load
 # on 2 cores, 0.3 ms became 72 ms in every run.
 STALLED = 5.0
@@ -88,7 +88,7 @@ def judge_answers(
     ratios = tuple(
         beside_recorded(budget.ratio(times, name, own), times, own, reference)
         for name in times
-        if name not in (*WAYS, GRAPH)
+        if name not in (*WAYS, *GRAPHS)
     )
     evidence = _evidence(spec, reference, manifest, place, measured)
     if any(note.code is Code.MADE_INPUTS for note in result.notes):

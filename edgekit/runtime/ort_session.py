@@ -19,6 +19,7 @@ from edgekit.runtime.protocol import FileTensor
 
 if TYPE_CHECKING:
     from edgekit.model.spec import Array
+    from edgekit.runtime.protocol import Runtime
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 _PROVIDER = "provider."
@@ -54,14 +55,9 @@ class OrtSession:
             raise RuntimeMissingError(f"ONNX Runtime is not installed ({error})") from error
         self._model, self._settings = model, dict(settings or {})
         self._provider = self._settings.get("provider", CPU)
-        if self._provider not in onnxruntime.get_available_providers():
-            raise RuntimeMissingError(f"its ONNX Runtime {onnxruntime.__version__} does not have {self._provider}")
-        if self._on_gpu and hasattr(onnxruntime, "preload_dlls"):
-            onnxruntime.preload_dlls()
-        own = [(self._provider, self._provider_options), *([(CUDA, {})] if self._provider == TENSORRT else [])]
-        options = _options(self._settings, sizes or {})
+        self._require_provider(onnxruntime)
         try:
-            self._session = onnxruntime.InferenceSession(str(model), options, providers=own)
+            self._session = self._open(onnxruntime, _options(self._settings, sizes or {}))
         except Exception as error:
             raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {reason(error)}") from error
         if self._session.get_providers()[0] != self._provider:
@@ -70,6 +66,9 @@ class OrtSession:
             raise NotVerifiedHere(f"{TENSORRT} runs no node of '{model.name}'")
         self._names = [output.name for output in self._session.get_outputs()]
         self._way: _Bound | None = None
+
+    memory = "cuda"
+    """ONNX Runtime's name of the device in whose memory bound inputs and outputs lie."""
 
     @property
     def device(self) -> str:
@@ -121,15 +120,31 @@ class OrtSession:
             counts[part.ep_name] = counts.get(part.ep_name, 0) + len(part.get_nodes())
         return {f"nodes in {name}": str(count) for name, count in sorted(counts.items())}
 
-    def modes(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], _Bound]]]:
-        """Yield, on a GPU, a mode with bound buffers, and one with a captured CUDA graph, which holds one shape."""
+    def modes(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], Runtime]]]:
+        """Yield, on CUDA, a mode with bound buffers, and one with a captured CUDA graph, which holds one shape."""
         if self._provider == CUDA:
             yield "bound buffers", lambda: self._bind(self, inputs)
-            yield "CUDA graph", lambda: self._bind(self._capture(inputs), inputs)
+            yield "CUDA graph", lambda: self._bind(self._at_sizes(inputs, {"enable_cuda_graph": "1"}), inputs)
 
     def mode_answer(self) -> dict[str, Array]:
         """Return the outputs of the last bound run, from the device's memory."""
         return self._way.answer() if self._way is not None else {}
+
+    def _require_provider(self, onnxruntime: Any) -> None:
+        """Check that the provider is there, and load its libraries.
+
+        Raises:
+            NotVerifiedHere: If something is missing.
+        """
+        if self._provider not in onnxruntime.get_available_providers():
+            raise RuntimeMissingError(f"its ONNX Runtime {onnxruntime.__version__} does not have {self._provider}")
+        if self._on_gpu and hasattr(onnxruntime, "preload_dlls"):
+            onnxruntime.preload_dlls()
+
+    def _open(self, onnxruntime: Any, options: Any) -> Any:
+        """Return the session of the file on the provider."""
+        own = [(self._provider, self._provider_options), *([(CUDA, {})] if self._provider == TENSORRT else [])]
+        return onnxruntime.InferenceSession(str(self._model), options, providers=own)
 
     @property
     def _on_gpu(self) -> bool:
@@ -139,11 +154,13 @@ class OrtSession:
     def _provider_options(self) -> dict[str, str]:
         return {k.removeprefix(_PROVIDER): v for k, v in self._settings.items() if k.startswith(_PROVIDER)}
 
-    def _capture(self, inputs: Mapping[str, Array]) -> OrtSession:
+    def _at_sizes(self, inputs: Mapping[str, Array], options: Mapping[str, str]) -> OrtSession:
+        """Open the file again for the sizes of these inputs, with further options of the provider."""
         shapes = {value.name: value.shape for value in self._session.get_inputs()}
         dimensions = [pair for name, array in inputs.items() for pair in zip(shapes[name], array.shape, strict=True)]
         sizes = {dimension: size for dimension, size in dimensions if isinstance(dimension, str)}
-        return OrtSession(self._model, {**self._settings, "provider.enable_cuda_graph": "1"}, sizes)
+        more = {_PROVIDER + name: value for name, value in options.items()}
+        return type(self)(self._model, {**self._settings, **more}, sizes)
 
     def _bind(self, session: OrtSession, inputs: Mapping[str, Array]) -> _Bound:
         self._way = _Bound(session, inputs)
@@ -160,19 +177,19 @@ class _Bound:
         self._session, self._names = opened._session, opened._names
         self._binding = self._session.io_binding()
         answer = opened.run(inputs)
-        make = onnxruntime.OrtValue.ortvalue_from_numpy
-        self._inputs = {name: make(array, "cuda", 0) for name, array in inputs.items()}
-        self._outputs = {name: make(answer[name], "cuda", 0) for name in self._names}
+        make, memory = onnxruntime.OrtValue.ortvalue_from_numpy, opened.memory
+        self._inputs = {name: make(array, memory, 0) for name, array in inputs.items()}
+        self._outputs = {name: make(answer[name], memory, 0) for name in self._names}
         for name, value in self._inputs.items():
             self._binding.bind_ortvalue_input(name, value)
         for name, value in self._outputs.items():
             self._binding.bind_ortvalue_output(name, value)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the bound inputs; the outputs stay on the device."""
+        """Run the bound inputs; the outputs stay on CUDA, and are read from WebGPU, which waits for nothing else."""
         self._session.run_with_iobinding(self._binding)
         self._binding.synchronize_outputs()
-        return {}
+        return {} if self._opened.memory == "cuda" else self.answer()
 
     def answer(self) -> dict[str, Array]:
         """Return the outputs of the last run."""

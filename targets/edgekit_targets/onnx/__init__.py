@@ -16,3 +16,15 @@ QNN = PlaceRuntime(
     is_emulated=True,
     computes_half=True,
 )
+
+WEBGPU = PlaceRuntime(
+    summary="ONNX Runtime's WebGPU provider without a browser, on this host's GPU",
+    library="onnxruntime_ep_webgpu",
+    opener="edgekit_targets.onnx.webgpu:open_webgpu",
+    extra="webgpu",
+    opens=(".onnx",),
+    carried=("edgekit_targets.onnx.webgpu",),
+    folder_index="buckets.json",
+    folder_opener="edgekit_targets.onnx.buckets:BucketRuntime",
+    status="edgekit_targets.onnx.webgpu:status",
+)

@@ -28,6 +28,10 @@ OLDEST = 13
 """First opset whose DequantizeLinear has a scale per channel."""
 
 
+REDUCTIONS_TAKE_AXES = 18
+"""Opset."""
+
+
 @graph_pass("gelu.by_sigmoid")
 def gelu_by_sigmoid(graph: onnx.ModelProto) -> onnx.ModelProto:
     """Return a graph with sigmoids in place of exact GELUs; those that a model itself approximates by tanh stay.
@@ -85,6 +89,37 @@ def sigmoid_by_exponentials(graph: onnx.ModelProto) -> onnx.ModelProto:
         step("Div", above, below, output=result)
 
     return unfold(graph, is_float, formula, "exponentials", {ZERO: 0.0, ONE: 1.0})
+
+
+@graph_pass("log_softmax.by_exponentials")
+def log_softmax_by_exponentials(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a graph without LogSoftmax, for which WebGPU has no kernel; those in branches and loops stay.
+
+    x -> LogSoftmax
+    x -> Sub(s, Log(ReduceSum(Exp(s)))), s = Sub(x, ReduceMax(x))
+    """
+    import numpy as np
+    from onnx import numpy_helper
+
+    copy = copy_graph(graph)
+    opset = next(each.version for each in copy.opset_import if each.domain in ("", "ai.onnx"))
+    axes = {
+        node.output[0]: next((a.i for a in node.attribute if a.name == "axis"), -1)
+        for node in copy.graph.node
+        # Before opset 18 the axes of some reductions are no input, before 13 LogSoftmax flattens.
+        if node.op_type == "LogSoftmax" and opset >= REDUCTIONS_TAKE_AXES
+    }
+
+    def formula(step: Step, x: str, result: str) -> None:
+        axis = f"{result}/axis"
+        below = step("Sub", x, step("ReduceMax", x, axis))
+        step("Sub", below, step("Log", step("ReduceSum", step("Exp", below), axis)), output=result)
+
+    unfolded = unfold(copy, lambda node: node.output[0] in axes, formula, "exponentials", {})
+    unfolded.graph.initializer.extend(
+        numpy_helper.from_array(np.array([axis], np.int64), f"{result}/axis") for result, axis in axes.items()
+    )
+    return unfolded
 
 
 @graph_pass("softmax_guard.dropped")

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 STORED = "/from_int8"
 """Suffix of the names of nodes that scale a stored weight."""
-LEAST = 4096
-"""Elements: a smaller weight is not worth a node."""
+LEAST, LEAST_HALF = 4096, 256
+"""Elements: a smaller weight is not worth the nodes of INT8, or the one of fp16."""
 LARGE_TABLE = 65536
 """Elements: for a smaller lookup table fp16 costs little more than INT8, and is more exact."""
 LARGEST_ERROR = 1e-3
@@ -68,7 +68,7 @@ def quantize_weights(graph: onnx.ModelProto, operators: Collection[str] = CONVOL
         graph: A graph with float weights.
         operators: Convolutions and recurrent layers whose weights are stored in INT8; those of others are in fp16.
     """
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, numpy_helper
 
     graph = copy_graph(quantize_tables(graph))
     weights = {i.name: i for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT}
@@ -85,13 +85,38 @@ def quantize_weights(graph: onnx.ModelProto, operators: Collection[str] = CONVOL
         if weighs and users[name][0].op_type in ("Gemm", "MatMul", *operators):
             arrays, unpacking = _in_int8(name, values, users[name][0])
         elif _fits_fp16(values, weighs):
-            arrays = {f"{name}_fp16": values.astype(np.float16)}
-            unpacking = [helper.make_node("Cast", [*arrays], [name], name=f"{name}/Cast", to=TensorProto.FLOAT)]
+            arrays, unpacking = _in_fp16(name, values)
         else:
             continue
         graph.graph.initializer.remove(weight)
         graph.graph.initializer.extend(numpy_helper.from_array(array, held_name) for held_name, array in arrays.items())
         added.extend(unpacking)
+    set_nodes(graph.graph, [*added, *graph.graph.node])
+    return graph
+
+
+@graph_pass("weight_only.halve_weights")
+def halve_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """Store the float weights that fp16 holds well enough in fp16; the graph computes in fp32 as before.
+
+        x -> MatMul, weight fp32 [K, N]
+        x -> MatMul, weight fp16 [K, N] -> Cast fp32
+
+    ONNX Runtime casts them once, when it opens the file.
+    """
+    from onnx import TensorProto, numpy_helper
+
+    graph = copy_graph(graph)
+    users, added = readers(graph), []
+    for weight in [i for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT and i.name in users]:
+        values = numpy_helper.to_array(weight)
+        weighs = all(weight.name in weights_of(node) for node in users[weight.name])
+        if values.size < LEAST_HALF or not _fits_fp16(values, weighs):
+            continue
+        arrays, casts = _in_fp16(weight.name, values)
+        graph.graph.initializer.remove(weight)
+        graph.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+        added.extend(casts)
     set_nodes(graph.graph, [*added, *graph.graph.node])
     return graph
 
@@ -142,6 +167,14 @@ def _lookup(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 def weights_of(node: onnx.NodeProto) -> list[str]:
     """Return the names of the weights of a layer; none of another node."""
     return list(node.input[1 : 3 if node.op_type in RECURRENT else 2]) if node.op_type in LAYERS else []
+
+
+def _in_fp16(name: str, values: Array) -> tuple[dict[str, Array], list[onnx.NodeProto]]:
+    """Return the stored array of a weight by name, and the node that makes it fp32."""
+    from onnx import TensorProto, helper
+
+    arrays = {f"{name}_fp16": values.astype(np.float16)}
+    return arrays, [helper.make_node("Cast", [*arrays], [name], name=f"{name}/Cast", to=TensorProto.FLOAT)]
 
 
 def _in_int8(name: str, values: Array, layer: onnx.NodeProto) -> tuple[dict[str, Array], list[onnx.NodeProto]]:

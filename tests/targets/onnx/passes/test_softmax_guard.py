@@ -47,3 +47,13 @@ def test_another_question_stays(change: str) -> None:
         "Where",
         "Mul",
     ]
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_a_log_softmax_is_written_as_operators_of_webgpu(axis: int) -> None:
+    graph = model([helper.make_node("LogSoftmax", ["x"], ["y"], axis=axis)], {"x": ["n", 3, 4]}, {"y": ["n", 3, 4]}, {})
+    rewritten = patterns.log_softmax_by_exponentials(graph)
+    assert "LogSoftmax" not in {node.op_type for node in rewritten.graph.node}
+    # Exponentials of 200 are infinite in fp32, and those of -200 zero.
+    x = np.array([200, -200, 0, 1, 2, 3, -1, 0, 5, 5, 5, 5], np.float32).reshape(1, 3, 4)
+    assert np.allclose(answers(rewritten, x=x)["y"], answers(graph, x=x)["y"], rtol=0, atol=3e-5)

@@ -223,3 +223,22 @@ def test_scales_of_a_layer_with_thousands_of_outputs_stay_as_they_are() -> None:
     x = np.arange(16, dtype=np.float32).reshape(2, 8)
     emulated = weight_only.emulate_without_vnni(weight_only.quantize_weights(graph))
     np.testing.assert_array_equal(answers(emulated, x=x)["y"], np.repeat(x.sum(1, keepdims=True), 5000, 1))
+
+
+def test_weights_in_fp16_are_computed_with_in_fp32() -> None:
+    values = rounded(64, 80, deviation=0.05)
+    layer = helper.make_node("MatMul", ["x", "w"], ["y"])
+    before = model([layer], {"x": (2, 64)}, {"y": (2, 80)}, {"w": values})
+    after = weight_only.halve_weights(before)
+    assert [node.op_type for node in after.graph.node] == ["Cast", "MatMul"]
+    assert after.ByteSize() < 0.55 * before.ByteSize()
+    x = rounded(2, 64, deviation=1.0)
+    exact = x.astype(np.float64) @ values.astype(np.float16).astype(np.float64)
+    assert np.abs(answers(after, x=x)["y"] - exact).max() < 1e-6
+
+
+@pytest.mark.parametrize("values", [np.full((64, 80), 1e6, np.float32), np.full((4, 8), 0.5, np.float32)])
+def test_weights_that_fp16_cannot_hold_and_small_ones_stay(values: Array) -> None:
+    layer = helper.make_node("MatMul", ["x", "w"], ["y"])
+    before = model([layer], {"x": (2, len(values))}, {"y": (2, values.shape[1])}, {"w": values})
+    assert weight_only.halve_weights(before).graph == before.graph
