@@ -131,7 +131,7 @@ def evaluate(
             answers = stream(question)
             recorder.first(question.name, question.rows_a_run, answers)
         except Exception as error:
-            recorder.failures[question.name] = _failure(error)
+            recorder.failures[question.name] = _failure(error, question.name)
     if not recorder.failures:
         progress(0.75, "running again, in another order")
         _ask_again(runtime, questions, recorder)
@@ -190,15 +190,15 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"[:400]
 
 
-def _failure(error: Exception) -> str:
+def _failure(error: Exception, batch: str) -> str:
     """Return why an artifact returned no output, in one line.
 
     Raises:
         HostError: If this host lacks memory for it, which is not the artifact's fault.
-        NotVerifiedHere: Raised again, for the same reason.
+        NotVerifiedHere: Raised again, with the batch's name, for the same reason.
     """
     if isinstance(error, NotVerifiedHere):
-        raise error
+        raise NotVerifiedHere(f"{error}; it ran '{batch}'") from error
     line = first_line(error)
     if out_of_memory(line):
         raise HostError(f"this host has too little memory for it ({line})") from error
@@ -251,7 +251,7 @@ def _ask_again(runtime: Runtime, questions: Sequence[InputBatch], recorder: Outp
                 raise answer
             recorder.second(name, number, answer)
         except Exception as error:
-            recorder.failures[f"{name} {AGAIN}"] = _failure(error)
+            recorder.failures[f"{name} {AGAIN}"] = _failure(error, name)
             return
         recorder.repeated += 1
 

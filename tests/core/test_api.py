@@ -264,7 +264,7 @@ def test_targets_are_described() -> None:
     assert (onnx.name, onnx.source, onnx.places, onnx.missing) == ("onnx", "program", ("cpu",), ())
     assert onnx.options["properties"]["opset"]["enum"] == [17, 20, 21, 22, 23]
     assert "mobile" in found["coreml"].groups
-    assert found["web"].places == ("wasm-fp32", "wasm-fp16", "wasm-q8", "webgpu-fp32")
+    assert found["web"].places == ("wasm-fp32", "wasm-fp16", "wasm-q8", "webgpu-fp16", "webgpu-fp32")
 
 
 def test_the_public_names() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,16 @@ from tests.web.driving import RUN, load, no_workers, prefix_worker, replace, ser
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+NO_SOFTWARE = """() => {
+  const told = { vendor: "acme", architecture: "", description: "", isFallbackAdapter: false };
+  for (const [name, value] of Object.entries(told)) Object.defineProperty(GPUAdapterInfo.prototype, name, { get: () => value });
+}"""
+LATE_GPU = """
+const map = GPUBuffer.prototype.mapAsync;
+GPUBuffer.prototype.mapAsync = function (...how) {
+  return map.apply(this, how).then(() => new Promise((resolve) => setTimeout(resolve, 500)));
+};
+"""
 WRONG_KERNEL = """
 const make = GPUDevice.prototype.createShaderModule;
 GPUDevice.prototype.createShaderModule = function (how) {
@@ -25,11 +36,24 @@ GPUDevice.prototype.createShaderModule = function (how) {
 """
 
 
-@pytest.mark.nightly
-def test_fp16_without_shader_f16_falls_back_and_says_so(library: Page) -> None:
-    info = load(library, device="webgpu", dtype="fp16")
-    assert (info["device"], info["dtype"]) == ("webgpu", "fp32")
-    assert "shader-f16" in info["fallbacks"][0]["reason"]
+def test_webgpu_takes_the_weights_in_fp16_without_16_bit_shaders(library: Page) -> None:
+    info = load(library, device="webgpu")
+    assert (info["device"], info["dtype"], info["fallbacks"]) == ("webgpu", "fp16", [])
+
+
+def test_the_quicker_device_is_used_and_remembered(library: Page) -> None:
+    """A GPU that answers late: WASM is quicker, and the next visit does not try the GPU."""
+    prefix_worker(library, LATE_GPU)
+    library.evaluate(NO_SOFTWARE)
+    info = load(library)
+    assert info["device"] == "wasm"
+    assert info["selfTest"]["pass"]
+    [(device, code, reason)] = [(f["device"], f["code"], f["reason"]) for f in info["fallbacks"]]
+    assert (device, code) == ("webgpu", "SLOWER")
+    assert re.fullmatch(r"it takes \d+ ms, and WASM \d+ ms", reason)
+    again = load(library)
+    assert (again["device"], again["fallbacks"]) == ("wasm", [])
+    assert load(library, device="webgpu")["device"] == "webgpu"
 
 
 @pytest.mark.nightly

@@ -8,6 +8,7 @@ import { bundleCandidates, expectRuntime } from "./fallback_chain.js";
 import { goldenPaths } from "./golden.js";
 import { type LoadOptions, type ResolvedOptions, resolveOptions } from "./options.js";
 import { VOCABULARY_FILES } from "./query_encoder.js";
+import { forgetDevice } from "./device_choice.js";
 import { clearSelfTests } from "./selftest_cache.js";
 import { runtimeFiles } from "./session.js";
 
@@ -50,6 +51,7 @@ export async function preload(url: string | URL, options: LoadOptions = {}): Pro
 export async function clearCache(source: string | URL | Bundle): Promise<number> {
   const bundle = source instanceof Bundle ? source : await Bundle.open(source);
   clearSelfTests(bundle.url);
+  forgetDevice(bundle.url);
   return bundle.clearCache();
 }
 

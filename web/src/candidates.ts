@@ -3,7 +3,7 @@
  *
  * The runtime's own list of execution providers falls back only when there is no GPU adapter. Here each candidate is
  * tried in a worker of its own: WebGPU before WASM, the requested precision before fp32, multi-threaded before
- * single-threaded.
+ * single-threaded. Where the user chose neither, the two devices are timed once (fallback_chain.ts).
  */
 import { type Capabilities, NO_JSPI, threadCount } from "./device.js";
 import { BackendError, UsageError } from "./errors.js";
@@ -79,13 +79,9 @@ export function orderCandidates(
     else for (const d of precisionOrder(dtype === "auto" ? "fp32" : dtype, available)) candidates.push({ device, dtype: d, build: "jspi", threads: 1 });
   } else if (firstDevice(device, capabilities, asyncify) === "webgpu") {
     const build = capabilities.jspi ? "jspi" : "asyncify";
-    const f16 = capabilities.gpu?.f16 ?? false;
-    if (dtype === "fp16" && !f16) {
-      unavailable.push(noWebgpu("fp16", "the GPU does not support 16-bit floats in shaders (shader-f16)"));
-    }
-    for (const d of precisionOrder(dtype === "auto" ? (f16 ? "fp16" : "fp32") : dtype, available)) {
-      if (d !== "fp16" || f16) candidates.push({ device: "webgpu", dtype: d, build, threads: 1 });
-    }
+    // WebGPU has no kernels for INT8: its operators would fall to the CPU one by one.
+    const fits = available.filter((d) => d !== "q8" || (device === "webgpu" && dtype === "q8"));
+    for (const d of precisionOrder(dtype === "auto" ? "fp16" : dtype, fits)) candidates.push({ device: "webgpu", dtype: d, build, threads: 1 });
   } else if (device === "webgpu") {
     const reason = capabilities.gpu
       ? NO_JSPI

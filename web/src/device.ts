@@ -17,8 +17,8 @@ export interface Capabilities {
 }
 
 export interface Gpu {
-  /** 16-bit floats in shaders. */
-  readonly f16: boolean;
+  /** Vendor, architecture and description, as far as the browser tells them. */
+  readonly name: string;
   /** Whether the adapter is emulated on the CPU: correct, and far slower than WASM. */
   readonly software: boolean;
 }
@@ -53,7 +53,7 @@ async function gpu(): Promise<Gpu | null> {
   const info = adapter.info as GPUAdapterInfo | undefined;
   const named = `${info?.vendor ?? ""} ${info?.architecture ?? ""} ${info?.description ?? ""}`.toLowerCase();
   return {
-    f16: adapter.features.has("shader-f16"),
+    name: named.trim(),
     software: (info?.isFallbackAdapter ?? false) || /swiftshader|llvmpipe|lavapipe|basic render/.test(named),
   };
 }

@@ -9,6 +9,7 @@ import { type Candidate, type CandidateOrder, type LoadStep, firstDevice, orderC
 import type { Client } from "./client.js";
 import type { OnBytes } from "./download.js";
 import { threadCount } from "./device.js";
+import { rememberDevice } from "./device_choice.js";
 import { environment } from "./environment.js";
 import { AssetError, BackendError, EdgekitError, SelfTestError, firstLine } from "./errors.js";
 import { type GoldenFiles, type SelfTestReport, fetchGolden } from "./golden.js";
@@ -17,6 +18,8 @@ import type { Progress } from "./progress.js";
 import type { Device, Started } from "./protocol.js";
 import { SelfTestCache } from "./selftest_cache.js";
 import { RUNTIME_FILES } from "./session.js";
+
+const TIMED_ROUNDS = 3;
 
 /** A candidate that failed, and why. One that ran before it failed (a lost GPU) may be in use again. */
 export interface Fallback {
@@ -109,7 +112,8 @@ export async function activateFirst(
     unused = undefined;
     const reached: { step: LoadStep } = { step: "start" };
     try {
-      return await activate(bundle, options, candidate, starting, reached);
+      const active = await activate(bundle, options, candidate, starting, reached);
+      return await quickest(bundle, options, active, candidatesLeft, fallbacks);
     } catch (error) {
       starting.client.terminate();
       options.signal?.throwIfAborted();
@@ -121,6 +125,52 @@ export async function activateFirst(
     }
   }
   throw new BackendError("no backend is available");
+}
+
+/**
+ * The quicker of a GPU's backend and the first one on WASM, by the last of their runs; the next visit starts with it. GPUs
+ * lose where a model's operators fall to the CPU one by one.
+ */
+async function quickest(
+  bundle: Bundle,
+  options: ResolvedOptions,
+  gpu: ActiveBackend,
+  candidates: readonly Candidate[],
+  fallbacks: Fallback[],
+): Promise<ActiveBackend> {
+  const other = candidates.find((c) => c.device === "wasm");
+  if (options.device !== "auto" || options.quicker || gpu.candidate.device !== "webgpu" || !other || !gpu.report) return gpu;
+  const starting = new StartingWorker(other, options);
+  let wasm: ActiveBackend | undefined;
+  let times: readonly number[];
+  try {
+    wasm = await activate(bundle, { ...options, selfTest: true }, other, starting, { step: "start" });
+    times = [await runTime(bundle, gpu, options), await runTime(bundle, wasm, options)];
+  } catch {
+    starting.client.terminate();
+    options.signal?.throwIfAborted();
+    return gpu; // there is nothing to compare it with
+  }
+  const [onGpu = 0, onWasm = 0] = times;
+  rememberDevice(bundle.url, options.capabilities, onGpu <= onWasm ? "webgpu" : "wasm");
+  if (onGpu <= onWasm) {
+    wasm.client.terminate();
+    return gpu;
+  }
+  gpu.client.terminate();
+  const { device, dtype, threads } = gpu.candidate;
+  fallbacks.push({ device, dtype, threads, code: "SLOWER", reason: `it takes ${onGpu.toFixed(0)} ms, and WASM ${onWasm.toFixed(0)} ms` });
+  return wasm;
+}
+
+/** Milliseconds of the golden cases: the least of a few rounds, since the first compiles shaders. */
+async function runTime(bundle: Bundle, { candidate, client }: ActiveBackend, options: ResolvedOptions): Promise<number> {
+  const rounds: number[] = [];
+  for (let round = 0; round < TIMED_ROUNDS; round++) {
+    const { cases } = await runSelfTest(bundle, candidate, client, options);
+    rounds.push(cases.reduce((sum, { ms }) => sum + ms, 0) / cases.length);
+  }
+  return Math.min(...rounds);
 }
 
 /** The candidates for this bundle. */

@@ -2,9 +2,11 @@
 import { bundleFolder } from "./bundle.js";
 import { type DeviceOption, type DtypeOption, type Candidate, checkOptions } from "./candidates.js";
 import { type Capabilities, capabilities } from "./device.js";
+import { quickerDevice } from "./device_choice.js";
 import { environment } from "./environment.js";
 import { UsageError } from "./errors.js";
 import { Progress, type ProgressCallback } from "./progress.js";
+import type { Device } from "./protocol.js";
 
 export interface LoadOptions {
   readonly device?: DeviceOption;
@@ -26,6 +28,8 @@ export interface LoadOptions {
 /** Options with their defaults, and what this browser can do. */
 export interface ResolvedOptions {
   readonly device: DeviceOption;
+  /** The device that was quicker at an earlier visit, if the user left the choice to the library. */
+  readonly quicker: Device | undefined;
   readonly dtype: DtypeOption;
   readonly capabilities: Capabilities;
   /** URL of the folder with the runtime's files. */
@@ -65,10 +69,13 @@ export async function resolveOptions(url: string | URL, options: LoadOptions): P
   if (callback !== undefined && typeof callback !== "function") throw new UsageError("progress_callback must be a function");
   signal?.throwIfAborted();
   const runtime = new URL(options.runtime ?? new URL("ort/", bundleFolder(url)), environment().base()).href;
+  const has = await capabilities(device === "auto" || device === "webgpu", device === "webnn");
+  const quicker = device === "auto" ? quickerDevice(bundleFolder(url), has) : undefined;
   return {
-    device,
+    device: quicker === "wasm" ? "wasm" : device,
+    quicker,
     dtype,
-    capabilities: await capabilities(device === "auto" || device === "webgpu", device === "webnn"),
+    capabilities: has,
     runtime: runtime.endsWith("/") ? runtime : `${runtime}/`,
     selfTest,
     timeout,

@@ -50,7 +50,8 @@ export function clearSelfTests(bundle: string): void {
   });
 }
 
-function withStorage<T>(use: (storage: Storage) => T): T | undefined {
+/** Use the page's storage; undefined where there is none, or an entry is not ours. */
+export function withStorage<T>(use: (storage: Storage) => T): T | undefined {
   try {
     return use(localStorage);
   } catch {

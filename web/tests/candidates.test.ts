@@ -3,18 +3,17 @@ import { type Capabilities, threadCount } from "../src/device";
 import { checkOptions, firstDevice, orderCandidates, remaining } from "../src/candidates";
 
 const plain: Capabilities = { wasm: true, jspi: true, shared: false, cores: 8, gpu: null };
-const gpu: Capabilities = { ...plain, gpu: { f16: true, software: false } };
-const old: Capabilities = { ...plain, gpu: { f16: false, software: false } };
-const software: Capabilities = { ...plain, gpu: { f16: false, software: true } };
+const gpu: Capabilities = { ...plain, gpu: { name: "a", software: false } };
+const software: Capabilities = { ...plain, gpu: { name: "swiftshader", software: true } };
 const all = ["fp32", "fp16", "q8"] as const;
 const names = (of: ReturnType<typeof orderCandidates>): string[] => of.candidates.map((r) => `${r.device} ${r.dtype} ${String(r.threads)}`);
 
 test.each([
   ["auto", "auto", plain, ["wasm q8 1", "wasm fp32 1"]],
   ["auto", "auto", gpu, ["webgpu fp16 1", "webgpu fp32 1", "wasm q8 1", "wasm fp32 1"]],
-  ["auto", "auto", old, ["webgpu fp32 1", "webgpu fp16 1", "wasm q8 1", "wasm fp32 1"].filter((r) => !r.includes("webgpu fp16"))],
+  ["auto", "q8", gpu, ["webgpu fp32 1", "webgpu fp16 1", "wasm q8 1", "wasm fp32 1"]],
   ["auto", "auto", software, ["wasm q8 1", "wasm fp32 1"]],
-  ["webgpu", "fp32", software, ["webgpu fp32 1", "wasm fp32 1"]],
+  ["webgpu", "fp32", software, ["webgpu fp32 1", "webgpu fp16 1", "wasm fp32 1"]],
   ["wasm", "fp16", gpu, ["wasm fp16 1", "wasm fp32 1"]],
 ] as const)("%s, %s", (device, dtype, has, expected) => {
   const tried = names(orderCandidates(device, dtype, has, all));
@@ -49,7 +48,6 @@ test("threads are tried first, and none after", () => {
 test("what cannot be tried is listed with the reason", () => {
   expect(orderCandidates("webgpu", "auto", plain, all).unavailable[0]?.reason).toContain("no GPU adapter");
   expect(orderCandidates("webgpu", "auto", { ...gpu, jspi: false }, all).unavailable[0]?.reason).toContain("JSPI");
-  expect(orderCandidates("webgpu", "fp16", old, all).unavailable[0]?.reason).toContain("shader-f16");
 });
 
 test("a wrong result excludes the precision, a failed start the backend", () => {

@@ -81,6 +81,7 @@ globalThis.answer = async (runs) => {
       const at = next++;
       const { picture, inputs } = runs[at];
       found[at] = picture ? await globalThis.ask(runner, picture) : await globalThis.feed(runner, inputs);
+      found[at].lost = runner.info.fallbacks.find(({ code }) => code === "DEVICE_LOST")?.reason ?? "";
     }
   };
   await Promise.all(globalThis.runners.map(work));

@@ -43,6 +43,8 @@ QUIET = (
     "--no-first-run",
     "--disable-quic",
 )
+CRASHES = ("Target crashed", "Page crashed", "has been closed")
+"""Parts of Playwright's messages on a tab that died."""
 SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-unsafe-swiftshader")
 SCRIPT = Path(__file__).with_name("browser.js")
 NO_PLAYWRIGHT = f"Playwright is not installed. Run: {install_command('web')}"
@@ -118,7 +120,7 @@ class BrowserRuntime:
         Raises:
             ArtifactError: If the run failed, or the library had to leave the judged device.
         """
-        return self._read(self._page.evaluate("answer", [self._request(inputs)])[0])
+        return self._read(self._answers([self._request(inputs)])[0])
 
     def run_many(self, runs: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array] | Exception]:
         """Compute answers as `run` does, on WASM with two of the library's runners, each with its worker and session.
@@ -130,7 +132,7 @@ class BrowserRuntime:
             self._page.evaluate("openAnother")
         for some in _windows(runs, TOGETHER if quick else 1):
             try:
-                results = self._page.evaluate("answer", [self._request(inputs) for inputs in some])
+                results = self._answers([self._request(inputs) for inputs in some])
             # The page is gone, and with it all answers.
             except Exception as error:
                 yield from (error for _ in some)
@@ -162,6 +164,30 @@ class BrowserRuntime:
     def close(self) -> None:
         """Stop the browser and the server."""
         self._open.close()
+
+    def _answers(self, requests: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
+        """Return the page's answers. A tab or a GPU that dies is the host's: it is opened again, once.
+
+        Raises:
+            NotVerifiedHere: If it dies again.
+        """
+        for last in (False, True):
+            try:
+                answers: list[dict[str, Any]] = self._page.evaluate("answer", requests)
+                reason = next((answer["lost"] for answer in answers if answer.get("lost")), "")
+            except Exception as error:
+                reason = str(error).partition("\n")[0]
+                if not any(word in reason for word in CRASHES):
+                    raise
+            if not reason:
+                return answers
+            if last:
+                raise NotVerifiedHere(f"the browser's tab or GPU died twice ({reason})")
+            with contextlib.suppress(Exception):
+                self._page.close()
+            self._page = open_page(self._browser, self._server.url)
+            self._load(self._info["device"], self._info["dtype"])
+        return []
 
     def _request(self, inputs: Mapping[str, Array]) -> dict[str, object]:
         values = user_input(self._made.inputs, inputs)

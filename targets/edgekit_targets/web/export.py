@@ -52,7 +52,7 @@ PRECISIONS = {"fp32": "fp32", "fp16": "fp16", "q8": "int8"}
 
 # Of the evaluation set, on WASM. The ONNX artifacts are judged on all of it.
 IMAGES_JUDGED = 32
-# WASM computes fp16 in fp32, with the kernels of the fp32 variant.
+# The fp16 variant computes in fp32, with the kernels of the fp32 variant.
 FP16_IMAGES = 8
 # Of the evaluation set. SwiftShader takes nine processor-seconds for a run of arr-coc-tiny.
 SOFTWARE_IMAGES = 2
@@ -218,6 +218,13 @@ TARGET = Target(
         Place(name="wasm-fp32", tolerance=FP32, variant="fp32", settings={"device": "wasm"}, sample=IMAGES_JUDGED),
         Place(name="wasm-fp16", tolerance=FP16, variant="fp16", settings={"device": "wasm"}, sample=FP16_IMAGES),
         Place(name="wasm-q8", tolerance=INT8, variant="q8", settings={"device": "wasm"}, sample=IMAGES_JUDGED),
+        Place(
+            name="webgpu-fp16",
+            tolerance=FP16,
+            variant="fp16",
+            settings={"device": "webgpu"},
+            sample=SOFTWARE_IMAGES,
+        ),
         Place(
             name="webgpu-fp32",
             tolerance=FP32_DELEGATED,

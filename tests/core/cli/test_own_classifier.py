@@ -1,6 +1,6 @@
 """A user's classifier and pictures: what the command line, the report and the records say of them.
 
-Its fp16 artifact is right on the user's pictures, and beyond limits on brighter ones alone.
+Its artifact in fp16 arithmetic is right on the user's pictures, and beyond limits on brighter ones alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tests.manifests import spoilt
 
 MODEL = "tests.dim_classifier:make"
 FACTS = ("--inputs", "pixels:kind=image,shape=1,3,8,8", "--outputs", "output:role=logits,classes=red,green,blue")
+HALF = ("-t", "onnx-fp16", "-O", "onnx-fp16.arithmetic=fp16")
 ACCEPTED = "on your data alone, limits: task"
 
 
@@ -57,7 +58,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rejected(pictures: Path) -> Run:
     output = pictures.parent / "build"
-    targets = ("--name", "dim", "-t", "onnx", "-t", "onnx-fp16", "--budget", "task_drop=0.01,size=1MB")
+    targets = ("--name", "dim", "-t", "onnx", *HALF, "--budget", "task_drop=0.01,size=1MB")
     return run(output / "dim", "export", MODEL, *FACTS, "--data", pictures, *targets, "-o", output)
 
 
@@ -87,7 +88,7 @@ def test_limits_task_accepts_it_by_name_in_every_record(accepted: Run) -> None:
 
 
 def test_limits_task_needs_truth_and_a_metric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code("export", MODEL, *FACTS, "-t", "onnx-fp16", "--limits", "task", "-o", tmp_path) == 2
+    assert exit_code("export", MODEL, *FACTS, *HALF, "--limits", "task", "-o", tmp_path) == 2
     assert "Add --data FOLDER with labels and --metric" in capsys.readouterr().err
     assert not list(tmp_path.iterdir()), "nothing is half-written"
 
@@ -96,7 +97,7 @@ def test_a_packs_result_is_judged_by_the_limits_that_the_build_was_exported_with
     rejected: Run, pictures: Path, tmp_path: Path
 ) -> None:
     build = Path(shutil.copytree(rejected.build, tmp_path / "dim"))
-    asked = ("--data", pictures, "--name", "dim", "-t", "onnx-fp16", "--limits", "task", "-o", tmp_path)
+    asked = ("--data", pictures, "--name", "dim", *HALF, "--limits", "task", "-o", tmp_path)
     assert run(build, "export", MODEL, *FACTS, *asked).code == 0
     command = ("pack", build, "--place", "ort-basic", "-t", "onnx-fp16", "-o", tmp_path / "pack.zip", "--trust-build")
     assert run(build, *command).code == 0
