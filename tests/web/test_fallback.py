@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 NO_SOFTWARE = """() => {
   const told = { vendor: "acme", architecture: "", description: "", isFallbackAdapter: false };
-  for (const [name, value] of Object.entries(told)) Object.defineProperty(GPUAdapterInfo.prototype, name, { get: () => value });
+  for (const [name, value] of Object.entries(told)) {
+    Object.defineProperty(GPUAdapterInfo.prototype, name, { get: () => value });
+  }
 }"""
 LATE_GPU = """
 const map = GPUBuffer.prototype.mapAsync;

@@ -120,7 +120,7 @@ class BrowserRuntime:
         Raises:
             ArtifactError: If the run failed, or the library had to leave the judged device.
         """
-        return self._read(self._answers([self._request(inputs)])[0])
+        return self._read(self._call("answer", [self._request(inputs)])[0])
 
     def run_many(self, runs: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array] | Exception]:
         """Compute answers as `run` does, on WASM with two of the library's runners, each with its worker and session.
@@ -129,10 +129,10 @@ class BrowserRuntime:
         """
         quick = self._info["device"] == "wasm"
         if quick and (os.cpu_count() or 1) > self._info["threads"]:
-            self._page.evaluate("openAnother")
+            self._call("openAnother")
         for some in _windows(runs, TOGETHER if quick else 1):
             try:
-                results = self._answers([self._request(inputs) for inputs in some])
+                results = self._call("answer", [self._request(inputs) for inputs in some])
             # The page is gone, and with it all answers.
             except Exception as error:
                 yield from (error for _ in some)
@@ -165,29 +165,30 @@ class BrowserRuntime:
         """Stop the browser and the server."""
         self._open.close()
 
-    def _answers(self, requests: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
-        """Return the page's answers. A tab or a GPU that dies is the host's: it is opened again, once.
+    def _call(self, function: str, requests: Sequence[Mapping[str, object]] = ()) -> list[dict[str, Any]]:
+        """Call a function of the page. A tab or a GPU that dies is the host's fault: the page is opened again, once.
 
         Raises:
             NotVerifiedHere: If it dies again.
         """
-        for last in (False, True):
+        why = ""
+        for _ in range(2):
+            if why:
+                with contextlib.suppress(Exception):
+                    self._page.close()
+                self._page = open_page(self._browser, self._server.url)
+                self._load(self._info["device"], self._info["dtype"])
             try:
-                answers: list[dict[str, Any]] = self._page.evaluate("answer", requests)
-                reason = next((answer["lost"] for answer in answers if answer.get("lost")), "")
+                answers: list[dict[str, Any]] = self._page.evaluate(function, requests) or []
             except Exception as error:
-                reason = str(error).partition("\n")[0]
-                if not any(word in reason for word in CRASHES):
+                why = str(error).partition("\n")[0]
+                if not any(word in why for word in CRASHES):
                     raise
-            if not reason:
+                continue
+            why = next((answer["lost"] for answer in answers if answer.get("lost")), "")
+            if not why:
                 return answers
-            if last:
-                raise NotVerifiedHere(f"the browser's tab or GPU died twice ({reason})")
-            with contextlib.suppress(Exception):
-                self._page.close()
-            self._page = open_page(self._browser, self._server.url)
-            self._load(self._info["device"], self._info["dtype"])
-        return []
+        raise NotVerifiedHere(f"the browser's tab or GPU died twice ({why})")
 
     def _request(self, inputs: Mapping[str, Array]) -> dict[str, object]:
         values = user_input(self._made.inputs, inputs)
