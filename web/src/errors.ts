@@ -15,19 +15,9 @@
  *     ├── QueryError       QUERY          the query has no word, or one that the model does not know
  *     └── UsageError       USAGE          an unknown option, an invalid value, a disposed runner
  */
-export type Code =
-  | "MANIFEST"
-  | "ASSET_MISSING"
-  | "HASH_MISMATCH"
-  | "POLICY"
-  | "BACKEND"
-  | "SHAPE"
-  | "TIME_OUT"
-  | "DEVICE_LOST"
-  | "SELF_TEST"
-  | "IMAGE"
-  | "QUERY"
-  | "USAGE";
+import type { Code } from "./types.js";
+
+export type { Code };
 
 export abstract class EdgekitError extends Error {
   abstract readonly code: Code;

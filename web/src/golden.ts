@@ -10,6 +10,7 @@ import { ManifestError } from "./errors.js";
 import type { Manifest } from "./manifest.js";
 import type { Pixels } from "./preprocessing.js";
 import type { RawTensor } from "./tensor.js";
+import type { CaseResult, SelfTestResult } from "./types.js";
 
 /** An output of the reference: of a large one every `step`-th value, and of a ranking the scores that it is `of`. */
 export interface ExpectedOutput extends RawTensor {
@@ -36,24 +37,12 @@ export interface Golden {
   readonly limits: Readonly<Record<string, OutputLimits>>;
 }
 
-/** The result of one case: the error that is nearest its limit. */
-export interface CaseReport {
-  readonly name: string;
-  readonly pass: boolean;
-  readonly output: string;
-  /** "max_abs", "rms", "wrong" or "lost_mass". */
-  readonly metric: string;
-  /** Infinite where the output is missing, has another shape or is not finite. */
-  readonly error: number;
-  readonly limit: number;
+export interface CaseReport extends CaseResult {
   readonly ms: number;
-  readonly reason: string;
 }
 
-export interface SelfTestReport {
-  readonly pass: boolean;
+export interface SelfTestReport extends SelfTestResult {
   readonly cases: readonly CaseReport[];
-  readonly device: string;
   readonly dtype: string;
 }
 

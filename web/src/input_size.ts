@@ -1,11 +1,9 @@
 /** InputSize: which sizes of a picture a model takes, and which of them fits a picture's shape. */
 import { ShapeError } from "./errors.js";
 import { type Axis, type Manifest, type Tensor, accepts, sizeOf } from "./manifest.js";
+import type { Size } from "./types.js";
 
-export interface Size {
-  readonly height: number;
-  readonly width: number;
-}
+export type { Size };
 
 type Declared = Pick<Manifest, "inputs" | "axes">;
 

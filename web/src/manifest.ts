@@ -4,6 +4,7 @@
  * Only the fields that the browser uses are typed here. Every field is validated before use.
  */
 import { ManifestError } from "./errors.js";
+import type { PlaceVerdict } from "./types.js";
 
 export type Dtype = "fp32" | "fp16" | "q8";
 export const DTYPES: readonly Dtype[] = ["fp32", "fp16", "q8"];
@@ -54,9 +55,7 @@ export interface Models {
   readonly golden: string;
 }
 
-export interface Verdict {
-  readonly place: string;
-  readonly status: string;
+export interface Verdict extends PlaceVerdict {
   readonly reason: string;
 }
 

@@ -7,13 +7,9 @@
 import { environment } from "./environment.js";
 import { ImageError, ShapeError, UsageError } from "./errors.js";
 import { MAX_BYTES, detectFormat } from "./image_format.js";
+import type { Pixels } from "./types.js";
 
-/** Pixels, row by row: three bytes (RGB) or four (RGBA) each. */
-export interface Pixels {
-  readonly data: Uint8Array<ArrayBuffer> | Uint8ClampedArray<ArrayBuffer>;
-  readonly height: number;
-  readonly width: number;
-}
+export type { Pixels };
 
 /** An input without preprocessing: float32 [3, height, width] in the range that the manifest declares. */
 export interface ImageTensor {

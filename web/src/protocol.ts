@@ -10,6 +10,7 @@ import type { SelfTestReport } from "./golden.js";
 import type { Tensor } from "./manifest.js";
 import type { TransferableImage } from "./preprocessing.js";
 import type { RawTensor } from "./tensor.js";
+import type { PatchScores } from "./types.js";
 
 /** Which build of the runtime: "wasm" is the plain one, "jspi" has WebGPU too, "asyncify" for browsers without JSPI. */
 export type Build = "wasm" | "jspi" | "asyncify";
@@ -95,15 +96,9 @@ export interface NamedOutput extends RawTensor {
   readonly role: string;
 }
 
-/** `relevance`, `budgets` and `indices` are empty, and `rows` and `columns` 0, for a model without scores of patches. */
-export interface ModelOutput {
-  readonly relevance: Float32Array;
-  readonly budgets: Int32Array;
-  readonly indices: Int32Array;
+export interface ModelOutput extends PatchScores {
   /** Every output by name. */
   readonly outputs: Readonly<Record<string, NamedOutput>>;
-  readonly rows: number;
-  readonly columns: number;
   readonly tokens: { readonly data: Float32Array; readonly shape: readonly number[] } | null;
   /** Further score maps of the model, by output name. */
   readonly parts: Readonly<Record<string, Float32Array>>;

@@ -6,13 +6,13 @@ import { type Axis, type Manifest, type Variant, SUM, accepts, sizeOf, sum } fro
 import { fetchPicture, isAddress } from "./picture_address.js";
 import { type ImageSource, type TransferableImage, isPixels, isTensor, decode, toTransferable } from "./preprocessing.js";
 import type { RawTensor } from "./tensor.js";
+import type { QueryInput } from "./types.js";
 import type { EncodedQuery, QueryEncoder } from "./query_encoder.js";
 
 export interface RunInput {
   /** A picture, or its address. */
   readonly image: ImageSource | string | URL;
-  /** Words, or the query's vector. */
-  readonly query?: string | readonly string[] | Float32Array;
+  readonly query?: QueryInput;
   /** Size of the model's input; default: of those that the model takes, the one whose shape is nearest to the picture's. */
   readonly size?: Size;
 }

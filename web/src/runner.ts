@@ -16,6 +16,7 @@ import type { Adapter, Build, Device, ModelOutput } from "./protocol.js";
 import { fetchThreshold, isPresent } from "./presence.js";
 import { QueryEncoder } from "./query_encoder.js";
 import type { RawTensor } from "./tensor.js";
+import type { QueryAnswer } from "./types.js";
 
 /** Browsers before 2025 lack the symbol. */
 const DISPOSE = ((Symbol as { readonly asyncDispose?: symbol }).asyncDispose ?? Symbol.for("Symbol.asyncDispose")) as typeof Symbol.asyncDispose;
@@ -37,11 +38,7 @@ export interface Info {
   readonly timings: LoadTimings & { readonly total: number };
 }
 
-export interface Result extends ModelOutput {
-  readonly known: readonly string[];
-  /** Whether anything in the picture answers the query; null where the model has no threshold for it. */
-  readonly present: boolean | null;
-}
+export interface Result extends ModelOutput, QueryAnswer {}
 
 export interface RunOptions {
   readonly signal?: AbortSignal;
