@@ -6,6 +6,7 @@ CHECK := mobile/android/check
 KOTLIN := $(CHECK)/node_modules/.package-lock.json
 JARS := $(CHECK)/jars/.installed
 PAGE := web/node_modules/.package-lock.json
+REACT := mobile/react-native/node_modules/.package-lock.json
 NPM := $(shell command -v npm)
 JVM := $(and $(NPM),$(shell command -v javac))
 CHROMIUM := $(or $(EDGEKIT_CHROMIUM),$(shell command -v chromium || command -v chromium-browser || command -v google-chrome))
@@ -15,7 +16,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info[:2] < (3, 11) and "edgekit n
 
 setup: $(VENV)/.export
 setup-web: $(VENV)/.web
-setup-test: $(VENV)/.test $(if $(NPM),$(PAGE)) $(if $(JVM),$(KOTLIN) $(JARS)) $(if $(CHROMIUM),,$(VENV)/.chromium)
+setup-test: $(VENV)/.test $(if $(NPM),$(PAGE) $(REACT)) $(if $(JVM),$(KOTLIN) $(JARS)) $(if $(CHROMIUM),,$(VENV)/.chromium)
 
 # pip compiles one file at a time; compileall takes all cores. It reports templates that are no Python, which is no failure.
 COMPILE = $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > $(VENV)/compile.log 2>&1 || true
@@ -39,8 +40,9 @@ $(VENV)/.web: $(VENV)/.export
 	$(BIN)/python -m edgekit_targets.web.site
 	touch $@
 
-# What npm holds: the browser's page with axe-core, and Kotlin's compiler. Without them their tests say what to install.
-$(PAGE) $(KOTLIN): %/node_modules/.package-lock.json: %/package-lock.json
+# What npm holds: the browser's page with axe-core, React Native's types and codegen, and Kotlin's compiler. Without them
+# their tests say what to install.
+$(PAGE) $(REACT) $(KOTLIN): %/node_modules/.package-lock.json: %/package-lock.json
 	-cd $* && npm ci --ignore-scripts --no-audit --no-fund --silent
 
 # Playwright's own Chromium where the system has none. It comes from one host only: where that is out of reach, the

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from edgekit.runtime.ort import OrtRuntime
 from edgekit_apps import assets as apps
-from tests import kotlin
+from tests import kotlin, react_native
 from tests.kotlin import ANDROID, CHECK, LIBRARIES, STUBS
 from tests.manifests import read_result
 from tests.plugins.apps import toy
@@ -28,14 +33,22 @@ TESTS = sorted((ANDROID / "edgekit" / "src" / "test" / "kotlin" / "org" / "edgek
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def interface(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """What React Native's codegen writes for its module; None where npm installed nothing."""
+    kotlin.require()
+    return None if react_native.missing() else react_native.generate(tmp_path_factory.mktemp("codegen"))
+
+
+@pytest.fixture(scope="module")
+def compiled(interface: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     kotlin.require()
     out = tmp_path_factory.mktemp("kotlin")
     sample = _filled_sample(tmp_path_factory.mktemp("sample"))
     junit = CHECK / "stubs" / "org" / "junit" / "Test.java"
     kotlin.run("javac", "-d", out, junit, CHECK / "runner" / "RunTests.java")
     sources = [ANDROID / "edgekit" / "src" / kind / "kotlin" for kind in ("main", "test")]
-    kotlin.kotlinc(out, *sources, sample / "src" / "main" / "kotlin", *STUBS)
+    module = () if interface is None else react_native.sources(interface)  # together: most of the time is the library's
+    kotlin.kotlinc(out, *sources, sample / "src" / "main" / "kotlin", *module, *STUBS)
     return out
 
 
@@ -75,6 +88,62 @@ def test_the_sample_compiles_with_what_assets_wrote(compiled: Path) -> None:
     assert (compiled / "edgekit" / "generated" / "ArrCocTiny.class").is_file()
     for runtime in ("ExecuTorch", "LiteRt", "Mnn", "OnnxRuntime", "PyTorchMobile"):
         assert (compiled / "org" / "edgekit" / "android" / f"{runtime}Runner.class").is_file()
+
+
+def test_the_react_native_module_answers_as_onnx_runtime_does(
+    compiled: Path, interface: Path | None, small_build: Path, tmp_path: Path
+) -> None:
+    """JavaScript calls the module, compiled to codegen's interface; behind Java classes is the real ONNX Runtime."""
+    if interface is None:
+        pytest.skip(react_native.missing())
+    bundle = react_native.small_bundle(small_build, tmp_path / "app")
+    draw = np.random.default_rng(3)
+    pictures = [draw.integers(0, 256, (height, width, 3), np.uint8) for height, width in ((96, 96), (160, 112))]
+    vector = draw.uniform(-1, 1, 16).astype(np.float32)
+    cases: list[dict[str, Any]] = [
+        {"pixels": p.ravel().tolist(), "height": p.shape[0], "width": p.shape[1]} | query
+        for p, query in zip(pictures, ({"vector": vector.tolist()}, {"words": "Red circle"}), strict=True)
+    ]
+    damaged = Path(shutil.copytree(bundle, tmp_path / "damaged"))
+    (damaged / "embeddings.bin").write_bytes(bytes(32))
+    differing = Path(shutil.copytree(bundle, tmp_path / "differing"))
+    react_native.rewrite(differing, {"golden.json": react_native.golden(bundle, limit=0)})
+    refused = [folder.as_uri() for folder in (tmp_path / "nowhere", damaged, differing)]
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps({"cases": cases, "refused": refused}))
+    answer = json.loads(react_native.call_on_jvm(compiled, interface, bundle, file, tmp_path))
+    table = np.float32(0.01) * react_native.EMBEDDINGS
+    with closing(OrtRuntime(small_build / "onnx" / "model.onnx")) as model:
+        for result, picture, query in zip(answer["results"], pictures, (vector, table.mean(axis=0)), strict=True):
+            images = picture.transpose(2, 0, 1)[None].astype(np.float32) / np.float32(255)
+            expected = model.run({"images": images, "queries": query[None].astype(np.float32)})
+            assert result["relevance"] == pytest.approx(expected["relevance"][0].tolist(), abs=1e-5)
+            assert result["indices"] == expected["indices"][0].tolist()
+            assert result["budgets"] == expected["budgets"][0].tolist()
+            rows, columns = picture.shape[0] // 16, picture.shape[1] // 16
+            assert (result["rows"], result["columns"]) == (rows, columns)
+            assert result["present"] == bool(expected["relevance"].max() >= react_native.THRESHOLD)
+    assert [result["known"] for result in answer["results"]] == [[], ["red", "circle"]]
+    info = answer["info"]
+    assert (info["name"], info["target"], info["verified"], info["selfTest"]["pass"]) == ("small", "onnx", True, True)
+    assert answer["threshold"] == react_native.THRESHOLD
+    assert len(answer["tested"]) >= 1
+    *errors_of_bundles, difference = answer["refused"]
+    assert errors_of_bundles == [
+        f"ASSET_MISSING: there is no bundle '{refused[0]}': run edgekit assets android",
+        "HASH_MISMATCH: 'embeddings.bin' is damaged: install the app again",
+    ]
+    assert re.fullmatch(
+        r"SELF_TEST: this device differs from the reference in '.+': the largest error of .+", difference
+    )
+    assert answer["errors"] == [
+        "BACKEND: the bundle has no model 'litert': possible are onnx",
+        "IMAGE: 27645 bytes are not the RGB or RGBA pixels of 96 x 96",
+        "QUERY: the model does not know 'purple': try for example 'red', 'circle'",
+        "BACKEND: the model 'small' does not accept pictures of 97 x 96: "
+        "it accepts [96 to 160 in steps of 16, 96 to 160 in steps of 16]",
+        "USAGE: the runner was disposed: load the bundle again",
+    ]
 
 
 def test_sdk_free_files_import_no_sdk() -> None:

@@ -1,0 +1,3 @@
+package com.facebook.react.common.annotations;
+
+public @interface StableReactNativeAPI {}
