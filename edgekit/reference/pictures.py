@@ -58,12 +58,15 @@ def pixels_of(picture: Image.Image) -> Array:
 
 
 def resize(pictures: Array, height: int, width: int) -> Array:
-    """Return pictures [..., H, W] at another size: bilinear, half-pixel centres, antialiased if they shrink."""
+    """Return pictures [..., H, W] at another size: bilinear, half-pixel centres, antialiased if they shrink.
+
+    Sums are in fp32, or of pictures in fp64 in that.
+    """
     if pictures.shape[-2] != height:
         pictures = _rows(pictures, height)
     if pictures.shape[-1] != width:
         pictures = _rows(np.ascontiguousarray(np.swapaxes(pictures, -1, -2)), width).swapaxes(-1, -2)
-    return np.ascontiguousarray(pictures, np.float32)
+    return np.ascontiguousarray(pictures, np.result_type(pictures, np.float32))
 
 
 def mosaic(pictures: Sequence[Array]) -> Array:
@@ -113,7 +116,7 @@ def fit_picture(picture: Array, height: int, width: int, fit: Fit = "stretch", b
         return resize(picture[:, top : top + edges[0], left_edge : left_edge + edges[1]], height, width)
     edges = (_share(width, high, wide), width) if wider else (height, _share(height, wide, high))
     top, left_edge = (height - edges[0]) // 2, (width - edges[1]) // 2
-    canvas = np.full((len(picture), height, width), border, np.float32)
+    canvas = np.full((len(picture), height, width), border, np.result_type(picture, np.float32))
     canvas[:, top : top + edges[0], left_edge : left_edge + edges[1]] = resize(picture, *edges)
     return canvas
 
@@ -122,10 +125,10 @@ def in_size(pixels: Array, height: int, width: int, fit: Fit = "stretch") -> Arr
     """Return bytes [H, W, 3] in a model's size, as every library computes them: rounded once, half up."""
     if pixels.shape[:2] == (height, width):
         return pixels
-    channels = (pixels[None, ..., channel].astype(np.float32) for channel in range(pixels.shape[2]))
+    channels = (pixels[None, ..., channel].astype(np.float64) for channel in range(pixels.shape[2]))
     # One channel at a time: a large picture in floats takes twelve times its bytes.
     planes = np.concatenate([fit_picture(channel, height, width, fit, 255 * BORDER) for channel in channels])
-    resized = np.floor(planes + np.float32(0.5)).clip(0, 255).astype(np.uint8)
+    resized = np.floor(planes + 0.5).clip(0, 255).astype(np.uint8)
     return np.ascontiguousarray(resized.transpose(1, 2, 0))
 
 
@@ -142,8 +145,9 @@ def _rows(pictures: Array, after: int) -> Array:
     first = np.floor(centres - max(scale, 1.0)).astype(int) + 1
     taps = first[None, :] + np.arange(int(2 * max(scale, 1.0)) + 1)[:, None]
     weights = np.maximum(1.0 - np.abs(taps - centres) / max(scale, 1.0), 0.0) * ((taps >= 0) & (taps < before))
-    weights = (weights / weights.sum(0)).astype(np.float32)
-    result = np.zeros((*pictures.shape[:-2], after, pictures.shape[-1]), np.float32)
+    kind = np.result_type(pictures, np.float32)
+    weights = (weights / weights.sum(0)).astype(kind)
+    result = np.zeros((*pictures.shape[:-2], after, pictures.shape[-1]), kind)
     # Allocated once: to get their memory takes longer than to fill it.
     source_row, part = np.empty_like(result, pictures.dtype), np.empty_like(result, np.result_type(pictures, weights))
     for places, weight in zip(taps.clip(0, before - 1), weights, strict=True):

@@ -64,13 +64,10 @@ class WebgpuRuntime(OrtSession):
         return processor()
 
     def facts(self) -> dict[str, str]:
-        """Return the number of nodes on the GPU, and the operators that the CPU computes."""
+        """Return the operators that the CPU computes."""
         parts = self._session.get_provider_graph_assignment_info()
         others = Counter(node.op_type for part in parts if part.ep_name != PROVIDER for node in part.get_nodes())
-        return {
-            "nodes on WebGPU": str(sum(len(part.get_nodes()) for part in parts if part.ep_name == PROVIDER)),
-            "nodes on the CPU": ", ".join(f"{count} {name}" for name, count in others.most_common()) or "none",
-        }
+        return {"nodes on the CPU": ", ".join(f"{count} {name}" for name, count in others.most_common()) or "none"}
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run one batch.
