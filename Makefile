@@ -29,7 +29,7 @@ $(VENV)/.export: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.export
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[cpu,coreml,coreai,executorch,mnn,iree,openvino,serve,web,webgpu,sign,test,docs,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[cpu,coreml,coreai,executorch,mnn,iree,openvino,xla,serve,web,webgpu,sign,test,docs,dev]'
 	$(COMPILE)
 	touch $@
 

@@ -55,6 +55,8 @@ HEAVY = (
     "MNN",
     "iree.runtime",
     "iree.compiler",
+    "jax",
+    "torchax",
     "openvino",
     "nncf",
     "coreai",
