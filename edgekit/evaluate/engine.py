@@ -138,7 +138,7 @@ def evaluate(
     times: dict[str, Latency] = {}
     metadata: dict[str, Any] = {"facts": runtime.facts() if isinstance(runtime, DescribedRuntime) else {}}
     if timing is not None and not recorder.failures:
-        why = f"measuring latency: at least {RUNS} runs and {timing.seconds:g} s of it and of each baseline, in turn"
+        why = f"measuring latency: {RUNS} runs of it and of each baseline in turn, fewer if they take long"
         progress(0.8, why)
         metadata["load"] = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
         tell = _every(TELL_SECONDS, lambda count: progress(0.8, f"{why}; {count} runs so far"))

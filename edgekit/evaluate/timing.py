@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 WARM_UP = 10
 # Least timed runs of each runtime, if they take less than LONG seconds.
 RUNS = 100
-# Timed seconds after which fewer runs suffice: RUNS of a large model would take minutes.
-LONG = 5.0
+# Timed seconds after which fewer runs suffice: RUNS of a large model would cost more than its export.
+LONG = 1.0
 # Least timed runs of each runtime, if they take LONG seconds.
-FEWEST = 30
+FEWEST = 20
 # Least timed seconds of each runtime: shorter runs see only one state of the host.
 SECONDS = 1.0
 # Timed runs of a turn, if several runtimes take turns.
 TURN = 10
 # Times SECONDS (and at least RUNS): a runtime with so much time leaves, and no longer delays the others.
 PLENTY = 10.0
-# Most timed runs of each runtime, whatever the clock says.
-MOST_RUNS = 100_000
+# Most timed runs of each runtime: a run of microseconds costs more outside the clock than inside.
+MOST_RUNS = 1_000
 
 
 @dataclass(frozen=True)

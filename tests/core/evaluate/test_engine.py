@@ -111,7 +111,7 @@ def test_a_long_timing_says_why_it_takes_long_and_how_far_it_is(monkeypatch: pyt
     said: list[str] = []
     evaluate(Doubling(), (questions("evaluation", 1),), {}, Timing(0.01), lambda done, text: said.append(text))
     told = [text for text in said if text.startswith("measuring latency")]
-    assert told[0] == "measuring latency: at least 100 runs and 0.01 s of it and of each baseline, in turn"
+    assert "100 runs" in told[0]
     assert told[1] == f"{told[0]}; 1 runs so far"
     assert len(told) > 100
 
