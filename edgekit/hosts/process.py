@@ -27,6 +27,7 @@ from edgekit.errors import DependencyError, EdgekitError, ExportError, HostError
 from edgekit.hosts import fork_server, supervisor
 from edgekit.hosts.fork_server import ForkedWorker
 from edgekit.storage import limits as child
+from edgekit.storage.files import hashed_files, trust_hashes
 from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.limits import Limits, confine, limits_for
 from edgekit.target import silent
@@ -71,7 +72,13 @@ def call(
             alarm.start()
             name = f"{function.__module__}:{function.__qualname__}"
             word = secrets.token_hex(16)
-            request = {"function": name, "memory": limits.memory, "word": word, "arguments": dict(arguments)}
+            request = {
+                "function": name,
+                "memory": limits.memory,
+                "word": word,
+                "arguments": dict(arguments),
+                "hashes": hashed_files(),
+            }
             answer = _converse(worker, request, word, progress)
             code = worker.wait()
         finally:
@@ -109,6 +116,7 @@ def main() -> NoReturn:
     os.dup2(2, 1)
     request = json.loads(sys.stdin.readline())
     confine(request["memory"])
+    trust_hashes(request["hashes"])
 
     def say(**message: object) -> None:
         answer.write(f"{request['word']}{json.dumps(message)}\n")

@@ -28,14 +28,16 @@ import stat
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
 from edgekit.errors import ArtifactError, UsageError
 
-_CHUNK = 1 << 20
+# Nanoseconds, several ticks of a file system's clock.
+_TICKS = 100_000_000
+_digests: dict[tuple[int, ...], str] = {}
 # Seconds without a change, after which an unknown writer counts as gone.
 _FORGOTTEN = 24 * 3600.0
 # Seconds; the two renames of a swap take milliseconds.
@@ -62,12 +64,35 @@ def digest_bytes(data: bytes) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """Return the sha256 of a file, in hex."""
-    hashed = hashlib.sha256()
+    """Return the sha256 of a file, in hex, as `digest_stream` does."""
     with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            hashed.update(chunk)
-    return hashed.hexdigest()
+        return digest_stream(stream)
+
+
+def digest_stream(stream: io.BufferedReader) -> str:
+    """Return the sha256 of an open file, in hex; a file that this run hashed before and nobody changed is not read.
+
+    A file is the same if its device, inode, size and times are. A system stamps a change with the clock's last tick,
+    so the hash of a file that changed within `_TICKS` is not kept: a second change could have the same stamp.
+    """
+    status, began = os.fstat(stream.fileno()), time.time_ns()
+    key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if (digest := _digests.get(key)) is not None:
+        return digest
+    digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if began - max(status.st_mtime_ns, status.st_ctime_ns) > _TICKS:
+        _digests[key] = digest
+    return digest
+
+
+def hashed_files() -> list[list[int | str]]:
+    """Return the files that this run has hashed, for `trust_hashes` in its worker: JSON values."""
+    return [[*key, digest] for key, digest in _digests.items()]
+
+
+def trust_hashes(rows: Iterable[Sequence[Any]]) -> None:
+    """Take over the hashes of the process that started this one."""
+    _digests.update({tuple(key): digest for *key, digest in rows})
 
 
 def dump_json(value: object) -> str:

@@ -15,16 +15,16 @@ import os
 import stat
 import unicodedata
 from collections.abc import Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 
-from edgekit.storage.files import load_json
+from edgekit.storage.files import digest_stream, load_json
 
 SEAL = "content_sha256"
 """Field of a record that holds its own hash."""
 # In bytes. Real ones have some KiB.
 LARGEST_RECORD = 16 << 20
-_CHUNK = 1 << 20
 _ITS_OWN = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO}
 """Errors of the file itself; any other error is the host's (no handles, a broken disk) and does not mean damage."""
 
@@ -73,10 +73,8 @@ def check_file(folder: Path, name: str, size: int | None, sha256: str, alone: bo
     with _open_regular(folder, name, alone) as stream:
         if size is not None and os.fstat(stream.fileno()).st_size != size:
             raise RefusedError("is damaged: its size differs from the record")
-        hashed = hashlib.sha256()
-        while chunk := stream.read(_CHUNK):
-            hashed.update(chunk)
-    if hashed.hexdigest() != sha256:
+        digest = digest_stream(stream)
+    if digest != sha256:
         raise RefusedError("is damaged: its content differs from the record")
     return folder / name
 
@@ -185,7 +183,7 @@ def _canonical(record: Mapping[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _open_regular(folder: Path, name: str, alone: bool) -> Iterator[BinaryIO]:
+def _open_regular(folder: Path, name: str, alone: bool) -> Iterator[BufferedReader]:
     """Yield a regular file in a folder, not behind a link; never wait for a pipe or follow a link."""
     require_plain(name)
     path = folder / name

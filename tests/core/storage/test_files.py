@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -300,3 +302,35 @@ def test_a_report_removes_what_a_killed_one_left(build: Path) -> None:
     half.write_text("half")
     assert exit_code("report", build) == 0
     assert not half.exists()
+
+
+def test_an_unchanged_file_is_hashed_once_and_a_changed_one_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, reads = tmp_path / "weights", Mock(wraps=hashlib.file_digest)
+    path.write_bytes(b"a" * 10)
+    before = path.stat()
+    monkeypatch.setattr(hashlib, "file_digest", reads)
+    for _ in range(2):
+        files.digest_file(path)
+    # It was written just now: another change could have the same stamp.
+    assert reads.call_count == 2
+    time.sleep(0.15)
+    for _ in range(2):
+        assert files.digest_file(path) == hashlib.sha256(b"a" * 10).hexdigest()
+    assert reads.call_count == 3
+    # The same size and time of modification.
+    path.write_bytes(b"b" * 10)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert files.digest_file(path) == hashlib.sha256(b"b" * 10).hexdigest()
+
+
+def test_a_worker_takes_over_the_hashes_of_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"a")
+    time.sleep(0.15)
+    digest, rows = files.digest_file(path), json.loads(json.dumps(files.hashed_files()))
+    monkeypatch.setattr(files, "_digests", {})
+    monkeypatch.setattr(hashlib, "file_digest", None)
+    files.trust_hashes(rows)
+    assert files.digest_file(path) == digest
