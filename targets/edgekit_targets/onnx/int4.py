@@ -15,7 +15,7 @@ from edgekit.model.folder import load_model
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Runtime, Target, TargetDescription
 from edgekit_targets.onnx.passes import weight_only
-from edgekit_targets.onnx.passes.dynamic import quantize_blocks
+from edgekit_targets.onnx.passes.dynamic import PackedWeights, quantize_blocks
 from edgekit_targets.onnx.passes.graph import fold_constants, save_graph
 from edgekit_targets.onnx.passes.groups import linear_groups, nodes_of
 from edgekit_targets.onnx.quantization import calibration
@@ -50,10 +50,12 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
         )
 
     every, block = nodes_of(parts, ()), int(job.get(BLOCK))
+    # A search tries many choices of the same layers in the same two widths.
+    cache: dict[tuple[str, int], PackedWeights] = {}
 
     def quantize(eight: tuple[str, ...]) -> onnx.ModelProto:
         finer = [node for group in eight for node in parts[group]]
-        return weight_only.quantize_weights(quantize_blocks(graph, every, finer, block))
+        return weight_only.quantize_weights(quantize_blocks(graph, every, finer, block, cache))
 
     samples = calibration.available(spec, SAMPLES)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:

@@ -204,7 +204,11 @@ def _opset(graph: onnx.ModelProto) -> int:
 
 @graph_pass("nbits.quantize_blocks")
 def quantize_blocks(
-    graph: onnx.ModelProto, layers: Collection[str], eight: Collection[str] = (), block: int = 32
+    graph: onnx.ModelProto,
+    layers: Collection[str],
+    eight: Collection[str] = (),
+    block: int = 32,
+    cache: dict[tuple[str, int], PackedWeights] | None = None,
 ) -> onnx.ModelProto:
     """Store the weights of linear layers in 4 bits.
 
@@ -219,6 +223,7 @@ def quantize_blocks(
         layers: Names of MatMul and Gemm nodes with a constant weight [K, N].
         eight: Layers with 8 bits. If one of them reads a weight, it has 8 bits for all its readers.
         block: Inputs that share a scale: 16, 32, 64, 128 or 256.
+        cache: Weights that earlier calls packed, by name and bits; for calls with the same graph, layers and block.
     """
     from onnx import helper
 
@@ -227,10 +232,12 @@ def quantize_blocks(
     nodes = [part for node in graph.graph.node for part in gemm_as_matmul(node, set(layers), weights)]
     weight_of = {node.name: node.input[1] for node in nodes if node.op_type == "MatMul" and node.name in layers}
     finer = {weight for name, weight in weight_of.items() if name in eight}
-    packed = {
-        name: _pack_weights(weights[name], MANY if name in finer else FEW, block)
-        for name in dict.fromkeys(weight_of.values())
-    }
+    cache, packed = {} if cache is None else cache, {}
+    for name in dict.fromkeys(weight_of.values()):
+        bits = MANY if name in finer else FEW
+        if (name, bits) not in cache:
+            cache[name, bits] = _pack_weights(weights[name], bits, block)
+        packed[name] = cache[name, bits]
     for tensors in packed.values():
         weights |= {tensor.name: tensor for tensor in tensors.tensors}
     nodes = [packed[node.input[1]].node(node) if node.name in weight_of else node for node in nodes]
@@ -242,13 +249,14 @@ def quantize_blocks(
 
 
 @dataclass(frozen=True)
-class _PackedWeights:
+class PackedWeights:
     """A weight [K, N] in blocks: its values, scales and zero points, and the attributes of its readers."""
 
     tensors: tuple[onnx.TensorProto, ...]
     attributes: dict[str, int]
 
     def node(self, product: onnx.NodeProto) -> onnx.NodeProto:
+        """Return the node that multiplies by it, in place of a product."""
         from onnx import helper
 
         inputs = [product.input[0], *(tensor.name for tensor in self.tensors)]
@@ -257,7 +265,7 @@ class _PackedWeights:
         return packed
 
 
-def _pack_weights(weight: onnx.TensorProto, bits: int, block: int) -> _PackedWeights:
+def _pack_weights(weight: onnx.TensorProto, bits: int, block: int) -> PackedWeights:
     from onnx import numpy_helper
     from onnxruntime.quantization import matmul_nbits_quantizer as nbits
 
@@ -267,4 +275,4 @@ def _pack_weights(weight: onnx.TensorProto, bits: int, block: int) -> _PackedWei
     parts = zip(("blocks", "scales", "zero_points"), rounded, strict=True)
     tensors = tuple(numpy_helper.from_array(array, f"{weight.name}_{part}") for part, array in parts)
     attributes = {"K": values.shape[0], "N": values.shape[1], "bits": bits, "block_size": block}
-    return _PackedWeights(tensors, {**attributes, "accuracy_level": ACCURACY})
+    return PackedWeights(tensors, {**attributes, "accuracy_level": ACCURACY})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from edgekit_targets.onnx.passes.dynamic import quantize_blocks
+from edgekit_targets.onnx.passes import dynamic
+from edgekit_targets.onnx.passes.dynamic import PackedWeights, quantize_blocks
 from tests.targets.onnx.passes.graphs import answers, model, noise, rounded
 
 FIRST, SECOND = "first/MatMul", "second/Gemm"
@@ -75,3 +78,14 @@ def test_it_is_right_at_other_places_than_the_first_rows() -> None:
     x = np.random.default_rng(1).normal(0, 1, (5, 96)).astype(np.float32)
     expected = (x @ weight) @ held["v"].T + held["b"]
     np.testing.assert_allclose(answers(made, x=x)["z"], expected, atol=0.02 * float(np.abs(expected).max()))
+
+
+def test_a_search_packs_each_layer_once_a_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    pack = Mock(wraps=dynamic._pack_weights)
+    monkeypatch.setattr(dynamic, "_pack_weights", pack)
+    graph: onnx.ModelProto = chain()
+    cache: dict[tuple[str, int], PackedWeights] = {}
+    for eight in ((), (SECOND,), (FIRST, SECOND), ()):
+        candidate = quantize_blocks(graph, (FIRST, SECOND), eight, cache=cache)
+        assert candidate == quantize_blocks(graph, (FIRST, SECOND), eight)
+    assert pack.call_count == 4 + 4 * 2
