@@ -111,8 +111,16 @@ def export(
 ) -> None:
     """Export a model, verify each artifact against the model, and write the report."""
     from edgekit import api
+    from edgekit.artifact.run_record import PROGRAM
+    from edgekit.hosts import fork_server
+    from edgekit.model.sources import source_of
     from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
+    from edgekit.pipeline.worker import CAPTURE_MODULES, RUN_MODULES
 
+    if ":" in model or source_of(model) is not None:
+        # A new build captures the model; an unchanged one does not.
+        captured = any(output.glob(f"{name or '*'}/{PROGRAM}"))
+        fork_server.fork_here(RUN_MODULES if captured and not fresh else CAPTURE_MODULES)
     facts = ModelFacts(
         axes=axes, inputs=inputs, outputs=outputs, task=task, weights=weights, ema=ema, name=name, author=author,
         licence=licence,
@@ -231,9 +239,13 @@ def verify(
 ) -> None:
     """Check every artifact's files, run it and judge it again. With --place, it is judged in these places only."""
     from edgekit import api
+    from edgekit.hosts import fork_server
+    from edgekit.pipeline.worker import RUN_MODULES
 
     if images is not None and not place:
         raise UsageError("--images applies only to --place: a target's own places run all inputs")
+    if Path(build).is_dir():
+        fork_server.fork_here(RUN_MODULES)
     verification = api.verify(
         build,
         places=place or (),

@@ -5,6 +5,8 @@ once, runs nothing of them, and forks a worker for each request. It has no state
 worker inherits the server's environment at its start. If the parent has changed its own since (`_inherited_state`), as
 some libraries do when they are imported, another server takes the old one's place.
 
+A command that needs PyTorch itself forks the server off (`fork_here`), so that both import it once.
+
 On macOS system libraries do not survive a fork, and Windows does not have it: `fork` returns None there.
 """
 
@@ -51,13 +53,54 @@ class ForkedWorker:
         return self.returncode
 
 
-class _Server:
-    """A server and the socket to it."""
+class _Fork:
+    """A forked process, as far as a server's needs `subprocess.Popen`."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int) -> None:
+        self.pid, self._code = pid, None if pid else 0
+
+    def poll(self) -> int | None:
+        """Return its exit code; None while it runs."""
+        return self._reap(os.WNOHANG)
+
+    def kill(self) -> None:
+        """End it."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int | None:
+        """Wait for its end and return its exit code."""
+        return self._reap(0)
+
+    def _reap(self, options: int) -> int | None:
+        if self._code is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+                self._code = os.waitstatus_to_exitcode(status) if pid else None
+            except ChildProcessError:
+                self._code = 0
+        return self._code
+
+
+class _Server:
+    """A server and the socket to it.
+
+    Args:
+        forked: True to fork it off this process, in place of a new Python.
+    """
+
+    def __init__(self, forked: bool = False) -> None:
         self.parent, self.inherited = os.getpid(), _inherited_state()
         self.socket, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.process: subprocess.Popen[bytes] | _Fork
         with child_socket:
+            if forked:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                self.process = _Fork(supervisor.fork_process())
+                if self.process.pid == 0:
+                    _serve_forked(child_socket)
+                return
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, str(child_socket.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -93,6 +136,39 @@ _servers: list[_Server] = []
 def _close_all() -> None:
     while _servers:
         _servers.pop().close()
+
+
+def fork_here(modules: Sequence[str]) -> None:
+    """Import modules in this process and fork the server off it; for a command that needs them too, at its start.
+
+    Nothing happens if PyTorch is loaded already or a second thread runs: its threads would not survive the fork.
+    """
+    if sys.platform != "linux" or os.environ.get(VARIABLE) == "0" or _servers:
+        return
+    if "torch" in sys.modules or threading.active_count() > 1:
+        return
+    for module in modules:
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+    with _lock:
+        _servers.append(_Server(forked=True))
+
+
+def _serve_forked(requests: socket.socket) -> NoReturn:
+    """Serve in a fork of the command: with the streams, files, signals and `__main__` of a process of its own."""
+    with contextlib.suppress(BaseException):
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        number = os.dup2(requests.fileno(), 3)
+        os.closerange(4, max(int(path.name) for path in Path("/proc/self/fd").iterdir()) + 1)
+        sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, mode, closefd=False) for n, mode in enumerate("rww"))
+        for kind in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(kind, signal.SIG_DFL)
+        sys.modules["__main__"] = sys.modules[__name__]
+        serve(socket.socket(fileno=number))
+    os._exit(1)
 
 
 def prepare(modules: Sequence[str]) -> None:

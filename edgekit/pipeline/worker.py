@@ -35,13 +35,16 @@ from edgekit.target import Job
 
 ANSWERS = "answers.npz"
 RUN_MODULES = (__name__, "torch")
-# Slow imports of most runs and exports that start no thread before the fork (ONNX Runtime starts one).
-EXPORT_MODULES = (
+# Slow imports of a capture, an export and most runs that start no thread before the fork (ONNX Runtime starts one).
+CAPTURE_MODULES = (
     *RUN_MODULES,
     "torch._dynamo",
     "torch._functorch.aot_autograd",
     "torch._functorch.partitioners",
     "torch.export.pt2_archive",
+)
+EXPORT_MODULES = (
+    *CAPTURE_MODULES,
     "torch.onnx._internal.exporter._core",
     "onnxscript.function_libs.torch_lib.ops",
 )

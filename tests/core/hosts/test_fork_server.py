@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
@@ -195,3 +196,54 @@ def test_server_and_worker_end_with_a_parent_that_is_killed(tmp_path: Path) -> N
         parent.kill()
     started = [int(server), *map(int, mark.read_text().split())]
     assert soon(lambda: not any(running(pid) for pid in started))
+
+
+def test_a_server_forked_off_a_command_serves_as_a_new_one(tmp_path: Path) -> None:
+    """It has the command's modules, imports the others, and has nothing else of it: no file, signal or `__main__`."""
+    (tmp_path / "held_open").touch()
+    code = (
+        "import json, signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        f"held = open({str(tmp_path / 'held_open')!r})\n"
+        "import test_fork_server as t\n"
+        "assert 'wave' not in sys.modules\n"
+        "t.fork_server.fork_here(('wave',))\n"
+        "assert 'wave' in sys.modules\n"
+        "server = t.fork_server._servers[-1]\n"
+        "answers = [t.process.call(t.look_closer, {}, modules=('wave', 'aifc')) for _ in range(2)]\n"
+        "assert t.fork_server._servers == [server]\n"
+        "print(json.dumps([server.process.pid, answers]), flush=True)\n"
+    )
+    path = {"PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, env=os.environ | path, capture_output=True, text=True, check=True)
+    server, answers = json.loads(done.stdout)
+    for answer in answers:
+        assert answer["origin"] == server
+        assert answer["open"] == [0, 1, 2, 3, 4]
+        assert answer["modules"] == ["aifc", "wave"]
+        assert answer["main"] == "edgekit.hosts.fork_server"
+        assert answer["terminates"]
+    assert not running(server)
+
+
+def look_closer(progress: Progress) -> dict[str, object]:
+    modules = sorted({"wave", "aifc"} & sys.modules.keys())
+    terminates = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    return look(progress) | {"modules": modules, "main": sys.modules["__main__"].__name__, "terminates": terminates}
+
+
+def test_no_server_is_forked_off_a_process_with_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    go = threading.Event()
+    thread = threading.Thread(target=go.wait)
+    thread.start()
+    try:
+        fork_server.fork_here(())
+        assert fork_server._servers == []
+    finally:
+        go.set()
+        thread.join()
+    monkeypatch.setitem(sys.modules, "torch", sys)
+    fork_server.fork_here(())
+    assert fork_server._servers == []
