@@ -18,7 +18,7 @@ from edgekit.model import own_operators
 from edgekit.model.evaluation_set import SETS, with_sets, write_sets
 from edgekit.model.overrides import from_record
 from edgekit.model.program import Capture, holds_program, read_captured, write_captured
-from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, declaration, model_files, read_config
+from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, declaration, declared_spec, model_files, read_config
 from edgekit.model.sources import checkpoint, factory, restore, runs_no_code
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging, write_text
@@ -36,6 +36,8 @@ CHANGED = (
 def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -> None:
     """Write a model folder: model.safetensors, the model's files, config.json; keep a folder that is already complete.
 
+    The weights are written only if they differ from the folder's.
+
     Args:
         spec: The model.
         folder: Destination.
@@ -48,30 +50,50 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
         model, config = place / "model", _config(spec)
         # Not the temporary folder itself, whose permissions allow only its owner.
         model.mkdir()
-        try:
-            checkpoint.write_checkpoint(
-                model / WEIGHTS,
-                spec.module.state_dict(),
-                infinite=(
-                    frozenset(spec.module.state_dict())
-                    - {name for name, _ in spec.module.named_parameters(remove_duplicate=False)}
-                ),
-            )
-        except CheckpointError as error:
-            raise ModelError(f"'{spec.name}' {error}") from error
         for file, path in spec.files.items():
             shutil.copyfile(path, model / file)
         config["sets"] = write_sets(spec, model, spec.brought if spec.factory else SETS)
-        if not spec.factory:
+        if spec.factory:
+            config["files"] = _digests(model)
+            if _holds(folder, config) and _holds_weights(folder / WEIGHTS, spec):
+                return
+        else:
+            _write_weights(spec, model / WEIGHTS)
             config["captured"] = write_captured(captured or Capture(spec), model, model / WEIGHTS)
-        config["files"] = {
-            p.relative_to(model).as_posix(): digest_file(p) for p in sorted(model.rglob("*")) if p.is_file()
-        }
-        if _holds(folder, config):
-            return
+            config["files"] = _digests(model)
+            if _holds(folder, config):
+                return
         with staging(folder, model_files) as staged:
             shutil.copytree(model, staged, dirs_exist_ok=True)
-            write_text(staged / CONFIG, seal_record(config))
+            if spec.factory:
+                _write_weights(spec, staged / WEIGHTS)
+            write_text(staged / CONFIG, seal_record({**config, "files": _digests(staged)}))
+
+
+def _holds_weights(path: Path, spec: ModelSpec) -> bool:
+    """Return whether a file holds a model's weights and nothing else; NaN is in no file."""
+    import torch
+    from safetensors import safe_open
+
+    tensors = spec.module.state_dict()
+    with safe_open(path, framework="pt") as file:
+        return tensors.keys() == set(file.keys()) and all(
+            (stored := file.get_tensor(name)).dtype == tensor.dtype and torch.equal(stored, tensor.detach().cpu())
+            for name, tensor in tensors.items()
+        )
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {p.relative_to(folder).as_posix(): digest_file(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def _write_weights(spec: ModelSpec, path: Path) -> None:
+    tensors = spec.module.state_dict()
+    parameters = {name for name, _ in spec.module.named_parameters(remove_duplicate=False)}
+    try:
+        checkpoint.write_checkpoint(path, tensors, infinite=frozenset(tensors) - parameters)
+    except CheckpointError as error:
+        raise ModelError(f"'{spec.name}' {error}") from error
 
 
 def load_builds_model(folder: Path, trusted: bool) -> ModelSpec:
@@ -146,6 +168,38 @@ def load_model(folder: Path) -> ModelSpec:
     return with_sets(spec, folder, config["sets"])
 
 
+def load_declaration(folder: Path) -> ModelSpec:
+    """Return a model as `load_model` does, with an empty module where config.json holds all that exporters ask of it.
+
+    Raises:
+        ModelError: As for `load_model`.
+        CheckpointError: As for `load_model`.
+    """
+    import torch
+
+    config = read_config(folder)
+    if not config["factory"] or config.get("translations", True):
+        return load_model(folder)
+    return declared_spec(config, torch.nn.Identity())
+
+
+def map_weights(spec: ModelSpec, folder: Path) -> None:
+    """Give a module the weights of its folder's file, mapped: pages that nobody reads take no memory.
+
+    The module's own weights are freed. Sums may depend on the alignment of tensors in memory, so that its answers are
+    not those of a reference, bit for bit. Windows replaces no mapped file, so nothing happens there.
+    """
+    from safetensors.torch import load_file
+
+    if sys.platform == "win32":
+        return
+    stored = load_file(folder / WEIGHTS)
+    for named in (spec.module.named_parameters, spec.module.named_buffers):
+        for name, tensor in named(remove_duplicate=False):
+            if name in stored:
+                tensor.data = stored[name]
+
+
 def _config(spec: ModelSpec) -> dict[str, object]:
     return {
         **declaration(spec),
@@ -154,6 +208,8 @@ def _config(spec: ModelSpec) -> dict[str, object]:
         "code_sha256": code_digest(code_of(spec)),
         "weights_sha256": checkpoint.weights_digest(spec),
         "words": spec.words.as_record() if spec.words else {},
+        # Functions, which only the factory knows.
+        "translations": bool(spec.translations),
     }
 
 
@@ -167,9 +223,12 @@ def _holds(folder: Path, config: Mapping[str, object]) -> bool:
 
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config without the fields that differ between two captures of a model: its seal and graph hashes."""
+    """Return a config without its seal, the hashes of its graph, which differ between two captures, and of its weights.
+
+    `weights_sha256` stands for the weights.
+    """
     config = {name: value for name, value in config.items() if name != SEAL}
-    files = {name: sha256 for name, sha256 in config["files"].items() if not name.startswith(f"{GRAPH}/")}
+    files = {n: sha256 for n, sha256 in config["files"].items() if n != WEIGHTS and not n.startswith(f"{GRAPH}/")}
     return {**config, "files": files}
 
 

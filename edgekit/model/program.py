@@ -172,12 +172,14 @@ def program_matches(folder: Path, model_sha256: str) -> bool:
     return bool(is_current and info["torch"].partition("+")[0] == here)
 
 
-def load_program(folder: Path, weights: Path | None = None) -> Program:
+def load_program(folder: Path, weights: Path | None = None, mapped: bool = False) -> Program:
     """Read a program's folder, as the pipeline wrote it.
 
     Args:
         folder: The program's folder.
         weights: The model's checked weights, if the program lies in the model's folder without its own.
+        mapped: True for weights that are mapped from their file, for a translation that only copies them. Otherwise
+            they have the memory alignment of PyTorch's own tensors, on which sums depend.
 
     Raises:
         CaptureError: If the model is an ONNX file without a program, or the program is damaged.
@@ -193,7 +195,7 @@ def load_program(folder: Path, weights: Path | None = None) -> Program:
         exported = torch.export.load(folder / PROGRAM)
     if names := info.get("weights", {}):
         try:
-            _fill(exported.state_dict, names, weights or folder / WEIGHTS)
+            _fill(exported.state_dict, names, weights or folder / WEIGHTS, mapped)
         except (OSError, SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise CaptureError(
                 f"the captured program in '{folder}' lacks its weights ({error}). Run `edgekit export` again"
@@ -201,13 +203,12 @@ def load_program(folder: Path, weights: Path | None = None) -> Program:
     return Program(exported, tuple(info["dynamic"]), tuple(info["proof"]))
 
 
-def _fill(tensors: dict[str, torch.Tensor], names: Mapping[str, str], path: Path) -> None:
+def _fill(tensors: dict[str, torch.Tensor], names: Mapping[str, str], path: Path, mapped: bool) -> None:
     """Load the tensors of a safetensors file into a program."""
     from safetensors.torch import load_file
 
     stored = load_file(path)
-    # A clone has the memory alignment of PyTorch's own tensors, on which sums depend.
-    copies = {name: stored[name].clone() for name in set(names.values())}
+    copies = {name: stored[name] if mapped else stored[name].clone() for name in set(names.values())}
     for name, owner in names.items():
         if (copies[owner].shape, copies[owner].dtype) != (tensors[name].shape, tensors[name].dtype):
             raise ValueError(f"'{name}' has another shape or type")

@@ -24,7 +24,7 @@ from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlie
 from edgekit.artifact.store import MANIFEST, read_artifact, require_build
 from edgekit.errors import ArtifactError, EdgekitError, NeedlessExportError, UsageError
 from edgekit.hosts import fork_server
-from edgekit.model.folder import load_builds_model, other_code, save_model
+from edgekit.model.folder import load_builds_model, map_weights, other_code, save_model
 from edgekit.model.program import Capture, program_matches, save_program
 from edgekit.model.records import WEIGHTS, model_digest, recorded_weights, require_whole
 from edgekit.model.sources import onnx as onnx_file
@@ -47,10 +47,10 @@ from edgekit.pipeline.plan import Options, made_from_onnx, plan_run, reserves_of
 from edgekit.pipeline.request import Criteria
 from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain
-from edgekit.reference.store import reference_of
+from edgekit.reference.store import Reference, reference_of
 from edgekit.storage.files import lock, sweep
 from edgekit.storage.host_errors import as_sentences
-from edgekit.storage.limits import require_settings
+from edgekit.storage.limits import free_unused, require_settings
 
 
 @as_sentences()
@@ -93,13 +93,8 @@ def export(
             # Temporary folders of killed runs.
             sweep(folder)
         listener.progress(MODEL, 0.5, "writing the model")
-        captured = Capture(spec)
-        save_model(spec, root / MODEL, captured)
-        listener.done(MODEL)
-        if any(targets[target].source == PROGRAM for target in order) and not from_onnx:
-            _save_program(captured, root, listener)
-        reference = obtain(spec, root / REFERENCE, lambda share, text: listener.progress(REFERENCE, share, text))
-        listener.done(REFERENCE)
+        captures = any(targets[target].source == PROGRAM for target in order) and not from_onnx
+        reference = _prepare(spec, root, listener, captures)
         context = RunContext(
             spec, root, targets, reference, listener, fresh,
             task_limits=task_limits, selected=registry.select_targets(selection, targets),
@@ -276,6 +271,23 @@ def _verify_target(
         return _outcome(context, artifact, evaluate(context, name, artifact))
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error))
+
+
+def _prepare(spec: ModelSpec, root: Path, listener: Listener, captures: bool) -> Reference:
+    """Write the model, its program if a target needs it, and its reference; return the latter."""
+    captured = Capture(spec)
+    save_model(spec, root / MODEL, captured)
+    listener.done(MODEL)
+    if captures:
+        _save_program(captured, root, listener)
+    reference = obtain(spec, root / REFERENCE, lambda share, text: listener.progress(REFERENCE, share, text))
+    listener.done(REFERENCE)
+    # Workers read the weights from here on. A module that the user holds stays as it is.
+    if spec.factory:
+        map_weights(spec, root / MODEL)
+    del captured
+    free_unused()
+    return reference
 
 
 def _save_program(captured: Capture, root: Path, listener: Listener) -> None:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,6 +35,9 @@ from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime
 from edgekit.storage.files import digest_bytes, digest_text
 from edgekit.target import silent
+
+if TYPE_CHECKING:
+    import torch
 
 SCHEMA_VERSION = 2
 # Rows of the first batch for measuring noise that a shipped reference lacks.
@@ -220,6 +224,14 @@ def _latency(subject: RecordingSubject, device: str) -> dict[str, dict[str, dict
     return latencies
 
 
+def in_other_width(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has floats or complex numbers that are not of single precision."""
+    import torch
+
+    single = (torch.float32, torch.complex64)
+    return (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype not in single
+
+
 def task_digest(evaluation: EvaluationSet | None) -> str:
     """Return a hash of an evaluation set's metric and truth; empty without them."""
     if evaluation is None or evaluation.metric is None or evaluation.truth is None:
@@ -355,7 +367,11 @@ class RecordingSubject:
             return replace(self.spec, module=copy_module(self.spec.module))
 
     def open_runtime(self, device: str = "cpu", double: bool = False) -> Runtime:
-        """Return a copy of the model on "cpu" or "cuda", in fp32 or in fp64."""
+        """Return the model on "cpu" in fp32, where its weights already are; else a copy of it, in fp32 or in fp64."""
+        tensors = (*self.spec.module.parameters(), *self.spec.module.buffers())
+        here = device == "cpu" and not double
+        if here and all(t.device.type == "cpu" and not in_other_width(t) for t in tensors):
+            return EagerRuntime(self.spec)
         return EagerRuntime(self.copy_spec(), device, double)
 
 

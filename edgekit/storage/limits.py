@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -103,6 +104,12 @@ def confine(memory: int) -> None:
     allowed = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
+
+
+def free_unused() -> None:
+    """Return memory that this process freed to the system; the C library of Linux (glibc) otherwise keeps it."""
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def is_confined() -> bool:

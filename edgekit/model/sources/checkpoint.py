@@ -20,6 +20,7 @@ NaN and infinite weights are refused by name in both formats.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import pickle
@@ -32,10 +33,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from edgekit.errors import CheckpointError
 from edgekit.model.sources import script
 from edgekit.model.spec import ModelSpec
-from edgekit.storage.files import load_json, write_bytes
+from edgekit.storage.files import aside, load_json
 
 if TYPE_CHECKING:
     import torch
@@ -159,12 +162,20 @@ def write_checkpoint(path: Path, tensors: Mapping[str, torch.Tensor], infinite: 
     Raises:
         CheckpointError: If a weight is NaN or infinite.
     """
-    from safetensors.torch import save
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
 
-    own = {name: tensors[name].detach().cpu().contiguous().clone() for name in sorted(tensors)}
+    seen: set[int] = set()
+    own = {name: _own(tensors[name].detach().cpu(), seen) for name in sorted(tensors)}
     for name, tensor in own.items():
         _finite(name, tensor, name in infinite)
-    write_bytes(path, save(own))
+    with aside(path) as temporary:
+        try:
+            save_file(own, temporary)
+        except SafetensorError as error:
+            # Its message ends with the system's number: "No space left on device (os error 28)".
+            number = re.search(r"os error (\d+)", str(error))
+            raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from error
 
 
 def _content(path: Path) -> bytes:
@@ -402,7 +413,7 @@ def weights_digest(spec: ModelSpec) -> str:
     for name, tensor in sorted(tensors.items()):
         array = tensor.detach().cpu().contiguous().numpy()
         hashed.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        hashed.update(array.tobytes())
+        hashed.update(array.reshape(-1).view(np.uint8))
     return hashed.hexdigest()
 
 

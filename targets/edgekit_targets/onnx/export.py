@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ExportError, UsageError, reason
 from edgekit.model import capture_errors as causes
 from edgekit.model import own_operators, recurrent
-from edgekit.model.folder import load_model
+from edgekit.model.folder import load_declaration, load_model
 from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.shapes import named_sizes
@@ -71,13 +71,17 @@ _SYMBOL = re.compile(r"\bs\d+\b")
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Export a captured program, or an ONNX file that is the model, to model.onnx."""
-    spec, static = load_model(job.model), job.get(SHAPES) != "dynamic"
+    static = job.get(SHAPES) != "dynamic"
+    spec = load_model(job.model) if static else load_declaration(job.model)
     sizes = size_of(spec, job.get(SHAPES))
     file = onnx_file.file_of(spec.module)
     job.progress(0.2, "translating the graph to ONNX")
     if file is None:
         axes = {name: replace(axis, default=sizes.get(name, axis.default)) for name, axis in spec.axes.items()}
-        captured = capture(replace(spec, axes=axes), dynamic=False) if static else load_program(source)
+        if static:
+            captured = capture(replace(spec, axes=axes), dynamic=False)
+        else:
+            captured = load_program(source, mapped=True)
         graph = _translate(spec, captured, max(job.get(OPSET), LOWEST))
         _name_axes(graph, spec)
         # module.path/OpType, numbered if a module has several: error attribution and Netron show these names.

@@ -1,14 +1,18 @@
 import re
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 
 from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
-from edgekit.model.folder import load_model, save_model
+from edgekit.model.folder import load_declaration, load_model, map_weights, save_model
 from edgekit.model.records import CONFIG, WEIGHTS
 from edgekit.model.sources import checkpoint, resolve_model
 from edgekit.model.sources.checkpoint import weights_digest, with_weights
+from edgekit.runtime.eager import EagerRuntime
 from edgekit.testing import SMALL
 from tests import modules
 
@@ -51,6 +55,20 @@ def test_saving_the_same_model_again_changes_nothing(tmp_path: Path) -> None:
     before = {p.name: p.stat().st_ino for p in (tmp_path / "model").iterdir()}
     save_model(resolve_model(SMALL), tmp_path / "model")
     assert {p.name: p.stat().st_ino for p in (tmp_path / "model").iterdir()} == before
+
+
+def test_weights_that_a_folder_holds_are_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = resolve_model(SMALL)
+    save_model(spec, tmp_path / "model")
+    write = Mock(wraps=checkpoint.write_checkpoint)
+    monkeypatch.setattr(checkpoint, "write_checkpoint", write)
+    save_model(spec, tmp_path / "model")
+    assert not write.called
+    with torch.no_grad():
+        spec.module.get_parameter("norm.bias").fill_(0.25)
+    save_model(spec, tmp_path / "model")
+    assert write.call_count == 1
+    assert weights_digest(load_model(tmp_path / "model")) == weights_digest(spec)
 
 
 def test_a_changed_model_folder_is_refused(tmp_path: Path) -> None:
@@ -110,3 +128,30 @@ def test_fine_tuned_weights_have_a_name_and_an_author_of_their_own(tmp_path: Pat
     save_model(spec, tmp_path / "model")
     again = load_model(tmp_path / "model")
     assert (again.name, again.author, again.licence) == (spec.name, "", "")
+
+
+def test_a_declaration_has_all_but_the_module(tmp_path: Path) -> None:
+    spec = resolve_model(SMALL)
+    save_model(spec, tmp_path / "model")
+    declared = load_declaration(tmp_path / "model")
+    assert not list(declared.module.parameters())
+    for name in ("name", "inputs", "outputs", "axes", "licence", "author", "description", "trained_on", "facts"):
+        assert getattr(declared, name) == getattr(spec, name)
+    save_model(replace(spec, factory=""), tmp_path / "captured")
+    assert list(load_declaration(tmp_path / "captured").module.parameters())
+
+
+def test_mapped_weights_are_the_same_and_tied_ones_stay_tied(tmp_path: Path) -> None:
+    spec = resolve_model(SMALL)
+    spec.module.tied = spec.module.get_parameter("norm.bias")
+    save_model(spec, tmp_path / "model")
+    before, inputs = weights_digest(spec), spec.random(0)
+    answer = EagerRuntime(spec).run(inputs)
+    own = {name: tensor.data_ptr() for name, tensor in spec.module.state_dict().items()}
+    map_weights(spec, tmp_path / "model")
+    mapped = {name: tensor.data_ptr() for name, tensor in spec.module.state_dict().items()}
+    assert not set(own.values()) & set(mapped.values())
+    assert mapped["tied"] == mapped["norm.bias"]
+    assert weights_digest(spec) == before
+    for name, array in EagerRuntime(spec).run(inputs).items():
+        np.testing.assert_allclose(array, answer[name], rtol=1e-4, atol=1e-6)

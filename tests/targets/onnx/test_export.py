@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,11 @@ import pytest
 import edgekit
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
+from edgekit.model.folder import load_model, save_model
+from edgekit.model.graph import capture
+from edgekit.model.program import save_program
+from edgekit.model.records import WEIGHTS
+from edgekit.target import Job
 from edgekit.testing import SMALL, TargetContract, small_model
 from edgekit_targets.onnx import export as onnx_target
 from tests.targets import tampering
@@ -102,3 +108,23 @@ def test_opset_17_runs_in_an_old_runtime(tmp_path: Path) -> None:
             np.testing.assert_allclose(old[name], right[name], atol=1e-5)
         then, now = (np.take_along_axis(right["relevance"], one["indices"], axis=1) for one in (old, right))
         np.testing.assert_allclose(then, now, atol=1e-5)  # equal scores may come in another order
+
+
+def test_the_module_is_not_built_for_its_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = small_model()
+    save_model(replace(spec, factory=SMALL), tmp_path / "model")
+    save_program(capture(spec), tmp_path / "program", "", tmp_path / "model" / WEIGHTS)
+    options = {option.name: option.default for option in onnx_target.TARGET.options}
+    job = Job(model=tmp_path / "model", reference=tmp_path, options=options)
+    files = []
+    for name in ("own", "declared"):
+        (tmp_path / name).mkdir()
+        if name == "own":
+            monkeypatch.setattr(onnx_target, "load_declaration", load_model)
+        onnx_target.export(tmp_path / "program", tmp_path / name, job)
+        monkeypatch.undo()
+        files.append((tmp_path / name / onnx_target.ENTRY).read_bytes())
+    assert files[0] == files[1]
+    monkeypatch.setattr(onnx_target, "load_model", None)
+    (tmp_path / "again").mkdir()
+    onnx_target.export(tmp_path / "program", tmp_path / "again", job)

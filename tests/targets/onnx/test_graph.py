@@ -71,7 +71,7 @@ def exported(spec: ModelSpec, folder: Path) -> Path:
     save_program(capture(spec), folder / "program", "toy")
     (folder / "onnx").mkdir()
     job = Job(model=folder, reference=folder, options={"opset": target.OPSET.default})
-    with mock.patch.object(target, "load_model", return_value=spec):
+    with mock.patch.object(target, "load_declaration", return_value=spec):
         target.export(folder / "program", folder / "onnx", job)
     return folder / "onnx" / target.ENTRY
 

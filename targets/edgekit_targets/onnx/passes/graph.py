@@ -259,7 +259,7 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
     import onnx
 
     try:
-        onnx.checker.check_model(graph, full_check=True)
+        onnx.checker.check_model(_without_weights(graph), full_check=True)
     except Exception as error:
         raise ExportError(f"the graph violates ONNX's rules: {reason(error)}") from error
     passes = _history(graph)
@@ -267,6 +267,28 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
     graph.producer_name, graph.producer_version = "edgekit", ""
     path.write_bytes(graph.SerializeToString(deterministic=True))
     (path.parent / PASSES).write_text(json.dumps(passes, indent=1) + "\n")
+
+
+def _without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a graph with inputs in place of its large weights: its rules, without copies of all its bytes.
+
+    The number of a weight's bytes is checked when the file is opened (`edgekit.model.onnx_check`).
+    """
+    import onnx
+    from onnx import helper
+
+    lean = onnx.ModelProto(ir_version=graph.ir_version, opset_import=graph.opset_import, functions=graph.functions)
+    inner = lean.graph
+    inner.name = graph.graph.name
+    for field in ("node", "input", "output", "value_info", "sparse_initializer", "quantization_annotation"):
+        getattr(inner, field).extend(getattr(graph.graph, field))
+    inputs = {value.name for value in inner.input}
+    for weight in graph.graph.initializer:
+        if len(weight.raw_data) < LEAST:
+            inner.initializer.append(weight)
+        elif weight.name not in inputs:
+            inner.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
+    return lean
 
 
 def module_path(notes: Mapping[str, str]) -> str:
