@@ -75,6 +75,13 @@ def small_bundle(build: Path, app: Path) -> Path:
     return bundle
 
 
+def golden(bundle: Path, limit: float) -> bytes:
+    """The golden vectors of a bundle with another limit of the scores."""
+    vectors = json.loads((bundle / "golden.json").read_text())
+    vectors["limits"]["onnx"]["relevance"]["max_abs"] = limit
+    return json.dumps(vectors).encode()
+
+
 def rewrite(bundle: Path, files: dict[str, bytes]) -> None:
     """Write files of a bundle, and their hashes into its index."""
     index = json.loads((bundle / "bundle.json").read_text())

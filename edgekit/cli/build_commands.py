@@ -112,15 +112,10 @@ def export(
     """Export a model, verify each artifact against the model, and write the report."""
     from edgekit import api
     from edgekit.artifact.run_record import PROGRAM
-    from edgekit.hosts import fork_server
-    from edgekit.model.sources import source_of
     from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
-    from edgekit.pipeline.worker import CAPTURE_MODULES, RUN_MODULES
 
-    if ":" in model or source_of(model) is not None:
-        # A new build captures the model; an unchanged one does not.
-        captured = any(output.glob(f"{name or '*'}/{PROGRAM}"))
-        fork_server.fork_here(RUN_MODULES if captured and not fresh else CAPTURE_MODULES)
+    # A new build captures the model; an unchanged one does not.
+    _fork_server(model, capture=fresh or not any(output.glob(f"{name or '*'}/{PROGRAM}")))
     facts = ModelFacts(
         axes=axes, inputs=inputs, outputs=outputs, task=task, weights=weights, ema=ema, name=name, author=author,
         licence=licence,
@@ -139,6 +134,16 @@ def export(
     )
     build = api.run_request(request, progress_style(as_json or quiet))
     conclude(build, as_json, quiet, verbose)
+
+
+def _fork_server(model: str, capture: bool) -> None:
+    """Start the workers' server, for a source that is code or a file."""
+    from edgekit.hosts import fork_server
+    from edgekit.model.sources import source_of
+    from edgekit.pipeline.worker import CAPTURE_MODULES, RUN_MODULES
+
+    if ":" in model or source_of(model) is not None:
+        fork_server.fork_here(CAPTURE_MODULES if capture else RUN_MODULES)
 
 
 @epilog(

@@ -141,10 +141,10 @@ def _serialize(spec: ModelSpec, function: Any, weights: Mapping[str, Any], axes:
         )
         for i in spec.inputs
     }
-    held = {name: jax.ShapeDtypeStruct(value.shape, value.dtype) for name, value in weights.items()}
+    weight_types = {name: jax.ShapeDtypeStruct(value.shape, value.dtype) for name, value in weights.items()}
     with jax.default_matmul_precision("highest"), warnings.catch_warnings(action="ignore"):
-        exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(held, inputs)
-    return bytes(exported.serialize())
+        program = jax.export.export(jax.jit(function), platforms=PLATFORMS)(weight_types, inputs)
+    return bytes(program.serialize())
 
 
 def _save_weights(spec: ModelSpec, weights: Mapping[str, Any], path: Path) -> None:
