@@ -27,6 +27,7 @@ from edgekit.cli.arguments import (
 from edgekit.cli.build_commands import conclude, progress_style
 from edgekit.cli.completion import among, model_names
 from edgekit.cli.help import epilog
+from edgekit.errors import UsageError
 from edgekit.storage.files import finite
 
 PRECISIONS = ("auto", "fp32", "fp16", "int8")
@@ -155,23 +156,46 @@ def compare(
 @epilog(
     "Examples:\n\n`edgekit lint net.onnx --for onnxruntime-1.16 --for onnxruntime-web-1.20`\n\n"
     "`edgekit lint net.mlpackage --for coreml-ios16`\n\n"
-    "`edgekit lint yolo_openvino_model/ --for openvino-2025.4 --json`"
+    "`edgekit lint yolo_openvino_model/ --for openvino-2025.4 --json`\n\n"
+    "`edgekit lint app-release.apk`"
 )
 def lint(
-    file: Annotated[Path, typer.Argument(help="A file, as for `edgekit check`.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A file, as for `edgekit check`; or an Android app or library (.apk, .aab, .aar, .so), whose native "
+            "libraries must be aligned to pages of 16 KB."
+        ),
+    ],
     runtimes: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--for",
             help="Runtime and version: onnxruntime-1.20, onnxruntime-web-1.20, coreml-ios17, executorch-1.4, "
             "openvino-2025.4; repeat for more.",
         ),
-    ],
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict from published tables whether a runtime takes a file, without running it. Exit 3 if one cannot."""
-    from edgekit_check import prediction
+    """Predict whether a runtime takes a file, or Android an app's libraries, without running it. Exit 3 if not."""
+    from edgekit_check import page_size, prediction
 
+    if file.suffix.lower() in page_size.PACKAGES:
+        if runtimes:
+            raise UsageError("--for is for models. Leave it out for an Android package")
+        libraries = page_size.check_page_size(file)
+        if as_json:
+            records = [{**asdict(library), "exempt": library.is_exempt} for library in libraries]
+            source = page_size.load_table()["source"]
+            print_json({"file": str(file), "page_size": page_size.PAGE, "libraries": records, "source": source})
+        else:
+            for line in page_size.lines(libraries):
+                print(line)
+        if any(library.problems for library in libraries):
+            sys.exit(REJECTED)
+        return
+    if not runtimes:
+        raise UsageError("name a runtime and its version with --for, such as --for onnxruntime-1.20")
     predictions = prediction.lint(file, runtimes)
     if as_json:
         records = [{**asdict(p), "impossible": p.is_impossible} for p in predictions]
