@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import CANDIDATE, EvaluationResult, Evidence, Ratio, Timing
+from edgekit.errors import RecordError
 from edgekit.evaluate import timing
 from edgekit.evaluate.engine import AGAIN, RUN
 from edgekit.evaluate.timing import Latency
@@ -23,7 +25,7 @@ from edgekit.judge.detections import SCORE
 from edgekit.judge.deviation import Spreads, spreads
 from edgekit.judge.limits import CLASSES, DETECTIONS, Tolerance
 from edgekit.judge.metrics import BASES, Comparison
-from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
+from edgekit.judge.rows import PLACES, SUFFIX, TASK, row_names, sample_places, sketch
 from edgekit.judge.verdict import score_tolerance, too_noisy
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.shapes import size_text
@@ -260,7 +262,9 @@ def compare_batch(
     large = {o.name for o in outputs if o.name + SUFFIX in batch.outputs}
     comparisons = []
     if many or not outputs:
-        comparisons.append(_compare_one(*_use_sketches(many, batch, answers, large), units, task))
+        some_outputs, expected, actual = _use_sketches(many, batch, answers, large)
+        whole_task = task if task is None or not large else _of_whole_outputs(task, batch, expected, answers, large)
+        comparisons.append(_compare_one(some_outputs, expected, actual, units, whole_task))
     if large:
         first = min((len(batch.outputs[name]) for name in large if name in batch.outputs), default=0)
     if large and first:
@@ -294,6 +298,30 @@ def _use_sketches(
     expected = {n: batch.outputs[n + SUFFIX] if n in large else a for n, a in batch.outputs.items()}
     actual = {n: sketch(a) if n in large and a.ndim > 1 else a for n, a in answers.items()}
     return roles, replace(batch, outputs=expected), actual
+
+
+def _of_whole_outputs(
+    task: EvaluationSet, batch: Batch, expected: Batch, answers: Mapping[str, Array], large: Collection[str]
+) -> EvaluationSet:
+    """Return the evaluation set with a metric that never gets sketches: the reference's values were recorded."""
+
+    def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
+        if outputs is not expected.outputs:
+            whole: Array = own({**outputs, **{name: answers[name] for name in large}}, truth)
+            return whole
+        if TASK in batch.outputs:
+            return batch.outputs[TASK]
+        try:
+            # An earlier edgekit recorded it, or one whose metric reads other outputs.
+            values: Array = own({n: a for n, a in outputs.items() if n not in large}, truth)
+        except KeyError as missing:
+            raise RecordError(
+                f"the reference does not hold {missing} whole, which the task metric reads. Export again with --fresh"
+            ) from missing
+        return values
+
+    own: Any = task.metric
+    return replace(task, metric=metric)
 
 
 def _compare_one(
