@@ -255,13 +255,16 @@ def choose_golden(spec: ModelSpec, path: Path, answer: Answer, dynamic: Collecti
     return Golden(tuple(selection.values()), spec, spread)
 
 
-def write_golden(folder: Path, golden: Golden, limits: Mapping[str, Limits]) -> str:
+def write_golden(
+    folder: Path, golden: Golden, limits: Mapping[str, Limits], more: Mapping[str, object] | None = None
+) -> str:
     """Write golden.json and golden.bin; return the name of the former.
 
     Args:
         folder: The folder to write to.
         golden: The cases.
         limits: By variant, target or "delegated".
+        more: Further fields of golden.json.
     """
     binary = bytearray()
     scored = {o.name: o.of for o in golden.spec.outputs if o.role == "ranking"}
@@ -287,7 +290,8 @@ def write_golden(folder: Path, golden: Golden, limits: Mapping[str, Limits]) -> 
         for case in golden.cases
     ]
     (folder / BINARY).write_bytes(bytes(binary))
-    (folder / JSON).write_text(dump_json({"format": FORMAT, "binary": BINARY, "limits": limits, "cases": rows}))
+    record = {"format": FORMAT, "binary": BINARY, "limits": limits, "cases": rows, **(more or {})}
+    (folder / JSON).write_text(dump_json(record))
     return JSON
 
 

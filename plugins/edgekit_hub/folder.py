@@ -1,7 +1,8 @@
 """The folder `hub` of a composite build, in the layout that transformers.js and optimum expect.
 
 It holds the files that belong to the model, in `onnx` each part's verified ONNX files under its name, and decoders of
-two parts in one file, which the driver runs before the file is kept.
+two parts in one file, which the driver runs before the file is kept. A model of one graph without a cache also gets a
+self-test for browsers.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.artifact.run_record import HUB
+from edgekit.artifact.run_record import HUB, REFERENCE
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
 from edgekit.model.onnx_check import bodies
 from edgekit.model.parts import CompositeModel, Session
+from edgekit.model.spec import ModelSpec
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import digest_file, staging
+from edgekit_hub.selftest import write_selftest
 from edgekit_targets.onnx.passes.graph import copy_graph
 
 if TYPE_CHECKING:
@@ -59,9 +62,11 @@ def write_hub(
     with staging(root / HUB, lambda _: written) as staged:
         for name, path in parts.files.items():
             shutil.copyfile(path, staged / name)
+        graphs: dict[str, Path] = {}
         for target in verified:
             manifests = {part: read_artifact(root / part / target) for part in parts.parts}
-            suffix = SUFFIXES.get(next(iter(manifests.values())).precision, "")
+            precision = next(iter(manifests.values())).precision
+            suffix = SUFFIXES.get(precision, "")
             paths = {part: staged / "onnx" / f"{part}{suffix}{ONNX}" for part in (*manifests, *parts.joined)}
             if not all(manifest.entry.endswith(ONNX) for manifest in manifests.values()) or any(
                 p.exists() for p in paths.values()
@@ -71,8 +76,17 @@ def write_hub(
             (staged / "onnx").mkdir(exist_ok=True)
             for part, manifest in manifests.items():
                 shutil.copyfile(root / part / target / manifest.entry, paths[part])
+                graphs[precision] = paths[part]
             for name, (first, further) in parts.joined.items():
                 _write_joined(paths[name], {part: paths[part] for part in (first, further)}, target, holds)
+        [part, spec] = next(iter(parts.parts.items()))
+        if (
+            graphs
+            and len(parts.parts) == 1
+            and isinstance(spec, ModelSpec)
+            and not any(i.name.startswith(PAST) for i in spec.inputs)
+        ):
+            write_selftest(staged, spec, root / part / REFERENCE, graphs)
         files = sorted(path for path in staged.rglob("*") if path.is_file())
         return {path.relative_to(staged).as_posix(): digest_file(path) for path in files}
 

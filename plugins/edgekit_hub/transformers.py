@@ -435,9 +435,10 @@ def _pairs(folder: Path, spec: ModelSpec) -> Iterator[dict[str, Array]]:
 
 
 def _draw_picture(draw: np.random.Generator, pixels: Input) -> Array:
-    """Return a picture of coloured patches with some grain."""
+    """Return a picture of coloured patches with some grain, whose values are bytes."""
     channels, high, wide = (size for size in pixels.shape if size != BATCH and isinstance(size, int))
     patches = draw.random((channels, PATCHES, PATCHES))
     rows, columns = (np.arange(size) * PATCHES // size for size in (high, wide))
     shares = patches[:, rows][:, :, columns] + 0.05 * draw.standard_normal((channels, high, wide))
-    return (pixels.low + (pixels.high - pixels.low) * shares.clip(0, 1)).astype(np.float32)
+    picture: Array = pixels.low + (pixels.high - pixels.low) * np.rint(255 * shares.clip(0, 1)) / 255
+    return picture.astype(np.float32)
