@@ -127,6 +127,11 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(name="moved box", meaning="largest 1 less overlap of a matched box, times its score", unit="share"),
         MetricInfo(name="own count", meaning="a count against the artifact's own detections", unit="counts"),
         MetricInfo(name="error across inputs", meaning="error in units of the variation over inputs"),
+        MetricInfo(
+            name="usual error",
+            meaning="the error of made inputs that the model answers as it answers real ones",
+            unit="spread",
+        ),
         MetricInfo(name="error of a place", meaning="the same of the worst place, as a coordinate of one point"),
         MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
         MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),

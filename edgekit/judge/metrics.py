@@ -59,6 +59,8 @@ from edgekit.model.spec import Array, Metric, Output
 
 # Score units: half a step of 1 / 336, the finest that a consumer of scores tells apart. Closer scores have no order.
 RESOLUTION = 0.0015
+# Times the spread of real inputs: answers that spread no more are in the model's usual range.
+USUAL = 2.0
 # Score units: the least standard deviation of a map, so that a flat map has a scale too.
 SPREAD_FLOOR = 0.04
 # Share of the longest row of features. The direction of a shorter one is mostly rounding.
@@ -231,6 +233,9 @@ def _scaled_values(
     of = output.name if output.role == "scores" else ""
     rows = answers[0][output.name]
     has_positions = rows.size > 0 and as_rows(output, rows).shape[1] > 1
+    usual = scales.get(output.name)
+    # The reference answers these inputs in the range of real ones, so no kind of rounding is an excuse.
+    is_usual = usual is not None and usual.shape == scale.shape and bool((scale <= USUAL * usual).all())
     for metric, values, places in scaled_measures(output, outputs, answers, scale, scales, sums):
         labels: tuple[str, ...] = (ALL_ROWS,) if metric in (ACROSS_ROWS, PLACE) else ()
         if metric.startswith("channel "):
@@ -240,6 +245,8 @@ def _scaled_values(
         # A row of one position, such as logits, has no worst one.
         places = places.astype(np.int64) if has_positions else np.full(len(places), -1)
         yield RowValues(output.name, output.role, of, metric, values, places, 1.0, labels, weights)
+        if metric == "error" and is_usual:
+            yield RowValues(output.name, output.role, of, "usual error", values, places, 1.0, labels, weights)
 
 
 def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:

@@ -15,7 +15,7 @@ from edgekit.artifact.manifest import Manifest, VerdictSummary
 from edgekit.artifact.result import RESULT, EvaluationResult, Result, result_text
 from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, amend, read_file, result_of
-from edgekit.errors import ArtifactError, DependencyError, EdgekitError, HostError, NotVerifiedHere
+from edgekit.errors import ArtifactError, DependencyError, EdgekitError, HostError, ModelError, NotVerifiedHere
 from edgekit.hosts import process
 from edgekit.hosts.run_record import Measurement
 from edgekit.judge import verdict
@@ -137,6 +137,13 @@ def outcome_of_failure(place: Place, why: str) -> EvaluationOutcome:
 
 
 def _of_error(place: Place, error: EdgekitError, made_by: str) -> EvaluationOutcome:
+    """Return the outcome of an error.
+
+    Raises:
+        ModelError: Again, since the user's code is no fault of the artifact.
+    """
+    if isinstance(error, ModelError):
+        raise error
     finding = missing_runtime(place, error) if isinstance(error, NOT_HERE) else outcome_of_failure(place, str(error))
     return replace(finding, variant_target=made_by)
 
