@@ -95,9 +95,27 @@ def spreads(
                 peaks = np.abs(whole).max(0)
                 own_noise *= peaks / max(float(peaks.max()), LEAST)
             by_output[output.name] = np.maximum(_scale(output, whole, rounding, own), NOISE_FLOOR * own_noise)
+            by_output[middle_of(output.name)] = whole.mean(0)
             if output.role in ("logits", "probabilities"):
                 by_output[classes_of(output.name)] = np.full(1, class_spread(whole))
     return by_output
+
+
+def middle_of(output: str) -> str:
+    """Return the name of the mean of each channel of an output for real inputs, among the scales."""
+    return f"{output}.middle"
+
+
+def usual_rows(output: Output, rows: Array, scales: Spreads) -> Array | None:
+    """Return which rows lie where those of real inputs lie, [n]: within USUAL spreads of their mean, in mean square.
+
+    None if no real row has as many channels.
+    """
+    values, spread, middle = as_rows(output, rows), scales.get(output.name), scales.get(middle_of(output.name))
+    if spread is None or middle is None or values.shape[2] != len(spread):
+        return None
+    usual: Array = (((values - middle) / spread) ** 2).mean((1, 2)) <= USUAL**2
+    return usual
 
 
 def are_quantities(output: Output, rows: Array) -> bool:
@@ -175,6 +193,8 @@ MOVING = 0.3
 FEWEST = 8
 ACROSS_ROWS, PLACE, ALL_ROWS = "error across inputs", "error of a place", "all inputs"
 # Values of a row.
+USUAL = 2.0
+"""Spreads of real rows."""
 MOST_PLACES = 1024
 # Rows of a batch that may repeat some.
 MOST_REPEATED = 64

@@ -53,14 +53,13 @@ from edgekit.judge.deviation import (
     peak_of,
     place_errors,
     row_deviations,
+    usual_rows,
 )
 from edgekit.judge.roles import decisions, role_measures
 from edgekit.model.spec import Array, Metric, Output
 
 # Score units: half a step of 1 / 336, the finest that a consumer of scores tells apart. Closer scores have no order.
 RESOLUTION = 0.0015
-# Times the spread of real inputs: answers that spread no more are in the model's usual range.
-USUAL = 2.0
 # Score units: the least standard deviation of a map, so that a flat map has a scale too.
 SPREAD_FLOOR = 0.04
 # Share of the longest row of features. The direction of a shorter one is mostly rounding.
@@ -233,9 +232,8 @@ def _scaled_values(
     of = output.name if output.role == "scores" else ""
     rows = answers[0][output.name]
     has_positions = rows.size > 0 and as_rows(output, rows).shape[1] > 1
-    usual = scales.get(output.name)
-    # The reference answers these inputs in the range of real ones, so no kind of rounding is an excuse.
-    is_usual = usual is not None and usual.shape == scale.shape and bool((scale <= USUAL * usual).all())
+    # The reference answers these as it answers real inputs, so no kind of rounding is an excuse.
+    usual = usual_rows(output, rows, scales) if rows.dtype.kind == "f" else None
     for metric, values, places in scaled_measures(output, outputs, answers, scale, scales, sums):
         labels: tuple[str, ...] = (ALL_ROWS,) if metric in (ACROSS_ROWS, PLACE) else ()
         if metric.startswith("channel "):
@@ -245,8 +243,9 @@ def _scaled_values(
         # A row of one position, such as logits, has no worst one.
         places = places.astype(np.int64) if has_positions else np.full(len(places), -1)
         yield RowValues(output.name, output.role, of, metric, values, places, 1.0, labels, weights)
-        if metric == "error" and is_usual:
-            yield RowValues(output.name, output.role, of, "usual error", values, places, 1.0, labels, weights)
+        if metric == "error" and usual is not None:
+            near = np.where(usual, values, 0.0)
+            yield RowValues(output.name, output.role, of, "usual error", near, places, 1.0, labels, weights)
 
 
 def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:

@@ -1,4 +1,4 @@
-"""A metric reads whole outputs, however large they are: the reference holds sketches of those, and the metric's values."""
+"""A metric reads whole outputs, however large: the reference holds sketches of those, and the values of the metric."""
 
 from __future__ import annotations
 

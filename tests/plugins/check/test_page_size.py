@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,9 @@ def elf(machine: int = ARM64, *alignments: int, at: int = 64) -> bytes:
     return head.ljust(at, b"\0") + b"".join(headers)
 
 
-def package(path: Path, compression: int = zipfile.ZIP_DEFLATED, **libraries: bytes) -> Path:
+def package(path: Path, libraries: Mapping[str, bytes]) -> Path:
     """Write libraries into a package; `__` in a name is a slash."""
-    with zipfile.ZipFile(path, "w", compression) as file:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("AndroidManifest.xml", "x")
         for name, data in libraries.items():
             file.writestr(name.replace("__", "/") + ".so", data)
@@ -63,7 +64,7 @@ def run(*arguments: str) -> Result:
 def test_an_app_whose_libraries_fit_exits_0_and_names_the_exempt(tmp_path: Path) -> None:
     app = package(
         tmp_path / "app.apk",
-        **{
+        {
             "lib__arm64-v8a__libnet": elf(ARM64, 16384, 65536),
             "lib__x86_64__libnet": elf(X86_64),
             "lib__armeabi-v7a__libnet": elf(ARM32, 4096),
@@ -94,7 +95,7 @@ def test_a_misaligned_library_exits_3_and_names_the_way_out(
 ) -> None:
     path = f"{folder}/x86_64/{name}"
     # One segment is enough.
-    file = package(tmp_path / f"app{suffix}", **{path: elf(X86_64, 16384, 4096)})
+    file = package(tmp_path / f"app{suffix}", {path: elf(X86_64, 16384, 4096)})
     result = run(str(file))
     [line, _] = result.stdout.splitlines()
     assert result.exit_code == 3
@@ -106,7 +107,7 @@ def test_a_misaligned_library_exits_3_and_names_the_way_out(
 def test_json_has_every_fact(tmp_path: Path) -> None:
     file = package(
         tmp_path / "net.aar",
-        **{"jni__arm64-v8a__libnet": elf(ARM64, 4096), "prefab__modules__net__libs__android.arm64-v8a__libnet": b""},
+        {"jni__arm64-v8a__libnet": elf(ARM64, 4096), "prefab__modules__net__libs__android.arm64-v8a__libnet": b""},
     )
     result = run(str(file), "--json")
     record = json.loads(result.stdout)
@@ -164,7 +165,7 @@ def test_a_real_library_agrees_with_readelf(tmp_path: Path) -> None:
 )
 def test_damaged_libraries_are_refused_in_a_sentence(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "libnet.so").write_bytes(data)
-    file = package(tmp_path / "app.apk", **{"lib__arm64-v8a__libnet": data})
+    file = package(tmp_path / "app.apk", {"lib__arm64-v8a__libnet": data})
     for path in (tmp_path / "libnet.so", file):
         with pytest.raises(ModelError, match=r"libnet\.so"):
             check_page_size(path)
@@ -179,20 +180,20 @@ def test_bad_input_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "libnet.so").write_bytes(b"text")
     with pytest.raises(ModelError, match="ELF"):
         check_page_size(tmp_path / "libnet.so")
-    data = bytearray(package(tmp_path / "cut.apk", **{"lib__arm64-v8a__libnet": elf()}).read_bytes())
+    data = bytearray(package(tmp_path / "cut.apk", {"lib__arm64-v8a__libnet": elf()}).read_bytes())
     place = data.index(b"libnet.so") + 9
     data[place : place + 8] = b"\xff" * 8
     (tmp_path / "cut.apk").write_bytes(data)
     with pytest.raises(ModelError, match=r"cut\.apk"):
         check_page_size(tmp_path / "cut.apk")
     (tmp_path / "app.apk").unlink()
-    empty = package(tmp_path / "empty.apk")
+    empty = package(tmp_path / "empty.apk", {})
     result = run(str(empty))
     assert (result.exit_code, "0 libraries fit" in result.stdout) == (0, True)
 
 
 def test_for_belongs_to_models_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--for"):
-        command.lint(package(tmp_path / "app.apk"), ["onnxruntime-1.20"])
+        command.lint(package(tmp_path / "app.apk", {}), ["onnxruntime-1.20"])
     with pytest.raises(UsageError, match="--for"):
         command.lint(tmp_path / "net.onnx")

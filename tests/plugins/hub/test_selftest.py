@@ -139,7 +139,7 @@ def spoil(path: Path) -> None:
     name = model.graph.output[0].name
     for node in model.graph.node:
         node.output[:] = ["halved" if output == name else output for output in node.output]
-    model.graph.initializer.append(numpy_helper.from_array(np.float32(2), "two"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(2, np.float32), "two"))
     model.graph.node.append(helper.make_node("Mul", ["halved", "two"], [name]))
     onnx.save(model, path)
 
@@ -175,7 +175,8 @@ def test_it_is_small_and_a_folder_without_it_is_a_sentence(hub: Path, page: Page
     record = json.loads((folder / "golden.json").read_text())
     assert all((folder / path).is_file() for path in record["files"].values())
     assert (folder / "golden.bin").stat().st_size < 200_000
-    for change in ({"format": 2}, {"cases": []}):
+    changes: tuple[dict[str, Any], ...] = ({"format": 2}, {"cases": []})
+    for change in changes:
         (folder / "golden.json").write_text(json.dumps(record | change))
         result = page.evaluate(SCRIPT, ["model", {}])
         assert (result["name"], "no self-test" in result["message"]) == ("TypeError", True)
