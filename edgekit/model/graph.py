@@ -89,6 +89,8 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
         torch.no_grad(),
         use_decompositions(spec, translated=keep_operators),
         recurrent.open_lengths(),
+        # Its search for the order of products reads sizes as numbers, which fixes them.
+        torch.backends.opt_einsum.flags(enabled=False),
     ):
         try:
             exported = complex_numbers.export(module, arguments, shapes)

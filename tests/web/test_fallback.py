@@ -27,7 +27,7 @@ NO_SOFTWARE = """() => {
 LATE_GPU = """
 const map = GPUBuffer.prototype.mapAsync;
 GPUBuffer.prototype.mapAsync = function (...how) {
-  return map.apply(this, how).then(() => new Promise((resolve) => setTimeout(resolve, 500)));
+  return map.apply(this, how).then(() => new Promise((resolve) => setTimeout(resolve, 200)));
 };
 """
 WRONG_KERNEL = """

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from edgekit.artifact.metric import METRICS, NOT_FINITE, metric_info, plain, share
 from edgekit.judge import verdict
+from edgekit.judge.deviation import spreads
 from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, TASK_DROP, TASK_DROP_WORST, Kind
 from edgekit.judge.metrics import Comparison, compare
 from edgekit.model.spec import Array, Output
@@ -36,7 +37,10 @@ def measured() -> dict[str, list[float]]:
     found = compare(declared, right, wrong, [f"image {number}" for number in range(4)])
     assert not found.faults
     values: dict[str, list[float]] = {}
-    for measure in (*found.measures, *roles(right, wrong).measures):
+    names = [f"image {number}" for number in range(4)]
+    usual = compare(declared, right, wrong, names, scales=spreads(declared, [right], {})).measures
+    usual = tuple(measure for measure in usual if measure.metric == "usual error")
+    for measure in (*found.measures, *roles(right, wrong).measures, *usual):
         values.setdefault(measure.metric, []).extend(measure.values.tolist())
     return values
 
