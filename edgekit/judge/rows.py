@@ -53,8 +53,6 @@ def _row_seen(name: str, runs: Sequence[Run]) -> int | None:
 PROJECTIONS = 16
 # Suffix of an array's name: it holds sketches of that output's rows.
 SUFFIX = ".sketch"
-# Name of the task metric's value of each row, stored if an output that it may need is not stored whole.
-TASK = ".task"
 
 
 # Suffix of an array's name: it holds some places of that output's rows.

@@ -15,7 +15,6 @@ import numpy as np
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import CANDIDATE, EvaluationResult, Evidence, Ratio, Timing
-from edgekit.errors import RecordError
 from edgekit.evaluate import timing
 from edgekit.evaluate.engine import AGAIN, RUN
 from edgekit.evaluate.timing import Latency
@@ -25,7 +24,7 @@ from edgekit.judge.detections import SCORE
 from edgekit.judge.deviation import Spreads, spreads
 from edgekit.judge.limits import CLASSES, DETECTIONS, Tolerance
 from edgekit.judge.metrics import BASES, Comparison
-from edgekit.judge.rows import PLACES, SUFFIX, TASK, row_names, sample_places, sketch
+from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
 from edgekit.judge.verdict import score_tolerance, too_noisy
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.shapes import size_text
@@ -46,9 +45,9 @@ from edgekit.reference.store import Reference
 from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.target import Place
 
-# The first of these modes that was timed gives the artifact's latency; captured graphs are shown in addition.
 # An input of integers with fewer values is asked with all of them; one with more indexes no table.
 FEWEST_VALUES, LARGEST_TABLE = 4, 1 << 20
+# The first of these modes that was timed gives the artifact's latency; captured graphs are shown in addition.
 WAYS = ("bound buffers", RUN)
 GRAPHS = ("CUDA graph", "captured graph")
 # Times the median of eager PyTorch when the reference was recorded. Its threads wait for each other: beside other load
@@ -173,7 +172,8 @@ def _compare_and_judge(
             ]
         else:
             task = real if batch.name == EVALUATION else None
-            answers_compared = compare_batch(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
+            values = reference.info.evaluation.values
+            answers_compared = compare_batch(spec.outputs, batch, arrays_of(batch.name, answers), units, task, values)
             comparisons[batch.name] = [
                 replace(comparison, real=batch.name.startswith(shaped)) for comparison in answers_compared
             ]
@@ -253,9 +253,17 @@ def _noise_without_fp64(reference: Reference) -> bool:
 
 
 def compare_batch(
-    outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], units: Units, task: EvaluationSet | None
+    outputs: tuple[Output, ...],
+    batch: Batch,
+    answers: Mapping[str, Array],
+    units: Units,
+    task: EvaluationSet | None,
+    values: Sequence[float] = (),
 ) -> list[Comparison]:
-    """Compare all rows (large outputs by sketches), then whole rows and places, then outputs that are one thing."""
+    """Compare all rows (large outputs by sketches), then whole rows and places, then outputs that are one thing.
+
+    `values` are the reference's of the task metric, by row: the metric never gets sketches.
+    """
     rows = len(batch.names)
     single = {n for n, a in batch.outputs.items() if n + SUFFIX not in batch.outputs and len(a) != rows}
     many = tuple(o for o in outputs if o.name not in single)
@@ -263,7 +271,7 @@ def compare_batch(
     comparisons = []
     if many or not outputs:
         some_outputs, expected, actual = _use_sketches(many, batch, answers, large)
-        whole_task = task if task is None or not large else _of_whole_outputs(task, batch, expected, answers, large)
+        whole_task = task if task is None or not large else _of_whole_outputs(task, expected, answers, large, values)
         comparisons.append(_compare_one(some_outputs, expected, actual, units, whole_task))
     if large:
         first = min((len(batch.outputs[name]) for name in large if name in batch.outputs), default=0)
@@ -301,24 +309,15 @@ def _use_sketches(
 
 
 def _of_whole_outputs(
-    task: EvaluationSet, batch: Batch, expected: Batch, answers: Mapping[str, Array], large: Collection[str]
+    task: EvaluationSet, expected: Batch, answers: Mapping[str, Array], large: Collection[str], values: Sequence[float]
 ) -> EvaluationSet:
-    """Return the evaluation set with a metric that never gets sketches: the reference's values were recorded."""
+    """Return the evaluation set with a metric of whole outputs; the reference's values were recorded."""
 
     def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
-        if outputs is not expected.outputs:
-            whole: Array = own({**outputs, **{name: answers[name] for name in large}}, truth)
-            return whole
-        if TASK in batch.outputs:
-            return batch.outputs[TASK]
-        try:
-            # An earlier edgekit recorded it, or one whose metric reads other outputs.
-            values: Array = own({n: a for n, a in outputs.items() if n not in large}, truth)
-        except KeyError as missing:
-            raise RecordError(
-                f"the reference does not hold {missing} whole, which the task metric reads. Export again with --fresh"
-            ) from missing
-        return values
+        if outputs is expected.outputs:
+            return np.array(values[: len(expected.names)])
+        whole: Array = own({**outputs, **{name: answers[name] for name in large}}, truth)
+        return whole
 
     own: Any = task.metric
     return replace(task, metric=metric)

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.errors import EdgekitError, RecordError
 from edgekit.evaluate.rows import Axes
-from edgekit.judge.rows import PLACES, SUFFIX, TASK
+from edgekit.judge.rows import PLACES, SUFFIX
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.reference.batches import Batch, inputs_digest, same_inputs
@@ -190,7 +190,7 @@ def _noise(
     noise: dict[str, dict[str, float]] = dict(info.raw.get("noise", {}))
     first = batches[0].first(NOISE_ROWS)
     lacking = {name for name, array in first.outputs.items() if array.dtype.kind == "f" and name not in noise}
-    lacking = {name for name in lacking if not name.endswith((SUFFIX, PLACES, TASK))}
+    lacking = {name for name in lacking if not name.endswith((SUFFIX, PLACES))}
     if lacking:
         rows = next(b for b in subject.asked if b.name == first.name).first(NOISE_ROWS)
         own, _ = run_batches(subject.open_runtime(), subject.spec.outputs, (rows,), axes)

@@ -19,7 +19,7 @@ from edgekit.evaluate import timing
 from edgekit.evaluate.rows import Axes, Run, rows_of
 from edgekit.judge.detections import pair_detections
 from edgekit.judge.metrics import match_indices, reorder_rows
-from edgekit.judge.rows import PLACED, PLACES, PROJECTIONS, SUFFIX, TASK, row_axes, sample_places, sketch
+from edgekit.judge.rows import PLACED, PLACES, PROJECTIONS, SUFFIX, row_axes, sample_places, sketch
 from edgekit.model.adapter import copy_module, to_tensors
 from edgekit.model.capture_errors import FIXED_LENGTH, line_of, sentence
 from edgekit.model.evaluation_set import evaluation_of, metric_values
@@ -106,9 +106,7 @@ def record(
         **({"declared": declaration(subject.spec)} if with_inputs else {}),
     }
     sketched = () if with_inputs else subject.features
-    values = _task_values(subject.evaluation, real)
     batches = tuple(replace(batch, outputs=retain(subject.spec.outputs, batch.outputs, sketched)) for batch in batches)
-    batches = tuple(_with_task(batch, values) if batch.name == EVALUATION else batch for batch in batches)
     write_reference(folder, batches, info, with_inputs)
 
 
@@ -511,20 +509,6 @@ def retain(outputs: Sequence[Output], answers: Mapping[str, Array], sketched: Co
         else:
             arrays[name] = array
     return arrays
-
-
-def _task_values(evaluation: EvaluationSet | None, batch: Batch) -> Array | None:
-    """Return the task metric of each row of the evaluation batch, of whole outputs; None without one."""
-    if evaluation is None or evaluation.truth is None or evaluation.metric is None or batch.name != EVALUATION:
-        return None
-    return np.asarray(evaluation.metric(batch.outputs, evaluation.truth[: len(batch.names)]), np.float64)
-
-
-def _with_task(batch: Batch, values: Array | None) -> Batch:
-    """Return a batch with the task metric's values, if it does not hold all outputs whole."""
-    if values is None or not any(name.endswith(SUFFIX) for name in batch.outputs):
-        return batch
-    return replace(batch, outputs={**batch.outputs, TASK: values})
 
 
 def align_ranking(

@@ -1,4 +1,4 @@
-"""A metric reads whole outputs, however large: the reference holds sketches of those, and the values of the metric."""
+"""A metric reads whole outputs, however large: the reference holds sketches of those, and the metric's values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 import edgekit
 from edgekit import Axis, EvaluationSet, Input, ModelSpec, Output
-from edgekit.judge.rows import SUFFIX, TASK
+from edgekit.judge.rows import SUFFIX
 from edgekit.model.spec import Array
 from edgekit.reference.store import read_reference
 from tests.builds import without_report
@@ -54,9 +54,10 @@ def segmenter() -> ModelSpec:
 def test_the_task_metric_never_gets_sketches(tmp_path: Path) -> None:
     with without_report():
         build = edgekit.export(f"{__name__}:segmenter", targets=["onnx"], output=tmp_path, progress="none")
-    [batch] = [b for b in read_reference(build.path / "reference").batches if b.name == "evaluation"]
+    reference = read_reference(build.path / "reference")
+    [batch] = [b for b in reference.batches if b.name == "evaluation"]
     assert "logits" + SUFFIX in batch.outputs
-    assert batch.outputs[TASK].tolist() == [1.0] * ROWS
+    assert reference.info.evaluation.values == (1.0,) * ROWS
     assert build["onnx"].verdict == "verified", build["onnx"].reasons
     drops = [m for m in build["onnx"].metrics if m.metric == "places drop"]
     assert [m.value for m in drops] == [0.0]

@@ -74,7 +74,6 @@ def test_a_reference_that_ships_keeps_features_of_the_first_rows_and_sketches_of
         "indices": 6,
         "tokens": WHOLE_ROWS,
         "tokens.sketch": 6,
-        ".task": 6,
     }
     assert np.array_equal(shipped["tokens.sketch"], sketch(whole["tokens"]))
 
