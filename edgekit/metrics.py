@@ -116,8 +116,24 @@ def average_precision(boxes: str, scores: str, iou: float = 0.5) -> Metric:
     return metric
 
 
+def mean_average_precision(boxes: str, scores: str) -> Metric:
+    """Return a metric of an image's average precision, mean over the overlaps 0.5, 0.55 to 0.95, as in COCO.
+
+    Args:
+        boxes: As of `average_precision`, and so is the truth.
+        scores: As of `average_precision`.
+    """
+    steps = [average_precision(boxes, scores, 0.5 + 0.05 * step) for step in range(10)]
+
+    def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
+        return np.asarray(np.mean([step(outputs, truth) for step in steps], 0))
+
+    return metric
+
+
 READY: Mapping[str, Callable[..., Any]] = {
-    function.__name__: function for function in (top_k, mean_iou, cosine, psnr, average_precision)
+    function.__name__: function
+    for function in (top_k, mean_iou, cosine, psnr, average_precision, mean_average_precision)
 }
 EXAMPLE = "--metric top_k:logits, or --metric average_precision:boxes,scores,iou=0.7"
 

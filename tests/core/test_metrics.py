@@ -62,3 +62,11 @@ def test_a_truth_is_found_once_and_an_empty_image_has_no_boxes() -> None:
     truth = np.array([[[0, *LEFT]]], float)
     assert metric(shifted, truth).tolist() == [0.0]  # 6 / 14
     assert metrics.average_precision("boxes", "scores", iou=0.4)(shifted, truth).tolist() == [1.0]
+
+
+def test_the_mean_over_overlaps_counts_how_well_a_box_fits() -> None:
+    metric = metrics.parse_metric("mean_average_precision:boxes,scores")
+    truth = np.array([[[0, *LEFT]]], float)
+    right = {"boxes": np.array([[LEFT]], float), "scores": np.ones((1, 1, 1))}
+    shifted = {**right, "boxes": np.array([[[2, 0, 12, 10]]], float)}  # an overlap of 8 / 12: four of ten
+    np.testing.assert_allclose([metric(right, truth), metric(shifted, truth)], [[1.0], [0.4]])
