@@ -108,12 +108,7 @@ def average_precision(boxes: str, scores: str, iou: float = 0.5) -> Metric:
         scores: Output [n, boxes, classes], in 0 to 1.
         iou: Least overlap of a correct box.
     """
-
-    def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
-        pairs = zip(outputs[boxes], outputs[scores], truth, strict=True)
-        return np.array([_image_precision(*pair, iou) for pair in pairs], np.float64)
-
-    return metric
+    return _detection_metric(boxes, scores, (iou,))
 
 
 def mean_average_precision(boxes: str, scores: str) -> Metric:
@@ -123,14 +118,10 @@ def mean_average_precision(boxes: str, scores: str) -> Metric:
         boxes: As of `average_precision`, and so is the truth.
         scores: As of `average_precision`.
     """
-    steps = [average_precision(boxes, scores, 0.5 + 0.05 * step) for step in range(10)]
-
-    def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
-        return np.asarray(np.mean([step(outputs, truth) for step in steps], 0))
-
-    return metric
+    return _detection_metric(boxes, scores, COCO_OVERLAPS)
 
 
+COCO_OVERLAPS = tuple(0.5 + 0.05 * step for step in range(10))
 READY: Mapping[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (top_k, mean_iou, cosine, psnr, average_precision, mean_average_precision)
@@ -185,15 +176,26 @@ def parse_metric(text: str) -> ParsedMetric:
     )
 
 
-def _image_precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:
+def _detection_metric(boxes: str, scores: str, ious: tuple[float, ...]) -> Metric:
+    def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
+        rows = zip(outputs[boxes], outputs[scores], truth, strict=True)
+        return np.array([_image_precision(*row, ious) for row in rows], np.float64)
+
+    return metric
+
+
+def _image_precision(boxes: Array, scores: Array, truth: Array, ious: tuple[float, ...]) -> float:
     classes = np.unique(truth[truth[:, 0] != IGNORED, 0]).astype(int)
     if not len(classes):
         return float(scores.max(initial=0.0) <= 0.5)
-    return float(np.mean([_precision(boxes, scores[:, c], truth[truth[:, 0] == c, 1:], iou) for c in classes]))
+    return float(np.mean([_precision(boxes, scores[:, c], truth[truth[:, 0] == c, 1:], ious) for c in classes]))
 
 
-def _precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:
-    """Return the area under precision over recall of one class: `boxes` [b, 4], `scores` [b], `truth` [m, 4]."""
+def _precision(boxes: Array, scores: Array, truth: Array, ious: tuple[float, ...]) -> float:
+    """Return the area under precision over recall of one class, mean over the overlaps `ious`.
+
+    Boxes are [b, 4], scores [b], truth [m, 4].
+    """
     order = np.argsort(-scores, kind="stable")
     # Intersection over union of boxes [p, 4] and [q, 4]: [p, q].
     a = boxes[order]
@@ -201,11 +203,16 @@ def _precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:
     shared = np.maximum(high - low, 0.0).prod(2)
     areas = [np.maximum(x[:, 2:] - x[:, :2], 0.0).prod(1) for x in (a, truth)]
     overlaps = np.asarray(shared / np.maximum(areas[0][:, None] + areas[1][None] - shared, np.finfo(np.float64).tiny))
-    free, right = np.ones(len(truth), bool), np.zeros(len(order), bool)
-    for row, overlap in enumerate(overlaps):
-        best = int(np.where(free, overlap, -1.0).argmax())
-        if free[best] and overlap[best] >= iou:
+    return float(np.mean([_area(overlaps, iou) for iou in ious]))
+
+
+def _area(overlaps: Array, iou: float) -> float:
+    """Return the area under precision over recall of overlaps [boxes, objects], the best box first."""
+    free, right = np.ones(overlaps.shape[1], bool), np.zeros(len(overlaps), bool)
+    for row in np.flatnonzero(overlaps.max(1) >= iou):
+        best = int(np.where(free, overlaps[row], -1.0).argmax())
+        if free[best] and overlaps[row, best] >= iou:
             free[best], right[row] = False, True
     precision = right.cumsum() / np.arange(1, len(right) + 1)
     highest = np.maximum.accumulate(precision[::-1])[::-1]
-    return float(highest[right].sum() / len(truth))
+    return float(highest[right].sum() / overlaps.shape[1])
