@@ -180,7 +180,7 @@ _SENTENCES = {
     Code.TOO_FEW_TURNED: "{what} is {value}, and must be {bound} {limit}: {beyond} more of {rows} rows are wrong, too "
     "few to tell. Give more evaluation rows",
     Code.ROWS_UNMOVED: "{what} is not {bound} {limit} in {beyond} of {rows} rows, of which {allowed} may exceed it; "
-    "the task metric of the others is unchanged",
+    "the task metric does not change in the rest of these rows",
     Code.NOT_FINITE: "output '{output}' of the {side} is not finite (NaN or Inf) in {wrong} of {all} values, "
     "first{place}",
     Code.WRONG_DTYPE: "output '{output}' of the {side} is {dtype}, not {expected}",

@@ -132,7 +132,10 @@ def _table() -> dict[str, MetricInfo]:
             meaning="the error of made inputs that the model answers as it answers real ones",
             unit="spread",
         ),
-        MetricInfo(name="error of a place", meaning="the same of the worst place, as a coordinate of one point"),
+        MetricInfo(
+            name="error of a place",
+            meaning="error of the single position that errs most over all inputs, such as a coordinate of one point",
+        ),
         MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
         MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),
         MetricInfo(name="total variation", meaning="half of the sum of differences of two distributions"),

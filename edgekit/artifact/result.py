@@ -34,11 +34,13 @@ _KINDS = {
     "photographs": "photographs",
     "changed": "changed inputs (dark, bright, grey, at their ends)",
     "levelled": "inputs of another mean brightness",
-    "words": "queries of the other words",
+    "words": "queries with words of no evaluation input",
+    "ids": "real inputs with ids of no evaluation input",
+    "shifted": "real inputs moved towards the ends of their ranges",
     "stress": "random and extreme inputs",
-    "grid": "random inputs at shapes",
-    "real": "real inputs at shapes",
-    "between": "inputs at shapes between those of the grid",
+    "grid": "random inputs of several sizes",
+    "real": "real inputs of several sizes",
+    "between": "inputs of sizes between these",
 }
 Status = Literal["verified", "rejected", "not verified here"]
 
@@ -182,8 +184,8 @@ class Evidence(_Record):
         parts = [] if self.inputs.get(EVALUATION) else [NO_EVALUATION_SET]
         parts += [f"{count} {_KINDS.get(kind, kind)}" for kind, count in self.inputs.items() if count]
         shapes = f"{self.shapes} of {self.combinations:,}" if self.combinations else f"{self.shapes}"
-        parts += [f"{shapes} shapes ({self.between} between those of the grid)"] if self.shapes else []
-        parts += [f"{self.repeated} inputs twice"] if self.repeated else []
+        parts += [f"{shapes} combinations of sizes ({self.between} of them between the others)"] if self.shapes else []
+        parts += [f"{self.repeated} inputs again in another order"] if self.repeated else []
         settings = "".join(f", {name} {value}" for name, value in sorted(self.settings.items()))
         where = f" in {self.place}{settings}" if self.place else ""
         answers = ", ".join(f"{by} ({count} rows)" for by, count in self.answered_by.items())

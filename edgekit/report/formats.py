@@ -48,7 +48,8 @@ def value(measure: Measure) -> str:
 
 def beside_limit(measure: Measure) -> str:
     """Return a metric with its value, and its limit in brackets."""
-    limit_text = f" ({limit(measure)})" if measure.limit is not None else ""
+    share = " in 99 of 100 rows" if measure.rows else ""
+    limit_text = f" ({limit(measure)}{share})" if measure.limit is not None else ""
     return f"{measure.metric} {value(measure)}{unit(measure)}{limit_text}"
 
 

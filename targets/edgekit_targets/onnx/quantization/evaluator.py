@@ -216,7 +216,7 @@ class ProcessorComparison:
         how = f"emulated, except its {self.convolutions} INT8 convolutions" if self.convolutions else "emulated"
         text = f"on x86 without VNNI the noise is {lost:.1f} dB higher than with it ({how})"
         if self.exact.passed and not self.saturating.passed:
-            return f"{text}, beyond the gate: {advice}"
+            return f"{text}, more than the limits for INT8 allow: {advice}"
         return text
 
 
