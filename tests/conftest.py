@@ -29,7 +29,7 @@ settings.load_profile("default" if os.environ.get("EDGEKIT_SLOW") else "same exa
 
 HERE = Path(__file__).parent
 NIGHTLY = "belongs to the nightly mode: run `make nightly`"
-DAILY_IDENTITY = ("TestOnnxInt8Dynamic", "TestTorchscript", "TestOpenvino")
+DAILY_IDENTITY = ("TestTorchscript", "TestOpenvino")
 NO_CUDA = "needs a CUDA device: run it on a host with an NVIDIA GPU and a CUDA build of torch"
 BROWSER = (HERE / "web", HERE / "targets" / "web" / "test_export.py")
 LONG = (HERE / "web", HERE / "targets", HERE / "tools", HERE / "plugins" / "inspect", HERE / "docs")

@@ -22,7 +22,7 @@ from edgekit.hosts.run_record import Measurement
 from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.detections import SCORE
 from edgekit.judge.deviation import Spreads, spreads
-from edgekit.judge.limits import CLASSES, DETECTIONS, Tolerance
+from edgekit.judge.limits import CLASSES, DETECTIONS, Tolerance, kind_of
 from edgekit.judge.metrics import BASES, Comparison
 from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
 from edgekit.judge.verdict import score_tolerance, too_noisy
@@ -47,6 +47,8 @@ from edgekit.target import Place
 
 # An input of integers with fewer values is asked with all of them; one with more indexes no table.
 FEWEST_VALUES, LARGEST_TABLE = 4, 1 << 20
+# An error in units of the spread: the output for another input has 1.4.
+USELESS = 1.4
 # The first of these modes that was timed gives the artifact's latency; captured graphs are shown in addition.
 WAYS = ("bound buffers", RUN)
 GRAPHS = ("CUDA graph", "captured graph")
@@ -92,6 +94,7 @@ def judge_answers(
         if name not in (*WAYS, *GRAPHS)
     )
     evidence = _evidence(spec, reference, manifest, place, measured)
+    evidence = evidence.model_copy(update={"not_asked": (*evidence.not_asked, *inputs_beyond_data(result))})
     if any(note.code is Code.MADE_INPUTS for note in result.notes):
         evidence = evidence.model_copy(update={"limits": "task"})
     texts = [*measured.notes, "; ".join(f"{name}: {value}" for name, value in measured.facts.items())]
@@ -372,6 +375,18 @@ def _evidence(
         ),
         sampled_from=every if inputs[EVALUATION] < every else 0,
     )
+
+
+def inputs_beyond_data(result: EvaluationResult) -> Iterator[str]:
+    """Yield the outputs of INT8 whose error for random inputs is that of another input's output, or larger."""
+    worst: dict[str, float] = {}
+    for measure in result.measures:
+        random = kind_of(measure.batch) == "random"
+        if random and measure.metric == "error" and measure.value is not None and measure.limit is not None:
+            worst[measure.output] = max(worst.get(measure.output, 0.0), measure.value)
+    for output, error in worst.items():
+        if error > USELESS:
+            yield f"inputs unlike yours, for which '{output}' can be useless (an error of {error:.1f} of its spread)"
 
 
 def _values_not_asked(spec: ModelSpec, batches: Sequence[Batch]) -> Iterator[str]:

@@ -95,6 +95,7 @@ def test_a_model_that_does_not_exist_or_is_an_option_fails_the_step(model: str, 
     assert runner.run("Export and prove") == 2
 
 
+@pytest.mark.nightly
 def test_it_judges_a_file_of_another_tool_and_annotates(small_build: Path, tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     graph = onnx.load(small_build / "onnx" / "model.onnx")

@@ -52,6 +52,7 @@ def compiled(interface: Path | None, tmp_path_factory: pytest.TempPathFactory) -
     return out
 
 
+@pytest.mark.nightly
 def test_the_tests_of_the_library_pass_on_the_jvm(compiled: Path, tmp_path: Path) -> None:
     run = subprocess.run(
         [
@@ -83,6 +84,7 @@ def _reads_as_a_result(folder: Path) -> None:
     assert place.timings["candidate"].runs == 5
 
 
+@pytest.mark.nightly
 def test_the_sample_compiles_with_what_assets_wrote(compiled: Path) -> None:
     assert (compiled / "org" / "edgekit" / "sample" / "MainActivity.class").is_file()
     assert (compiled / "edgekit" / "generated" / "ArrCocTiny.class").is_file()
@@ -90,6 +92,7 @@ def test_the_sample_compiles_with_what_assets_wrote(compiled: Path) -> None:
         assert (compiled / "org" / "edgekit" / "android" / f"{runtime}Runner.class").is_file()
 
 
+@pytest.mark.nightly
 def test_the_react_native_module_answers_as_onnx_runtime_does(
     compiled: Path, interface: Path | None, small_build: Path, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def test_webgpu_takes_the_weights_in_fp16_without_16_bit_shaders(library: Page) 
     assert (info["device"], info["dtype"], info["fallbacks"]) == ("webgpu", "fp16", [])
 
 
+@pytest.mark.nightly
 def test_the_quicker_device_is_used_and_remembered(library: Page) -> None:
     """A GPU that answers late: WASM is quicker, and the next visit does not try the GPU."""
     prefix_worker(library, LATE_GPU)

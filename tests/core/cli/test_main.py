@@ -286,6 +286,7 @@ def test_a_working_directory_that_was_removed_is_a_sentence(tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (2, sentence)
 
 
+@pytest.mark.nightly(but=("targets", "/dev/full"))
 @pytest.mark.parametrize(
     ("command", "closed", "code"),
     [
@@ -308,6 +309,7 @@ def test_piped_output_has_no_colours() -> None:
 
 
 @pytest.mark.nightly(but=("2-130",))
+@pytest.mark.nightly(but=("model", "exporting"))
 @pytest.mark.parametrize(
     ("sent", "code", "when"),
     [(signal.SIGTERM, 143, "model"), (signal.SIGINT, 130, "[1/2] onnx: exporting"), (signal.SIGTERM, 143, "[2/2]")],
@@ -335,6 +337,7 @@ def test_an_interrupted_run_says_what_is_kept_and_goes_on(
         assert json.loads((tmp_path / "small" / "onnx" / "manifest.json").read_text())["verdicts"]
 
 
+@pytest.mark.nightly(but=("arguments0", "arguments3"))
 @pytest.mark.parametrize("arguments", [("--help",), ("export", "--help"), ("targets",), ("targets", "--json")])
 def test_a_reader_that_leaves_ends_it_quietly(arguments: tuple[str, ...]) -> None:
     read, write = os.pipe()

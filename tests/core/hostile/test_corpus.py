@@ -59,6 +59,7 @@ def test_each_is_refused_in_a_sentence_within_its_limits(tmp_path: Path) -> None
     work.mkdir()
     files = write_corpus(tmp_path / "corpus")
     assert len(files) >= 300
+    files = files if SLOW else files[::3]
     answers = _read(files, work)
     assert len(answers) == len(files)
     wrong = []

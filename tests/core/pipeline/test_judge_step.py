@@ -9,10 +9,18 @@ import pytest
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import AxisInfo, Manifest
+from edgekit.artifact.result import EvaluationResult, Measure
 from edgekit.evaluate.timing import Latency
 from edgekit.judge import budget
 from edgekit.model.spec import Array, Output
-from edgekit.pipeline.judge_step import Units, beside_recorded, compare_batch, sample_fact, sample_of
+from edgekit.pipeline.judge_step import (
+    Units,
+    beside_recorded,
+    compare_batch,
+    inputs_beyond_data,
+    sample_fact,
+    sample_of,
+)
 from edgekit.pipeline.worker import PYTORCH
 from edgekit.reference.batches import EVALUATION, STRESS, Batch, applicable_batches
 from edgekit.reference.info import RecordedHost, ReferenceInfo, Speed
@@ -138,3 +146,16 @@ def test_a_speed_beside_an_eager_pytorch_that_stalls_is_too_noisy_to_say(pytorch
     info = ReferenceInfo(Path(), host=RecordedHost(kind="cpu"), speeds=(Speed("batch 1", "eager", 0.33),))
     ratio = beside_recorded(budget.ratio(times, PYTORCH, own), times, own, Reference((), info))
     assert formats.speed(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "limit", "count"),
+    [("stress", 5.3, 10.0, 1), ("stress", 1.3, 10.0, 0), ("evaluation", 5.3, 0.3, 0), ("stress", 5.3, None, 0)],
+)
+def test_an_output_that_int8_loses_on_random_inputs_is_not_covered(
+    kind: str, error: float, limit: float | None, count: int
+) -> None:
+    measure = Measure(batch=kind, output="alarm", metric="error", value=error, limit=limit, passed=True, row="7")
+    said = list(inputs_beyond_data(EvaluationResult(status="verified", measures=(measure, measure))))
+    assert len(said) == count
+    assert all("'alarm'" in text and "5.3" in text for text in said)

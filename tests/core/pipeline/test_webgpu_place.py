@@ -57,6 +57,7 @@ def asked(build: Path, variables: dict[str, str]) -> dict[str, Any]:
     return artifact
 
 
+@pytest.mark.nightly
 def test_an_artifact_is_judged_on_webgpu_and_a_wrong_one_is_rejected(tmp_path: Path, gpu: dict[str, str]) -> None:
     build = unjudged(small_model(), tmp_path, ("onnx",))
     artifact = asked(build, gpu)

@@ -19,7 +19,7 @@ import edgekit
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
-pytestmark = pytest.mark.nightly(but=("text-classification",))
+pytestmark = pytest.mark.nightly
 ORT = Path(__file__).parents[3] / "web" / "node_modules" / "onnxruntime-web" / "dist"
 ORIGIN = "http://localhost/"
 TYPES = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm", ".json": "application/json"}

@@ -83,6 +83,7 @@ def test_an_axis_whose_shapes_are_undecided_is_fixed_and_said_so(tmp_path: Path)
         assert np.allclose(loaded.run({"x": x})["y"], x[:, ::2].sum(1))
 
 
+@pytest.mark.nightly
 def test_a_user_runs_it_with_jax_alone(tmp_path: Path) -> None:
     spec = ModelSpec(
         "line", nn.Linear(4, 2).eval(), (Input("x", ("batch", 4)),), (Output("y"),), {"batch": Axis(1, 1, 8)}
@@ -113,6 +114,7 @@ def test_weights_of_another_program_are_refused(tmp_path: Path) -> None:
         session.JaxSession(one / ENTRY)
 
 
+@pytest.mark.nightly
 def test_torchax_still_names_operators_that_pytorch_lacks() -> None:
     """When this fails, `edgekit_targets/stablehlo/compat.py` can go."""
     done = subprocess.run([sys.executable, "-c", "import torchax"], capture_output=True, text=True, check=False)
