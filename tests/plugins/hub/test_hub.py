@@ -10,6 +10,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ import pytest
 import torch
 
 import edgekit
+from edgekit.runtime.ort_session import OrtSession
+from tests import decoders
+from tests.core.pipeline.test_webgpu_place import software
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -28,8 +32,9 @@ LACKING = "transformers.js is missing (500 MB): npm ci --ignore-scripts --prefix
 ORIGIN = "http://localhost/"
 TYPES = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm", ".json": "application/json"}
 LOADED = """
-  const { pipeline, env, AutoTokenizer, CLIPTextModelWithProjection, Tensor, WhisperForConditionalGeneration } =
-    await import("/@huggingface/transformers/dist/transformers.js");
+  const transformers = await import("/@huggingface/transformers/dist/transformers.js");
+  const { pipeline, env, AutoModelForCausalLM, AutoTokenizer, CLIPTextModelWithProjection, Tensor } = transformers;
+  const { WhisperForConditionalGeneration } = transformers;
   Object.assign(env, { allowRemoteModels: false, allowLocalModels: true, useBrowserCache: false });
   env.localModelPath = "/models/";
   env.backends.onnx.wasm.wasmPaths = "/onnxruntime-web/dist/";
@@ -170,6 +175,45 @@ def test_a_decoder_generates_the_same_text(page: Page, tmp_path: Path) -> None:
     found = model.generate(input_ids=given.input_ids, attention_mask=given.attention_mask, **COUNT)
     told = page.evaluate(SCRIPT, ["text-generation", name, [TEXT], {**COUNT, "add_special_tokens": False}])
     assert told[0]["generated_text"].split() == read.decode(found[0], skip_special_tokens=True).split()
+
+
+GENERATED = f"""async ([model, prompts, count, device]) => {{{LOADED}
+  const decoder = await AutoModelForCausalLM.from_pretrained(model, {{ dtype: "q4", device }});
+  const rows = [];
+  for (const prompt of prompts) {{
+    const shape = [1, prompt.length];
+    const inputs = new Tensor("int64", prompt.map(BigInt), shape);
+    const attention_mask = new Tensor("int64", prompt.map(() => 1n), shape);
+    const lengths = {{ max_new_tokens: count, min_new_tokens: count, do_sample: false }};
+    const tokens = await decoder.generate({{ inputs, attention_mask, ...lengths }});
+    rows.push(tokens.tolist()[0].slice(prompt.length).map(Number));
+  }}
+  return rows;
+}}"""
+
+
+@pytest.mark.nightly
+def test_four_bits_generate_the_same_tokens_on_the_cpu_and_in_chromium_on_wasm_and_webgpu(
+    page: Page, tmp_path: Path
+) -> None:
+    decoders.trained(tmp_path / "llama")
+    tokenizer(tmp_path / "llama")
+    source = f"transformers:{tmp_path / 'llama'}"
+    build = edgekit.export(
+        source, task="text-generation-with-past", targets=["onnx-int4"], output=tmp_path / "builds", progress="none"
+    )
+    assert build["onnx-int4"].verdict == "verified", build["onnx-int4"].sentences
+    model = build.path / "hub" / "onnx" / "model_q4.onnx"
+    tokens = decoders.generate(OrtSession(model))
+    assert all(len(set(row)) > 3 for row in tokens)
+    prompts = [list(prompt) for prompt in decoders.PROMPTS]
+    for device in ("wasm", "webgpu"):
+        assert page.evaluate(GENERATED, [build.path.name, prompts, decoders.COUNT, device]) == tokens, device
+    if variables := software():
+        command = [sys.executable, "-m", "tests.decoders", str(model)]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, check=False)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["same tokens"]
 
 
 def test_a_classifier_of_pictures(page: Page, tmp_path: Path) -> None:
