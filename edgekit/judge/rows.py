@@ -6,7 +6,7 @@ axis is one thing for all rows of a run, and becomes a single row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -34,9 +34,23 @@ def row_names(names: Sequence[str], count: int) -> tuple[str, ...]:
     return tuple(names) if count == len(names) else ("all rows",)
 
 
-def shape_of(rows: Array, axis: int | None) -> tuple[int | str, ...]:
-    """Return the shape that a runtime gives an output, with the name of the batch axis in it."""
-    shape: list[int | str] = list(rows.shape[1:])
+def shape_of(
+    name: str, shapes: Sequence[tuple[Mapping[str, int], tuple[int, ...]]], axis: int | None
+) -> tuple[int | str, ...]:
+    """Return the shape that a runtime gives an output: numbers, names of axes, and NAME_1 for another varying size.
+
+    Args:
+        name: The output's name.
+        shapes: Its recorded shapes, rows first, each with the sizes of the axes. The first is that at default sizes.
+        axis: Its batch axis; None if it is one thing.
+    """
+    recorded = [(sizes, shape[1:]) for sizes, shape in shapes if len(shape) == len(shapes[0][1])]
+    shape: list[int | str] = list(recorded[0][1])
+    places = range(len(shape)) if axis is None else [at + (at >= axis) for at in range(len(shape))]
+    for at, place in enumerate(places):
+        if len({seen[at] for _, seen in recorded}) > 1:
+            alike = (a for a in recorded[0][0] if all(sizes[a] == seen[at] for sizes, seen in recorded))
+            shape[at] = next(alike, f"{name}_{place}")
     return tuple(shape if axis is None else [*shape[:axis], BATCH, *shape[axis:]])
 
 

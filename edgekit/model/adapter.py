@@ -86,9 +86,11 @@ def in_eval(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def rounds(module: torch.nn.Module) -> bool:
-    """Return whether a module quantizes its own activations, as a module converted by PT2E does."""
+    """Return whether a module quantizes its own activations, as one converted by PT2E or an INT8 ONNX file does."""
     import torch
 
+    if any(getattr(part, "self_quantized", False) is True for part in module.modules()):
+        return True
     graphs = (part.graph for part in module.modules() if isinstance(part, torch.fx.GraphModule))
     return any(str(node.target).startswith("quantized_decomposed.quantize") for graph in graphs for node in graph.nodes)
 

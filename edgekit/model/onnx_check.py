@@ -166,8 +166,8 @@ class Walk:
         """Check one external-data field of a tensor; `entries` collects keys and values."""
         if not self.beside and (number == _EXTERNAL or any(self.numbers(wire, start, end))):
             _refuse(
-                f"keeps the tensor '{name}' in another file, which is not in its folder. Put that file (often "
-                "FILE.onnx.data) next to it"
+                f"keeps the tensor '{name}' in another file. Put that file (often FILE.onnx.data) next to it. If it "
+                "has several such files, join them with onnx.save(onnx.load(FILE), 'joined.onnx')"
             )
         if number == _EXTERNAL:
             fields = {number: bytes(self.data[first:last]) for number, _, first, last in self.split(start, end)}

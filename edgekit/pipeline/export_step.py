@@ -17,7 +17,7 @@ from edgekit.artifact.store import MANIFEST, commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, ExportError, UsageError
 from edgekit.hosts import process
 from edgekit.judge.limits import INT8
-from edgekit.judge.rows import shape_of
+from edgekit.judge.rows import BATCH, shape_of
 from edgekit.model.adapter import rounds
 from edgekit.model.records import model_digest
 from edgekit.model.shapes import size_text
@@ -195,11 +195,28 @@ def _manifest(
 def _model_fields(context: RunContext, dynamic: Collection[str], sizes: Sequence[Mapping[str, int]]) -> dict[str, Any]:
     """Return the fields of a manifest that follow from the model and its reference."""
     spec, fixed = context.spec, sizes[0] if len(sizes) == 1 else {}
-    answers, rows = context.recorded.batches[0].outputs, context.recorded.info.row_axes
+    rows = context.recorded.info.row_axes
+    defaults = {n: fixed.get(n, axis.default) for n, axis in spec.axes.items()}
+    # Shapes of its own open axes only: a fixed one has one size.
+    shapes = []
+    for batch in context.recorded.batches:
+        at = {**defaults, **batch.sizes}
+        if all(name in dynamic or size == defaults[name] for name, size in at.items()):
+            shapes.append(({name: size for name, size in at.items() if name != BATCH}, batch.outputs))
     return {
         "name": spec.name,
         "inputs": tuple(TensorInfo.of_input(i) for i in spec.inputs),
-        "outputs": tuple(TensorInfo.of_output(o, shape_of(answers[o.name], rows.get(o.name, 0))) for o in spec.outputs),
+        "outputs": tuple(
+            TensorInfo.of_output(
+                o,
+                shape_of(
+                    o.name,
+                    [(at, answers[o.name].shape) for at, answers in shapes if o.name in answers],
+                    rows.get(o.name, 0),
+                ),
+            )
+            for o in spec.outputs
+        ),
         "axes": {
             n: AxisInfo.of_axis(replace(a, default=fixed.get(n, a.default)), n in dynamic) for n, a in spec.axes.items()
         },

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.errors import EdgekitError, RecordError, out_of_memory
+from edgekit.errors import EdgekitError, ModelError, RecordError, out_of_memory
 from edgekit.evaluate import timing
 from edgekit.evaluate.rows import Axes, Run, rows_of
 from edgekit.judge.detections import pair_detections
@@ -24,7 +24,7 @@ from edgekit.model.adapter import copy_module, to_tensors
 from edgekit.model.capture_errors import FIXED_LENGTH, line_of, sentence
 from edgekit.model.evaluation_set import evaluation_of, metric_values
 from edgekit.model.sources.checkpoint import weights_digest
-from edgekit.model.sources.onnx import refuse_random
+from edgekit.model.sources.onnx import refuse_closed_axes, refuse_random
 from edgekit.model.spec import Array, EvaluationSet, ModelSpec, Output
 from edgekit.reference.batches import BETWEEN, EVALUATION, REAL, RESIZED, Batch, batches_for
 from edgekit.reference.plausibility import find_doubt
@@ -168,6 +168,9 @@ def _settle(device: str) -> None:
 def _run_batches(subject: RecordingSubject, runtime: Runtime) -> tuple[tuple[Batch, ...], Axes]:
     try:
         return run_batches(runtime, subject.spec.outputs, subject.asked)
+    except ModelError:
+        refuse_closed_axes(subject.spec)
+        raise
     except (EdgekitError, MemoryError):
         raise
     except Exception as error:

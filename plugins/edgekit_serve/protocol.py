@@ -156,7 +156,7 @@ def metadata(manifest: Manifest, versions: list[str]) -> dict[str, Any]:
         "versions": versions,
         "platform": f"edgekit_{manifest.target}",
         "inputs": [_describe(manifest, tensor) for tensor in manifest.inputs],
-        "outputs": [_describe(manifest, tensor, output=True) for tensor in manifest.outputs],
+        "outputs": [_describe(manifest, tensor) for tensor in manifest.outputs],
     }
 
 
@@ -189,19 +189,14 @@ def statistics(model: str, version: str) -> dict[str, Any]:
     }
 
 
-def _describe(manifest: Manifest, tensor: TensorInfo, output: bool = False) -> dict[str, Any]:
-    def size(dimension: int | str, at: int) -> int:
-        if isinstance(dimension, str):
-            return (
-                -1
-                if dimension not in manifest.axes or manifest.axes[dimension].dynamic
-                else manifest.axes[dimension].default
-            )
-        # An output's sizes are those of the default inputs; after the batch they may follow from open axes.
-        return -1 if output and at and any(a.dynamic for n, a in manifest.axes.items() if n != "batch") else dimension
+def _describe(manifest: Manifest, tensor: TensorInfo) -> dict[str, Any]:
+    def size(dimension: int | str) -> int:
+        if isinstance(dimension, int):
+            return dimension
+        axis = manifest.axes.get(dimension)
+        return -1 if axis is None or axis.dynamic else axis.default
 
-    shape = [size(dimension, at) for at, dimension in enumerate(tensor.shape)]
-    return {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": shape}
+    return {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": [size(d) for d in tensor.shape]}
 
 
 def _without_numbers(body: bytes, length: int) -> str:

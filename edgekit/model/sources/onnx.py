@@ -11,7 +11,10 @@ its own end condition counts once.
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import hashlib
+import itertools
 import re
 import shutil
 import tempfile
@@ -43,6 +46,8 @@ FILE = "model.onnx"
 RANDOM = (
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
 )  # fmt: skip
+QUANTIZING = ("QuantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
+"""Operators that round activations: a file with them is in INT8 already, as a module that PT2E converted."""
 FROM_HERE = "onnx and what is made from it (its fp16, INT8 and buckets, openvino, mnn, iree and web)"
 
 
@@ -66,11 +71,13 @@ def spec_of_onnx(path: Path, words: SpecOverrides = NOTHING) -> ModelSpec:
     values = [value for value in graph.graph.input if value.name not in constants]
     ranges: dict[str, Axis] = {}
     axes = words.axes or {}
-    require_known((tensor_name(value.name) for value in values), axes, "axes name the input")
+    names = tensor_names((*values, *graph.graph.output))
+    own_names, answers = names[: len(values)], names[len(values) :]
+    require_known(own_names, axes, "axes name the input")
     words.require_own_shapes()
-    described = [_input(value, axes.get(tensor_name(value.name), {}), ranges) for value in values]
+    described = [_input(name, v, axes.get(name, {}), ranges) for name, v in zip(own_names, values, strict=True)]
     inputs = words.of_inputs(_with_range(i, graph.graph, v.name) for v, i in zip(values, described, strict=True))
-    outputs = words.of_outputs(Output(tensor_name(v.name), dtype=_dtype(v)) for v in graph.graph.output)
+    outputs = words.of_outputs(Output(n, dtype=_dtype(v)) for n, v in zip(answers, graph.graph.output, strict=True))
     name = slug(path.stem) or "model"
     named_inputs = [(v.name, i) for v, i in zip(values, inputs, strict=True)]
     module = _with_plain_inputs(path, graph, named_inputs, name, rewritten)
@@ -92,7 +99,10 @@ def require_ranges(spec: ModelSpec) -> None:
     if file is None or not unsaid:
         return
     graph = read_graph(file).graph
-    own = {tensor_name(value.name): value.name for value in graph.input}
+    constants = {i.name for i in graph.initializer}
+    own = dict(
+        zip((i.name for i in spec.inputs), (v.name for v in graph.input if v.name not in constants), strict=True)
+    )
     if unknown := next((name for name in unsaid if range_of_integers(graph, own[name]) is None), None):
         raise UsageError(
             f"'{unknown}' holds integers without a known range. Add --inputs {unknown}:range=MIN..MAX, "
@@ -119,6 +129,39 @@ def refuse_random(spec: ModelSpec) -> None:
             f"'{spec.name}' returns a different output '{differing[0]}' each time: it draws random numbers "
             f"({draws[0]}). Export it in eval mode, or make the noise an input"
         )
+
+
+def refuse_closed_axes(spec: ModelSpec) -> None:
+    """Check which axes of a file vary in truth, once it fails on a batch: a tracer may bake a size into an open axis.
+
+    Raises:
+        ModelError: Naming the axis, the size that the file takes, and how to declare it.
+    """
+    if file_of(spec.module) is None:
+        return
+    fixed = {d for i in spec.inputs for d in i.shape if isinstance(d, int)}
+    sizes = {name: axis.default for name, axis in spec.axes.items()}
+    for name, axis in spec.axes.items():
+        ends = {axis.default, axis.minimum, axis.maximum}
+        taken = [n for n in sorted(ends | (fixed & set(axis.sizes))) if _runs(spec, {**sizes, name: n})]
+        if len(taken) == 1:
+            (size,) = taken
+            declared, place = next((i.name, i.shape.index(name)) for i in spec.inputs if name in i.shape)
+            raise ModelError(
+                f"'{spec.name}' runs only at {name} {size}, though its axis '{name}' is open: a size was baked in when "
+                f"it was exported. Declare the size with --axes {declared}:{place}={name}:{size}..{size}, or export "
+                "the file again with this axis dynamic"
+            )
+
+
+def _runs(spec: ModelSpec, sizes: Mapping[str, int]) -> bool:
+    # A session ends with the first batch that it refuses.
+    module = copy.deepcopy(spec.module)
+    try:
+        module(*to_tensors(spec, spec.random(0, sizes)))
+    except ModelError:
+        return False
+    return True
 
 
 def _with_plain_inputs(
@@ -189,6 +232,16 @@ def tensor_name(name: str) -> str:
     return word if word[:1].isalpha() else f"tensor_{word}"
 
 
+def tensor_names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
+    """Return a distinct `tensor_name` for each value: `x:0` and `x/0` become `x_0` and `x_0_2`."""
+    names: list[str] = []
+    for value in values:
+        name = tensor_name(value.name)
+        choices = itertools.chain((name,), (f"{name}_{number}" for number in itertools.count(2)))
+        names.append(next(choice for choice in choices if choice not in names))
+    return names
+
+
 def file_of(module: torch.nn.Module) -> Path | None:
     """Return the ONNX file that a module runs; None for a PyTorch module."""
     file = getattr(module, "onnx_file", None)
@@ -224,6 +277,10 @@ def module_of(path: Path, place: _Place | None = None) -> torch.nn.Module:
             self.register_buffer("sha256", torch.frombuffer(digest, dtype=torch.uint8).clone())
             self._session: Session | None = None
 
+        @functools.cached_property
+        def self_quantized(self) -> bool:
+            return any(node.op_type in QUANTIZING for node in every_node(read_graph(path).graph))
+
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             if any(t.dtype is torch.float64 for t in tensors):
                 raise TypeError("a float32 ONNX file does not run in float64")
@@ -238,9 +295,12 @@ def module_of(path: Path, place: _Place | None = None) -> torch.nn.Module:
 
 
 def _input(
-    value: onnx.ValueInfoProto, overrides: Mapping[int, tuple[str, Axis | Span | None]], ranges: dict[str, Axis]
+    name: str,
+    value: onnx.ValueInfoProto,
+    overrides: Mapping[int, tuple[str, Axis | Span | None]],
+    ranges: dict[str, Axis],
 ) -> Input:
-    name, shape = tensor_name(value.name), list[int | str]()
+    shape: list[int | str] = []
     sizes = value.type.tensor_type.shape.dim
     for place in overrides:
         if (size := sizes[require_dimension(name, place, len(sizes))].dim_value) > 0:

@@ -33,7 +33,7 @@ ENDING = 60.0
 
 _OWN = re.compile(
     r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed: ?"
-    r"|/\S+\.(cc|h):\d+ ((\S+ )?[^\s(]*::[^\s(]*\(.*?\) (const )?(?=[A-Z]))?|onnxruntime::\S+ "
+    r"|/\S+\.(cc|h):\d+ ((\S+ )?[^\s(]*::[^\s(]*\(.*?\) (const )?(?=[A-Za-z_]+ [=!<>]|[A-Z]))?|onnxruntime::\S+ "
 )
 """Error numbers and source files in ONNX Runtime's messages."""
 
@@ -83,7 +83,9 @@ class _Here:
         except ModelError:
             raise
         except Exception as error:
-            raise ModelError(f"ONNX Runtime refuses '{self._path}': {_OWN.sub('', reason(error))}") from error
+            # Which size is wrong stands on the lines after the first.
+            text = " ".join(str(error).split()) or reason(error)
+            raise ModelError(f"ONNX Runtime refuses '{self._path}': {_OWN.sub('', text)}") from error
 
 
 class _Elsewhere:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
+from edgekit.model.sources.onnx import QUANTIZING
 from edgekit.target import (
     FP16,
     FP32_DELEGATED,
@@ -49,6 +50,7 @@ print(MNN.get_model_uuid(sys.argv[sys.argv.index("--MNNModel") + 1]))
 """Converts. The last line that it prints is the identifier that the converter drew."""
 LACKING = re.compile(r"These Op Not Support: (.*)")
 IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+INSTEAD = "Use -t onnx: ONNX Runtime runs on phones and boards too"
 MODULES_ALONE = ("GRU", "If", "LSTM", "Loop", "Scan")
 """Operators whose sizes MNN's sessions do not compute. Its modules run them, and its sessions give no answer."""
 
@@ -89,7 +91,9 @@ def write(out: Path, job: Job, options: Sequence[str]) -> tuple[str, ...]:
         save_graph(patterns.add_lstm_states(patterns.drop_softmax_guards(patterns.gelu_by_sigmoid(source))), graph)
         lines = convert(graph, out / ENTRY, options)
     if not (out / ENTRY).is_file():
-        raise ExportError(f"MNN cannot convert '{load_model(job.model).name}': {reason(lines)}")
+        quantized = any(node.op_type in QUANTIZING for node in source.graph.node)
+        advice = "It takes no INT8 from ONNX: export the float model with -t mnn-int8" if quantized else INSTEAD
+        raise ExportError(f"MNN cannot convert '{load_model(job.model).name}': {reason(lines)}. {advice}")
     job.progress(0.9, "naming it by its content")
     file = out / ENTRY
     chart = lines[-1]

@@ -31,6 +31,8 @@ from edgekit_targets.openvino import runtime
 WEIGHTS = Option(name="weights", default="fp32", choices=("fp32", "fp16"), help="precision in which weights are stored")
 ENTRY = "model.xml"
 UNKNOWN = re.compile(r"No conversion rule found for operations: (.+)")
+INTEGER = ("QLinear", "QGemm", "QAttention")
+"""How the names of ONNX Runtime's own INT8 operators begin."""
 FAILED = re.compile(r"^-- (\w+)-\d+ with a message:\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
 
 
@@ -70,7 +72,9 @@ def _why(path: Path, error: Exception) -> str:
 
     text = str(error)
     unknown, failed = UNKNOWN.findall(text), dict(FAILED.findall(text))
-    refused = {name.strip().rpartition("-")[0] for names in unknown for name in names.split(",")} | set(failed)
+    # "Einsum-12", or "com.microsoft.QGemm".
+    missing = {name.strip().partition("-")[0].rpartition(".")[2] for names in unknown for name in names.split(",")}
+    refused = missing | set(failed)
     nodes = onnx.load(path, load_external_data=False).graph.node if refused else ()
     first = next((node.op_type for node in nodes if node.op_type in refused), "")
     if not first:
@@ -81,6 +85,8 @@ def _why(path: Path, error: Exception) -> str:
         if reason
         else f"has no rule for the ONNX operator '{first}'"
     )
+    if first.startswith(INTEGER):
+        return f"it {why}. Quantize the model in QDQ form (quant_format=QuantFormat.QDQ), which OpenVINO takes"
     return f"it {why}. Replace '{first}' with other operators"
 
 

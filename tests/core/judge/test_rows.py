@@ -47,8 +47,15 @@ def test_rows_come_first_and_one_thing_is_one_row() -> None:
     assert rows_of(two[:1], {"y": None})["y"].shape == (1, 3, 2, 2)
     assert row_names(("a", "b"), 2) == ("a", "b")
     assert row_names(("a", "b"), 1) == ("all rows",)
-    assert shape_of(np.zeros((4, 3, 2)), 1) == (3, "batch", 2)
-    assert shape_of(np.zeros((1, 3, 2)), None) == (3, 2)
+    assert shape_of("y", [({}, (4, 3, 2))], 1) == (3, "batch", 2)
+    assert shape_of("y", [({}, (1, 3, 2))], None) == (3, 2)
+
+
+def test_a_size_that_varies_has_the_name_of_its_axis_or_its_own() -> None:
+    shapes = [({"time": 8, "width": 4}, (2, 8, 2, 5)), ({"time": 9, "width": 6}, (1, 9, 3, 5))]
+    assert shape_of("y", shapes, 0) == ("batch", "time", "y_2", 5)
+    assert shape_of("y", shapes, 1) == ("time", "batch", "y_2", 5)
+    assert shape_of("y", shapes, None) == ("time", "y_1", 5)
 
 
 @pytest.mark.parametrize("wrong", [1, 8, 300])

@@ -9,7 +9,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from edgekit_serve.protocol import DTYPES, RefusedError, parse
+from edgekit.artifact.manifest import AxisInfo, TensorInfo
+from edgekit_serve.protocol import DTYPES, RefusedError, metadata, parse
+from tests.manifests import manifest
 
 
 def body(**tensor: object) -> bytes:
@@ -107,3 +109,10 @@ def test_a_large_request_takes_at_most_four_times_its_size() -> None:
 def test_bytes_that_nobody_names_are_refused() -> None:
     with pytest.raises(RefusedError, match="4 bytes follow the last tensor"):
         parse(body() + b"more", str(len(body())))
+
+
+def test_the_sizes_of_an_output_are_told_as_they_are() -> None:
+    axis = AxisInfo(default=8, minimum=4, maximum=32, multiple_of=1, dynamic=True)
+    axes = {"batch": axis, "time": axis.model_copy(update={"dynamic": False})}
+    output = TensorInfo(name="y", dtype="float32", shape=("batch", "time", "y_2", 5))
+    assert metadata(manifest(axes=axes, outputs=(output,)), ["onnx"])["outputs"][0]["shape"] == [-1, 8, -1, 5]

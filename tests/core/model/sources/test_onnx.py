@@ -113,7 +113,7 @@ def write_sequence(path: Path) -> None:
             UsageError,
             "dimension 1 of the input 'x' is open ('tokens') and has no range. Add --axes x:1=tokens:MIN",
         ),
-        (write_external_lost, ModelError, "in another file, which is not in its folder"),
+        (write_external_lost, ModelError, "in another file"),
         (write_sequence, ModelError, "'y' of the ONNX file is a sequence"),
     ],
 )
