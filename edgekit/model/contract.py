@@ -45,6 +45,7 @@ def check_spec(spec: ModelSpec) -> ModelSpec:
     for name, axis in spec.axes.items():
         _check_word(spec.name, "an axis", name)
         _check_axis(spec.name, name, axis)
+    spec = replace(spec, inputs=tuple(_with_bounds(spec, i) for i in spec.inputs))
     for i in spec.inputs:
         check_image(i, spec.name)
         check_size(spec, i)
@@ -172,9 +173,29 @@ def _check_axis(model: str, name: str, axis: Axis) -> None:
         )
 
 
+def _with_bounds(spec: ModelSpec, i: Input) -> Input:
+    """Return an input whose highest value is at most that of its bound at the largest sizes."""
+    for bound in filter(None, (i.at_most, i.below)):
+        if unknown := next((axis for axis in axes_in(bound) if axis not in spec.axes), ""):
+            known = ", ".join(spec.axes) or "none"
+            raise ModelError(
+                f"the values of '{i.name}' are bounded by '{unknown}', which is no axis of '{spec.name}'. Its axes: "
+                f"{known}. Declare the axis, or write a number"
+            )
+    return replace(i, high=i.largest({name: axis.maximum for name, axis in spec.axes.items()}))
+
+
 def _without_fixed_axes(spec: ModelSpec) -> ModelSpec:
     fixed = {n: a.default for n, a in spec.axes.items() if a.minimum > a.maximum - a.multiple_of}
-    inputs = tuple(replace(i, shape=tuple(_with_sizes(d, fixed) for d in i.shape)) for i in spec.inputs)
+    inputs = tuple(
+        replace(
+            i,
+            shape=tuple(_with_sizes(d, fixed) for d in i.shape),
+            at_most=str(_with_sizes(i.at_most, fixed)) if i.at_most else "",
+            below=str(_with_sizes(i.below, fixed)) if i.below else "",
+        )
+        for i in spec.inputs
+    )
     return replace(spec, inputs=inputs, axes={n: a for n, a in spec.axes.items() if n not in fixed})
 
 

@@ -154,6 +154,19 @@ def _check_inputs(spec: ModelSpec, evaluation: EvaluationSet) -> None:
             )
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise ModelError(f"the evaluation set of '{spec.name}' has a NaN in '{name}'. Remove or correct that row")
+    if any(i.is_constrained for i in spec.inputs):
+        _check_constraints(spec, evaluation)
+
+
+def _check_constraints(spec: ModelSpec, evaluation: EvaluationSet) -> None:
+    arrays, count = {i.name: np.asarray(evaluation.inputs[i.name]) for i in spec.inputs}, len(evaluation.names)
+    for row, row_name in enumerate(evaluation.names):
+        inputs = {i.name: run_of(arrays[i.name], row, count, i.shape) for i in spec.inputs}
+        if wrong := spec.find_violation(inputs):
+            raise ModelError(
+                f"row '{row_name}' of the evaluation set of '{spec.name}' has values of '{wrong}' that are not as "
+                "declared (sorted, at-most, below). Correct the row, or the declaration"
+            )
 
 
 def _check_lengths(spec: ModelSpec, evaluation: EvaluationSet) -> None:

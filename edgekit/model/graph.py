@@ -22,6 +22,7 @@ from edgekit.errors import CaptureError, EdgekitError, ModelError
 from edgekit.model import complex_numbers, recurrent
 from edgekit.model.adapter import named_outputs, to_tensors, without_fast_path
 from edgekit.model.capture_errors import FIXED_LENGTH, Guard, at, capture_error, collect_guards, open_length, sentence
+from edgekit.model.constraints import constraint_hint
 from edgekit.model.own_operators import check_registered, use_decompositions
 from edgekit.model.shapes import example_sizes, grid
 from edgekit.model.sources import onnx, script
@@ -124,7 +125,7 @@ def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...], s
         failed = capture_error(spec.name, error, [])
         where = ", ".join(f"{axis} {size}" for axis, size in sizes.items() if size != spec.axes[axis].default)
         hint = f" (run at {where}: set axes to the dimensions that vary, {{}} for none)" if where else ""
-        raise CaptureError(f"{failed}{hint}") from error
+        raise CaptureError(f"{failed}{hint}{constraint_hint(spec)}") from error
 
 
 def _drop_type_checks(exported: torch.export.ExportedProgram) -> None:
@@ -209,7 +210,8 @@ def _prove(
             try:
                 expected = named_outputs(spec, spec.module(*arguments))
             except Exception as error:
-                raise ModelError(f"'{spec.name}' fails at the declared sizes {sizes}: {sentence(error)}") from error
+                failed = f"'{spec.name}' fails at the declared sizes {sizes}: {sentence(error)}{constraint_hint(spec)}"
+                raise ModelError(failed) from error
             try:
                 got = named_outputs(spec, graph(*arguments))
             except Exception as error:

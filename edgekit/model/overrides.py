@@ -8,6 +8,8 @@ comma:
              mask:1=past+tokens                     the sum of axes of other inputs
     inputs   pixels:kind=image,mean=0.485,0.456,0.406,std=0.229,0.224,0.225
              rate:range=8000..16000
+             offsets:sorted                         ascending from the lowest value; sorted=descending for a mask
+             lengths:at-most=time                   no value exceeds the size of an axis; below=time for positions
     outputs  logits:role=logits,classes=cat,dog
 
 In Python an entry may also be a dictionary: `axes={"input": {0: "batch", 1: "length:1..512"}}`,
@@ -24,7 +26,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import numpy as np
 
 from edgekit.errors import UsageError, in_any_case, suggestion
-from edgekit.model.spec import SUM, Axis, Input, ModelSpec, Output, Role, axes_in
+from edgekit.model.spec import MOST_VALUES, SUM, Axis, Input, ModelSpec, Output, Role, axes_in
 
 BATCH = "batch"
 BATCHES = ("N", "B", "bs", "batch_size")
@@ -36,6 +38,7 @@ Entry = str | Mapping[Any, Any]
 Given = Entry | Sequence[str] | None
 """Texts that each begin with a name, or one entry per name."""
 RANGE = re.compile(r"(?P<low>\d+)\.\.(?P<high>\d+)(?:/(?P<step>\d+))?(?:@(?P<default>\d+))?")
+SIZE = re.compile(r"[\w.-]+(\+[\w.-]+)*")
 SPAN = re.compile(r"(?P<low>[^.\s]*(?:\.\d+)?[^.\s]*)\.\.(?P<high>\S+)")
 AXES = "--axes input:0=batch,1=length:8..512/8@128 (8 to 512, multiples of 8, 128 by default)"
 Named = TypeVar("Named", Input, Output)
@@ -86,7 +89,9 @@ class SpecOverrides:
             UsageError: If a named input does not exist, or cannot have the fact.
         """
         described = _describe(tuple(inputs), self.inputs, "input")
-        return tuple(_as_picture(i, self.inputs.get(i.name, {})) for i in described)
+        return tuple(
+            _bounded(_as_picture(i, facts), facts) for i in described for facts in [self.inputs.get(i.name, {})]
+        )
 
     def of_outputs(self, outputs: Iterable[Output]) -> tuple[Output, ...]:
         """Return outputs with the user's facts.
@@ -138,6 +143,10 @@ class SpecOverrides:
         """Return the same facts plus ranges of inputs that have none."""
         more = {n: {**self.inputs.get(n, {}), "low": low, "high": high} for n, (low, high) in ranges.items()}
         return replace(self, inputs={**self.inputs, **more})
+
+    def with_facts(self, name: str, facts: Mapping[str, Any]) -> SpecOverrides:
+        """Return the same, with more facts of an input."""
+        return replace(self, inputs={**self.inputs, name: {**self.inputs.get(name, {}), **facts}})
 
     def with_classes(self, output: str, classes: tuple[str, ...]) -> SpecOverrides:
         """Return the same, with the names of an output's classes."""
@@ -261,7 +270,9 @@ def _pairs(what: str, name: str, entry: Entry) -> list[tuple[Any, Any]]:
     pairs: list[tuple[str, list[str]]] = []
     for part in entry.split(",") if isinstance(entry, str) else ():
         fact, equals, value = part.partition("=")
-        if equals:
+        if what == "inputs" and part.strip() in FLAGS:
+            pairs.append((part.strip(), [FLAGS[part.strip()]]))
+        elif equals:
             pairs.append((fact.strip(), [value.strip()]))
         elif pairs:
             pairs[-1][1].append(part.strip())
@@ -335,6 +346,19 @@ def _single_choice(*possible: str) -> Callable[[list[Any]], str]:
     return choose
 
 
+def _order(values: list[Any]) -> str:
+    """Return the order of a sorted input; `True` in Python is the usual one."""
+    return _single_choice("ascending", "descending")(["ascending" if value is True else value for value in values])
+
+
+def _size(values: list[Any]) -> str:
+    """Return an axis, a sum of axes or a number."""
+    (value,) = map(str, values)
+    if not SIZE.fullmatch(value):
+        raise ValueError("Possible: an axis, a sum of axes or a number, for example at-most=time")
+    return value
+
+
 def _of_numpy(values: list[Any]) -> str:
     (value,) = values
     try:
@@ -383,10 +407,15 @@ IN: Mapping[str, Fact] = {
     "fit": _single_choice(*_possible(Input, "fit")),
     "channels": _single_choice(*_possible(Input, "channels")),
     "layout": _single_choice(*_possible(Input, "layout")),
+    "sorted": _order,
+    "at-most": _size,
+    "below": _size,
     "shape": _sizes_of,
     "dtype": _of_numpy,
 }
 """Possible facts of an input."""
+FLAGS = {"sorted": "ascending"}
+"""Facts without a value, and the value that they mean."""
 OF_A_MODULE = ("shape", "dtype")
 """Facts only for a factory's plain module: all other models define them."""
 OUT: Mapping[str, Fact] = {
@@ -421,19 +450,31 @@ def _facts(what: str, name: str, entry: Entry, facts: Mapping[str, Fact]) -> dic
         except (ValueError, TypeError) as error:
             why = str(error) if "Possible" in str(error) or "lowest" in str(error) else f"See {EXAMPLES[what]}"
             raise UsageError(f"{fact} '{value}' of '{name}' is not possible. {why}") from error
-        facts_by_name |= dict(zip(("low", "high"), parsed, strict=True)) if fact == "range" else {fact: parsed}
+        field_name = str(fact).replace("-", "_")
+        facts_by_name |= dict(zip(("low", "high"), parsed, strict=True)) if fact == "range" else {field_name: parsed}
     return facts_by_name
 
 
 def _describe(tensors: tuple[Named, ...], facts: Mapping[str, Mapping[str, Any]], what: str) -> tuple[Named, ...]:
     require_known((each.name for each in tensors), facts, f"{what}s name the {what}")
-    return tuple(
-        replace(each, **{fact: v for fact, v in facts.get(each.name, {}).items() if fact not in OF_A_MODULE})
-        for each in tensors
-    )
+    return tuple(with_facts(each, facts.get(each.name, {})) for each in tensors)
+
+
+def with_facts(tensor: Named, facts: Mapping[str, Any]) -> Named:
+    """Return an input or output with a user's facts."""
+    return replace(tensor, **{fact: value for fact, value in facts.items() if fact not in OF_A_MODULE})
 
 
 def _as_picture(i: Input, facts: Mapping[str, Any]) -> Input:
     """Return a picture input with the range [0, 1] unless the user gives one."""
     # An example shows the range inside the module, after its normalization.
     return replace(i, low=0.0, high=1.0) if facts.get("kind") == "image" and "low" not in facts else i
+
+
+def _bounded(i: Input, facts: Mapping[str, Any]) -> Input:
+    """Return a bounded input of integers; without a range a length starts at 1, and a position or an offset at 0."""
+    if not {"at_most", "below"} & set(facts) or "low" in facts or np.dtype(i.dtype).kind not in "iu":
+        return i
+    # `check_spec` lowers the highest value to the largest size of the axis.
+    lengths = "at_most" in facts and "sorted" not in facts
+    return replace(i, low=1.0 if lengths else 0.0, high=float(MOST_VALUES))

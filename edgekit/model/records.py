@@ -108,11 +108,16 @@ def read_info(folder: Path) -> dict[str, Any]:
     return info
 
 
+INVARIANTS = ("sorted", "at_most", "below")
+"""Fields of an input that few models declare."""
+
+
 def declaration(spec: ModelSpec) -> dict[str, Any]:
     """Return a model's declaration as JSON values, which `declared_spec` reads."""
     return {
         "name": spec.name,
-        "inputs": [asdict(i) for i in spec.inputs],
+        # What is not said of an input is not stored, so that it has the same record as before it could be said.
+        "inputs": [{k: v for k, v in asdict(i).items() if v or k not in INVARIANTS} for i in spec.inputs],
         "outputs": [asdict(o) for o in spec.outputs],
         "axes": {name: asdict(axis) for name, axis in spec.axes.items()},
         "licence": spec.licence,

@@ -18,6 +18,7 @@ line as `package.module:factory`::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,6 +142,10 @@ class Input:
         std: Divisor of the difference, one number per channel.
         channels: The order of channels in the module; `mean` and `std` have that order.
         layout: The layout of the module's input; `shape` is given in that order.
+        sorted: "ascending": each run's values rise along the last axis, from `low` on (offsets of an EmbeddingBag).
+            "descending": they fall from `high` on (a mask of ones, then zeros). Empty: any order.
+        at_most: An axis, a sum of axes or a number, which no value exceeds: lengths are at most the size of "time".
+        below: Likewise for values that stay below it: positions in another input.
     """
 
     name: str
@@ -154,6 +159,33 @@ class Input:
     std: tuple[float, ...] = ()
     channels: Literal["RGB", "BGR"] = "RGB"
     layout: Literal["NCHW", "NHWC"] = "NCHW"
+    sorted: Literal["", "ascending", "descending"] = ""
+    at_most: str = ""
+    below: str = ""
+
+    def largest(self, sizes: Mapping[str, int]) -> float:
+        """Return the largest value at some sizes of the axes."""
+        return max(self.low, min(self.high, self.bound(sizes)))
+
+    def bound(self, sizes: Mapping[str, int]) -> float:
+        """Return the bound that the sizes of the axes set; infinite without one."""
+        at_most = size_of(self.at_most, sizes) if self.at_most else math.inf
+        return min(at_most, size_of(self.below, sizes) - 1 if self.below else math.inf)
+
+    def conform(self, values: Array, sizes: Mapping[str, int]) -> Array:
+        """Return values of one run that hold what the input is said to hold, at its sizes of the axes."""
+        if self.at_most or self.below:
+            values = np.minimum(values, np.asarray(self.largest(sizes)).astype(self.dtype))
+        if self.sorted and values.ndim and values.shape[-1]:
+            rising = self.sorted == "ascending"
+            values = np.sort(values, axis=-1)[..., :: 1 if rising else -1].copy()
+            values[..., 0] = self.low if rising else self.largest(sizes)
+        return values
+
+    @property
+    def is_constrained(self) -> bool:
+        """True if not all values in its range make an input."""
+        return bool(self.sorted or self.at_most or self.below)
 
     @property
     def preprocessing(self) -> str:
@@ -292,7 +324,7 @@ class ModelSpec:
 
     def shape(self, name: str, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
         """Return the shape of an input at the given sizes of the named axes, and the defaults of the others."""
-        axis_sizes = {axis: spec.default for axis, spec in self.axes.items()} | dict(sizes or {})
+        axis_sizes = self._sizes(sizes)
         declared = next(i for i in self.inputs if i.name == name).shape
         return tuple(size_of(d, axis_sizes) for d in declared)
 
@@ -301,16 +333,40 @@ class ModelSpec:
         generator = np.random.Generator(np.random.PCG64(seed))
         arrays: dict[str, Array] = {}
         for i in self.inputs:
-            unit = generator.random(self.shape(i.name, sizes))
-            values = unit >= 0.5 if i.dtype == "bool" else i.low + (i.high - i.low) * unit
+            unit, high = generator.random(self.shape(i.name, sizes)), i.largest(self._sizes(sizes))
+            values = unit >= 0.5 if i.dtype == "bool" else i.low + (high - i.low) * unit
             # Both ends of a range of integers are drawn.
             if np.dtype(i.dtype).kind in "iu":
-                values = np.floor(i.low + (i.high - i.low + 1) * unit)
+                values = np.floor(i.low + (high - i.low + 1) * unit)
             arrays[i.name] = np.asarray(values).astype(i.dtype)
-        return arrays
+        return self.conform(arrays)
 
     def constant_inputs(self, share: float) -> dict[str, Array]:
         """Return constant inputs at default sizes: each at this share of the way from its low to its high."""
-        return {
-            i.name: np.full(self.shape(i.name), i.low + share * (i.high - i.low), dtype=i.dtype) for i in self.inputs
-        }
+        return self.conform(
+            {i.name: np.full(self.shape(i.name), i.low + share * (i.high - i.low), dtype=i.dtype) for i in self.inputs}
+        )
+
+    def conform(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the inputs of one run, in which each input is sorted and bounded as it is declared to be."""
+        sizes = self._sizes_in(arrays)
+        return {i.name: i.conform(arrays[i.name], sizes) if i.is_constrained else arrays[i.name] for i in self.inputs}
+
+    def find_violation(self, arrays: Mapping[str, Array]) -> str:
+        """Return the first input of a run that is not as it is declared to be; empty if all are."""
+        sizes = self._sizes_in(arrays)
+        for i in self.inputs:
+            values, sign = arrays[i.name], -1 if i.sorted == "descending" else 1
+            unsorted = i.sorted and values.ndim and (sign * np.diff(values.astype(np.float64)) < 0).any()
+            if unsorted or (values > i.bound(sizes)).any():
+                return i.name
+        return ""
+
+    def _sizes_in(self, arrays: Mapping[str, Array]) -> dict[str, int]:
+        """Return the size of each axis in one run."""
+        shapes = [zip(i.shape, arrays[i.name].shape, strict=False) for i in self.inputs]
+        return self._sizes({str(d): size for shape in shapes for d, size in shape if d in self.axes})
+
+    def _sizes(self, sizes: Mapping[str, int] | None) -> dict[str, int]:
+        """Return the size of each axis: the given ones, and the defaults of the others."""
+        return {axis: spec.default for axis, spec in self.axes.items()} | dict(sizes or {})

@@ -11,6 +11,7 @@ import numpy as np
 
 from edgekit import metrics
 from edgekit.errors import DataError, ModelError, UsageError, suggestion
+from edgekit.model.constraints import with_constraints_of_rows
 from edgekit.model.contract import check_name, check_spec
 from edgekit.model.overrides import BATCH, NOTHING, SpecOverrides, words_of
 from edgekit.model.parts import CompositeModel
@@ -59,6 +60,8 @@ def with_data(spec: ModelSpec, evaluation_data: EvaluationData, example: Any = N
     if spec.evaluation is None and spec.calibration is None:
         spec = _with_examples(spec, example, evaluation_data.splits)
     require_ranges(spec)
+    if spec.evaluation is not None:
+        spec = with_constraints_of_rows(spec)
     reference = evaluation_data.reference
     return spec if reference is None else replace(spec, reference=reference_folder(spec, Path(reference)))
 

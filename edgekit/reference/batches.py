@@ -221,6 +221,7 @@ class BatchSource:
             rows = levelled_rows(self._spec, self._examples) if _takes_pictures(self._spec) else {}
         if not rows:
             return None
+        rows = {n: self._spec.conform(row) for n, row in rows.items()}
         inputs = {i: stack_runs(row[i] for row in rows.values()) for i in next(iter(rows.values()))}
         return Batch(name, inputs, {}, {}, tuple(rows))
 
@@ -293,7 +294,9 @@ def stress_batch(spec: ModelSpec) -> Batch:
         arrays = spec.random(100 + seed)
         middles = {i.name: (i.low + i.high) / 2 for i in spec.inputs}
         rows.append(
-            {i.name: np.where(arrays[i.name] > middles[i.name], i.high, i.low).astype(i.dtype) for i in spec.inputs}
+            spec.conform(
+                {i.name: np.where(arrays[i.name] > middles[i.name], i.high, i.low).astype(i.dtype) for i in spec.inputs}
+            )
         )
         names.append(f"lowest or highest {seed}")
     inputs = {i.name: stack_runs(row[i.name] for row in rows) for i in spec.inputs}
@@ -749,7 +752,7 @@ def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], pla
         shape, count = spec.shape(i.name, sizes), len(parts) if BATCH in i.shape else 1
         each = zip(parts[:count], padding, strict=False)
         arrays[i.name] = one_run([_fit(i, row[i.name], shape, lengths) for row, lengths in each], i.shape)
-    return arrays
+    return spec.conform(arrays)
 
 
 def _fit(i: Input, array: Array, shape: tuple[int, ...], lengths: Mapping[int | str, int]) -> Array:

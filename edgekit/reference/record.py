@@ -22,6 +22,7 @@ from edgekit.judge.metrics import match_indices, reorder_rows
 from edgekit.judge.rows import PLACED, PLACES, PROJECTIONS, SUFFIX, row_axes, sample_places, sketch
 from edgekit.model.adapter import copy_module, to_tensors
 from edgekit.model.capture_errors import FIXED_LENGTH, line_of, sentence
+from edgekit.model.constraints import constraint_hint
 from edgekit.model.evaluation_set import evaluation_of, metric_values
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.sources.onnx import refuse_closed_axes, refuse_random
@@ -179,6 +180,7 @@ def _run_batches(subject: RecordingSubject, runtime: Runtime) -> tuple[tuple[Bat
         raise RecordError(
             f"'{subject.spec.name}' itself fails on inputs in its declared range{line_of(error)}: {sentence(error)}. "
             "Let it take all inputs from their low to their high (a mask of all true too), or declare a narrower range"
+            f"{constraint_hint(subject.spec)}"
         ) from error
 
 

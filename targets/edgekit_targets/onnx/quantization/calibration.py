@@ -261,7 +261,7 @@ def extra_inputs(
     first = samples.part(0, CONDITIONED)
     own = dict(zip(first.names, first.batches(1), strict=True))
     changed = {**changed_rows(spec, own), **shifted_rows(spec, own)}
-    rows = [*odd.rows(), *changed.values()]
+    rows = [*odd.rows(), *map(spec.conform, changed.values())]
     inputs = {i.name: stack_runs(row[i.name] for row in rows) for i in spec.inputs}
     extremes = replace(odd, inputs=inputs, names=(*odd.names, *changed))
     return (extremes, *at_shapes(spec, samples, dynamic, (*grid(spec.axes), *more)))
