@@ -20,7 +20,7 @@ import numpy as np
 
 from edgekit.errors import CaptureError, EdgekitError, ModelError
 from edgekit.model import complex_numbers, recurrent
-from edgekit.model.adapter import named_outputs, to_tensors, without_fast_path
+from edgekit.model.adapter import copy_module, named_outputs, to_tensors, without_fast_path
 from edgekit.model.capture_errors import FIXED_LENGTH, Guard, at, capture_error, collect_guards, open_length, sentence
 from edgekit.model.constraints import constraint_hint
 from edgekit.model.own_operators import check_registered, use_decompositions
@@ -67,9 +67,53 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     Raises:
         CaptureError: Naming the module's file and line if capture fails, or would fix a size or a branch.
     """
+    onnx.refuse(spec)
+    try:
+        return _capture(spec, dynamic)
+    except CaptureError as error:
+        if name := _growing_tensor(spec):
+            largest = ", ".join(f"{axis} {size}" for axis, size in _largest_sizes(spec).items())
+            raise CaptureError(
+                f"{error}. '{spec.name}' makes its tensor '{name}' larger for larger inputs. Run the module once at "
+                f"the largest sizes ({largest}) before the export, so that it does not grow in the graph"
+            ) from error
+        raise
+
+
+def _largest_sizes(spec: ModelSpec) -> dict[str, int]:
+    return {name: axis.sizes[-1] for name, axis in spec.axes.items()}
+
+
+def _growing_tensor(spec: ModelSpec) -> str:
+    """Return the buffer or attribute whose shape changes if a copy of the module runs at the largest sizes."""
     import torch
 
-    onnx.refuse(spec)
+    try:
+        module = copy_module(spec.module)
+        before = _tensor_shapes(module)
+        with torch.no_grad():
+            module(*to_tensors(spec, spec.random(0, _largest_sizes(spec))))
+    # It fails there for another reason, which its own error says.
+    except Exception:
+        return ""
+    after = _tensor_shapes(module)
+    return next((name for name, shape in before.items() if after.get(name, shape) != shape), "")
+
+
+def _tensor_shapes(module: torch.nn.Module) -> dict[str, torch.Size]:
+    import torch
+
+    return {
+        f"{path}.{name}".lstrip("."): value.shape
+        for path, part in module.named_modules()
+        for name, value in (*vars(part).items(), *part.named_buffers(recurse=False))
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def _capture(spec: ModelSpec, dynamic: bool) -> Program:
+    import torch
+
     check_registered(spec)
     axes = tuple(spec.axes) if dynamic else ()
     proof = grid(spec.axes) if dynamic else ({name: axis.default for name, axis in spec.axes.items()},)

@@ -132,8 +132,15 @@ def _run_with_tables(run: Callable[[], T], tensors: Mapping[str, torch.Tensor]) 
                         rows[name] = len(table)
             return function(*args, **(kwargs or {}))
 
-    with Tables():  # type: ignore[no-untyped-call]  # likewise
-        return run(), rows
+    try:
+        with Tables():  # type: ignore[no-untyped-call]  # likewise
+            return run(), rows
+    except NotImplementedError as error:
+        if "HigherOrderOperator" not in str(error):
+            raise
+    # `torch.cond` and its like run under no such mode, and what they compiled under it would fail without it.
+    torch._dynamo.reset()
+    return run(), {}
 
 
 def _input(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...], rows: int) -> Input:

@@ -22,6 +22,7 @@ import numpy as np
 
 from edgekit.errors import ExportError, UsageError
 from edgekit.model import capture_errors as causes
+from edgekit.model.conditions import select_branches
 from edgekit.model.folder import load_model
 from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
@@ -152,7 +153,7 @@ def decompose(spec: ModelSpec, exported: torch.export.ExportedProgram) -> torch.
         from coreai_torch import get_decomp_table
 
         try:
-            exported_program: torch.export.ExportedProgram = exported.run_decompositions(
+            exported_program: torch.export.ExportedProgram = select_branches(exported).run_decompositions(
                 {**get_decomp_table(), **_more()}
             )
         except Exception as error:

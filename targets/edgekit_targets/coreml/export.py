@@ -20,6 +20,7 @@ from edgekit.errors import ExportError, UsageError
 from edgekit.model import capture_errors as causes
 from edgekit.model import decompositions as _decompositions
 from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.conditions import select_branches
 from edgekit.model.folder import load_model
 from edgekit.model.graph import capture
 from edgekit.model.own_operators import use_decompositions
@@ -222,7 +223,7 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Con
         ]
         try:
             return ct.convert(
-                _without_idle_expands(exported.run_decompositions(_decompositions.table())),
+                _without_idle_expands(select_branches(exported).run_decompositions(_decompositions.table())),
                 convert_to="mlprogram",
                 minimum_deployment_target=ct.target.iOS18 if wishes.batch == "enumerated" else ct.target.iOS17,
                 compute_precision=float16 if wishes.half else ct.precision.FLOAT32,

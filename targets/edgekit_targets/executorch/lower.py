@@ -24,6 +24,7 @@ from edgekit.errors import DependencyError, ExportError, install_command, reason
 from edgekit.model import capture_errors as causes
 from edgekit.model import complex_numbers
 from edgekit.model.adapter import to_tensors
+from edgekit.model.conditions import select_branches
 from edgekit.model.graph import Program
 from edgekit.model.own_operators import use_decompositions
 from edgekit.model.spec import ModelSpec, axes_in, size_of
@@ -130,7 +131,7 @@ def prepare_program(
     Raises:
         ExportError: If the graph cannot be fixed like this.
     """
-    module = capture(spec, graphs.apply_workarounds(spec.name, whole.exported), axes).module()
+    module = capture(spec, graphs.apply_workarounds(spec.name, select_branches(whole.exported)), axes).module()
     graphs.fold_constants(module)
     if rewrite:
         xnnpack_passes.rewrite(module, fold=fold)

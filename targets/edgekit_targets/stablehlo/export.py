@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, reason
+from edgekit.model.conditions import select_branches
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.runtime.input_shapes import arguments, require_names
@@ -58,7 +59,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
         ExportError: If torchax has no rule for an operator, or JAX cannot trace it.
     """
     spec, precision = load_model(job.model), job.get(PRECISION)
-    program = load_program(source).exported
+    program = select_branches(load_program(source).exported)
     to_half(program, precision)
     job.progress(0.1, "tracing the program in JAX")
     weights, function = _in_jax(spec, program)

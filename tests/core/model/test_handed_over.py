@@ -149,3 +149,27 @@ def test_a_real_tensor_times_i_is_complex() -> None:
         "waves", Waves().eval(), (Input("x", ("batch", 6, 5), low=-1),), (Output("y"),), {"batch": Axis(1, 1, 4)}
     )
     assert capture(spec).proof
+
+
+class Growing(torch.nn.Module):
+    """A table of positions that is computed again for longer inputs, as many encoders keep one."""
+
+    table: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(0, 16), persistent=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        if len(self.table) < tokens.shape[1]:
+            self.table = torch.sin(torch.arange(tokens.shape[1])[:, None] / 7 + torch.arange(16))
+        return tokens + self.table[: tokens.shape[1]]
+
+
+def test_a_buffer_that_grows_is_named_and_the_way_out_works() -> None:
+    with pytest.raises(CaptureError, match=r"'table'.* 48"):
+        capture(of_tokens(Growing()))
+    module = Growing()
+    module(torch.zeros(1, 48, 16))
+    program = capture(of_tokens(module))
+    assert {4, 48} <= {sizes["n"] for sizes in program.proof}
