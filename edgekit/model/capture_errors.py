@@ -20,11 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.errors import ExportError
 from edgekit.model import complex_numbers
 from edgekit.model.complex_numbers import is_complex
+from edgekit.model.shapes import grid
 
 if TYPE_CHECKING:
     import torch
+
+    from edgekit.model.spec import ModelSpec
 
 _GUARD = re.compile(r"eval (?P<fixes>Eq\()?.*\[guard added\] \([^()]+:(?P<line>\d+) in (?P<function>\S+)\)", re.DOTALL)
 _BELOW = (*sys.stdlib_module_names, "sympy", "mpmath")
@@ -217,6 +221,59 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     return _first(errors[-1], texts[-1])
 
 
+def refuse_bfloat16(name: str, exported: torch.export.ExportedProgram) -> None:
+    """Refuse a program that computes in bfloat16, for a runtime that computes in fp32.
+
+    Raises:
+        ExportError: Naming the line and the way out.
+    """
+    import torch
+
+    parts = [part for part in exported.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
+    for node in (node for part in parts for node in part.graph.nodes if node.op == "call_function"):
+        value = node.meta.get("val")
+        # A cast and back rounds, which runtimes do.
+        cast = _operator_name(node).startswith(("aten._to_copy", "aten.to."))
+        if isinstance(value, torch.Tensor) and value.dtype is torch.bfloat16 and not cast:
+            used = _line(node)
+            raise ExportError(
+                f"'{name}' computes in bfloat16{f' at {used}' if used else ''}, which this runtime does not. Leave "
+                "torch.autocast out of forward, or switch it off there with enabled=False: the weights are float32"
+            )
+
+
+def refuse_open_pools(spec: ModelSpec, exported: torch.export.ExportedProgram) -> None:
+    """Refuse an adaptive pooling whose declared sizes are no multiples of its output, which PyTorch translates wrongly.
+
+    Raises:
+        ExportError: Naming the line and the way out.
+    """
+    placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"][-len(spec.inputs) :]
+    symbols = {
+        size.node.expr: str(name)
+        for declared, node in zip(spec.inputs, placeholders, strict=True)
+        for name, size in zip(declared.shape, node.meta["val"].shape, strict=True)
+        if name in spec.axes and not isinstance(size, int)
+    }
+    for node in exported.graph.nodes:
+        if node.op != "call_function" or not _bare(str(node.target)).startswith("adaptive_avg_pool"):
+            continue
+        results = node.args[1] if isinstance(node.args[1], list | tuple) else [node.args[1]]
+        sizes = node.args[0].meta["val"].shape[-len(results) :]
+        for size, result in zip(sizes, results, strict=True):
+            expression = None if isinstance(size, int) or result in (None, 1) else size.node.expr
+            if expression is None or not expression.free_symbols <= set(symbols):
+                continue
+            for shape in grid(spec.axes):
+                if expression.subs({symbol: shape[axis] for symbol, axis in symbols.items()}) % result:
+                    axis = symbols[next(iter(expression.free_symbols))]
+                    raise ExportError(
+                        f"'{spec.name}' pools {axis} {shape[axis]} to {result} at {_line(node)}. PyTorch translates an "
+                        f"adaptive pooling of open sizes only for multiples of its output. Declare '{axis}' with such "
+                        f"a step (MIN..MAX/{result}), or fix it"
+                    )
+
+
 def _in_complex_part(lacks: str, met: torch.fx.Node | None, exported: torch.export.ExportedProgram) -> bool:
     """Return whether an error may come from a Fourier transform: it names no operator that takes only real numbers.
 
@@ -308,7 +365,9 @@ def _bare(name: str) -> str:
 
 def _line(node: torch.fx.Node) -> str:
     """Return `file:line (source)` of a node's innermost frame outside PyTorch, or an empty string."""
-    frames = [f for f in _FRAME.findall(node.meta.get("stack_trace") or "") if "/torch/" not in f[0]]
+    frames = [
+        f for f in _FRAME.findall(node.meta.get("stack_trace") or "") if "/torch/" not in f[0] and f[0][:1] != "<"
+    ]
     if not frames:
         return ""
     file, line, source = frames[-1]

@@ -213,6 +213,7 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Con
 
         _teach_gelu()
         _teach_division()
+        causes.refuse_bfloat16(spec.name, exported)
         _refuse_other_names(spec)
         float16 = ct.transform.FP16ComputePrecision(op_selector=_features(spec))
         takes = _takes(spec, wishes)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ExportError, UsageError, reason
 from edgekit.model import capture_errors as causes
 from edgekit.model import own_operators, recurrent
+from edgekit.model.capture_errors import refuse_bfloat16, refuse_open_pools
 from edgekit.model.folder import load_declaration, load_model
 from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
@@ -82,6 +83,8 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
             captured = capture(replace(spec, axes=axes), dynamic=False)
         else:
             captured = load_program(source, mapped=True)
+        refuse_bfloat16(spec.name, captured.exported)
+        refuse_open_pools(spec, captured.exported)
         graph = _translate(spec, captured, max(job.get(OPSET), LOWEST))
         _name_axes(graph, spec)
         # module.path/OpType, numbered if a module has several: error attribution and Netron show these names.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from edgekit.errors import CaptureError
+from edgekit.errors import CaptureError, ExportError
 from edgekit.model import capture_errors
-from edgekit.model.capture_errors import Guard
+from edgekit.model.capture_errors import Guard, refuse_bfloat16, refuse_open_pools
 from edgekit.model.graph import capture
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.pipeline.given_model import resolve_model
+from edgekit.pipeline.request import ModelFacts
 from tests import modules
 
 LOGGER = "torch.fx.experimental.symbolic_shapes"
@@ -203,3 +206,31 @@ def test_an_open_transform_is_not_blamed_for_another_operator() -> None:
     failing = RuntimeError("Error when translating node %erfinv : more")
     failing.__cause__ = ValueError("the shapes differ")
     assert capture_errors.why(failing, exported).startswith("ValueError: the shapes differ, at ")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_arithmetic_in_bfloat16_is_refused_with_its_line_and_the_way_out_works(enabled: bool) -> None:
+    class Autocast(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(6, 6)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                y: torch.Tensor = self.linear(x)
+            return y.float()
+
+    module = Autocast().eval()
+    program = capture(resolve_model(module, torch.zeros(2, 6), ModelFacts())).exported
+    expected = pytest.raises(ExportError, match=r"test_capture_errors\.py:\d+.*enabled=False")
+    with expected if enabled else contextlib.nullcontext():
+        refuse_bfloat16("autocast", program)
+
+
+@pytest.mark.parametrize(("sizes", "is_taken"), [("8..16", False), ("9..18/3", True)])
+def test_adaptive_pooling_of_open_sizes_is_taken_at_multiples(sizes: str, is_taken: bool) -> None:
+    module = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d((3, 1)), torch.nn.Flatten()).eval()
+    spec = resolve_model(module, torch.zeros(2, 3, 15, 7), ModelFacts(axes={"input": f"0=batch:1..2,2=h:{sizes}@15"}))
+    program = capture(spec).exported
+    with contextlib.nullcontext() if is_taken else pytest.raises(ExportError, match=r"\.\.MAX/3"):
+        refuse_open_pools(spec, program)
