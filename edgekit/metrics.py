@@ -96,7 +96,7 @@ def psnr(output: str, peak: float = 1.0) -> Metric:
     return metric
 
 
-def average_precision(boxes: str, scores: str, iou: float = 0.5) -> Metric:
+def average_precision(boxes: str, scores: str = "", iou: float = 0.5) -> Metric:
     """Return a metric of an image's average precision, mean over its classes, as in COCO.
 
     Boxes are matched in the order of their scores, each with the free truth that it overlaps most. Precision at a
@@ -105,13 +105,14 @@ def average_precision(boxes: str, scores: str, iou: float = 0.5) -> Metric:
     Args:
         boxes: Output [n, boxes, 4]: left, top, right, bottom. The truth is [n, m, 5], with the class first; rows of the
             class `IGNORED` are padding.
-        scores: Output [n, boxes, classes], in 0 to 1.
+        scores: Output [n, boxes, classes], in 0 to 1. Without it, `boxes` is the output of `edgekit.Detector`
+            [n, most, 6]: the box, its score, its class.
         iou: Least overlap of a correct box.
     """
     return _detection_metric(boxes, scores, (iou,))
 
 
-def mean_average_precision(boxes: str, scores: str) -> Metric:
+def mean_average_precision(boxes: str, scores: str = "") -> Metric:
     """Return a metric of an image's average precision, mean over the overlaps 0.5, 0.55 to 0.95, as in COCO.
 
     Args:
@@ -178,10 +179,18 @@ def parse_metric(text: str) -> ParsedMetric:
 
 def _detection_metric(boxes: str, scores: str, ious: tuple[float, ...]) -> Metric:
     def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
-        rows = zip(outputs[boxes], outputs[scores], truth, strict=True)
+        pair = (outputs[boxes], outputs[scores]) if scores else _split_detections(outputs[boxes], truth)
+        rows = zip(*pair, truth, strict=True)
         return np.array([_image_precision(*row, ious) for row in rows], np.float64)
 
     return metric
+
+
+def _split_detections(detections: Array, truth: Array) -> tuple[Array, Array]:
+    """Return boxes and scores [n, most, classes] of detections [n, most, 6] and truth [n, m, 5]."""
+    kinds = detections[..., 5].round()
+    classes = np.arange(max(kinds.max(initial=0), truth[..., 0].max(initial=0)) + 1)
+    return detections[..., :4], detections[..., 4:5] * (kinds[..., None] == classes)
 
 
 def _image_precision(boxes: Array, scores: Array, truth: Array, ious: tuple[float, ...]) -> float:
@@ -197,6 +206,7 @@ def _precision(boxes: Array, scores: Array, truth: Array, ious: tuple[float, ...
     Boxes are [b, 4], scores [b], truth [m, 4].
     """
     order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] > 0]
     # Intersection over union of boxes [p, 4] and [q, 4]: [p, q].
     a = boxes[order]
     low, high = np.maximum(a[:, None, :2], truth[None, :, :2]), np.minimum(a[:, None, 2:], truth[None, :, 2:])

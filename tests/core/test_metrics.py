@@ -70,3 +70,13 @@ def test_the_mean_over_overlaps_counts_how_well_a_box_fits() -> None:
     right = {"boxes": np.array([[LEFT]], float), "scores": np.ones((1, 1, 1))}
     shifted = {**right, "boxes": np.array([[[2, 0, 12, 10]]], float)}  # an overlap of 8 / 12: four of ten
     np.testing.assert_allclose([metric(right, truth), metric(shifted, truth)], [[1.0], [0.4]])
+
+
+def test_a_detectors_list_is_measured_as_its_boxes_and_scores() -> None:
+    metric = metrics.parse_metric("mean_average_precision:detections")
+    truth = np.array([[[0, *LEFT], [1, *RIGHT], [-1, 0, 0, 0, 0]]], float)
+    rows = np.array([[[*LEFT, 0.9, 0], [*RIGHT, 0.8, 1], [0, 0, 0, 0, 0, 0]]], float)
+    swapped = rows.copy()
+    swapped[0, :2, 5] = 1, 0
+    assert metric.outputs == ("detections",)
+    np.testing.assert_allclose([metric({"detections": x}, truth)[0] for x in (rows, swapped)], [1.0, 0.0])

@@ -1,7 +1,7 @@
 """Two detectors that `python -m training.detectors` trains on drawn scenes: one of cells and one of queries.
 
-Both return no duplicates, so they need no suppression: `yolo` assigns each object to one cell (as YOLOv10 does), `detr`
-each to one query of a decoder (as RT-DETR does). Their ten classes are the shapes of `training.objects`.
+Both return few duplicates, so their suppression has little to do: `yolo` assigns each object to one cell (as YOLOv10
+does), `detr` each to one query of a decoder (as RT-DETR does). Their ten classes are the shapes of `training.objects`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import edgekit.metrics
-from edgekit import Axis, EvaluationSet, Input, ModelSpec, Output
+from edgekit import Axis, Detector, EvaluationSet, Input, ModelSpec
 from edgekit_arrcoc.counter_rng import Chance
 from edgekit_arrcoc.queries import ATTRIBUTES
 from training.background import KINDS, backdrop
@@ -32,6 +32,8 @@ CLEAR = 0.35
 """Share of an object's window that is visible at least; other objects are not asked about."""
 TRAINING, CALIBRATION, HELD_OUT = 1 << 24, 2 << 24, 3 << 24
 """Where the seeds of each set begin."""
+THRESHOLD, OVERLAP, CANDIDATES = 0.05, 0.8, 40
+"""Of the suppression: neither detector returns many duplicates."""
 ROWS = 200
 LEAST = 0.01
 """Scores below it are not ranked."""
@@ -375,15 +377,12 @@ def _specify(name: str, module: nn.Module) -> ModelSpec:
         for key, value in load_file(WEIGHTS / f"{name}.safetensors").items()
     }
     module.load_state_dict(weights)
-    outputs = (
-        Output("boxes", role="boxes", axes=("batch", "boxes", "channels")),
-        Output("scores", role="probabilities", axes=("batch", "boxes", "channels")),
-    )
+    detector = Detector(module.eval(), most=MOST, threshold=THRESHOLD, overlap=OVERLAP, candidates=CANDIDATES).eval()
     return ModelSpec(
         name,
-        module.eval(),
+        detector,
         (Input("images", ("batch", 3, SIDE, SIDE), kind="image"),),
-        outputs,
+        detector.outputs,
         {"batch": Axis(1, 1, 8)},
         evaluation=functools.partial(evaluation, ROWS),
         calibration=calibration,
@@ -398,7 +397,7 @@ def evaluation(count: int) -> EvaluationSet:
         {"images": pictures.numpy().astype(np.float32) / 255},
         tuple(f"scene {number}" for number in range(count)),
         truth=objects.numpy().astype(np.float64),
-        metric=edgekit.metrics.mean_average_precision("boxes", "scores"),
+        metric=edgekit.metrics.mean_average_precision("detections"),
         metric_name="mAP",
     )
 
