@@ -18,10 +18,10 @@ from edgekit_targets.onnx import export as onnx_target
 def export_plain(spec: ModelSpec, path: Path) -> None:
     """Write a model by `torch.onnx.export`, every named axis left to it."""
     inputs = tuple(torch.from_numpy(spec.random(0, {"batch": 2})[i.name]) for i in spec.inputs)
-    sizes = {
-        i.name: {n: torch.export.Dim.AUTO for n, size in enumerate(i.shape) if isinstance(size, str)}
-        for i in spec.inputs
-    }
+    # By position: a module's own argument names may differ from the model's.
+    sizes = tuple(
+        {n: torch.export.Dim.AUTO for n, size in enumerate(i.shape) if isinstance(size, str)} for i in spec.inputs
+    )
     torch.onnx.export(
         spec.module,
         inputs,

@@ -104,7 +104,8 @@ def _mtcnn(name: str, class_name: str, side: int, outputs: tuple[Output, ...]) -
     return model(name, Pixels(module), inputs, outputs, pictures("images", side), seed=None)
 
 
-def _home(package: str) -> Path:
+def home_of(package: str) -> Path:
+    """Return the folder of an installed package, which is not imported."""
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError(f"needs '{package}': pip install --no-deps {package.replace('_', '-')}")
@@ -114,7 +115,7 @@ def _home(package: str) -> Path:
 def _defined(package: str, path: str) -> ModuleType:
     """A module of a package, without what the package's own __init__ imports."""
     parts = [package, *path.split(".")]
-    home = _home(package) if package not in sys.modules else Path(sys.modules[package].__path__[0])
+    home = home_of(package) if package not in sys.modules else Path(sys.modules[package].__path__[0])
     for depth in range(1, len(parts)):
         name = ".".join(parts[:depth])
         if name not in sys.modules:
@@ -134,5 +135,5 @@ class _Any(ModuleType):
 
 
 def _weights(package: str, path: str) -> Any:
-    home = Path(sys.modules[package].__path__[0]) if package in sys.modules else _home(package)
+    home = Path(sys.modules[package].__path__[0]) if package in sys.modules else home_of(package)
     return torch.load(home / path, map_location="cpu", weights_only=True)  # noqa: TID251  # no checkpoint of a user
