@@ -103,12 +103,13 @@ def _search(
     rank = job.get(RANK)
     for channel_scales in (False, True):
         ready = _condition(graph, samples, job, channel_scales)
-        options = SearchOptions(depth, methods, reduced, ready.floats, job.dynamic)
+        options = SearchOptions(depth, methods, reduced, ready.floats, job.dynamic, more_floats=channel_scales)
         match = search(spec, ready.graph, samples, job.cache, tell, options, truth=graph)
         if match.chosen.quality.passed and len(match.chosen.recipe.floats) == len(ready.floats):
             break
     if rank:
-        match = search(spec, ready.graph, samples, job.cache, tell, replace(options, rank=rank), truth=graph)
+        options = replace(options, rank=rank, more_floats=True)
+        match = search(spec, ready.graph, samples, job.cache, tell, options, truth=graph)
     recipe = match.chosen.recipe
     notes = [f"recipe: {recipe.name}"]
     if recipe.floats:

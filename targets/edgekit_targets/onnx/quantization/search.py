@@ -1,9 +1,9 @@
 """The search for a recipe: uncut ranges, the least float work that passes the gate, then the least noise.
 
-First every group of layers is quantized alone: its signal-to-noise ratio is its sensitivity. Then methods for
-ranges are tried on all groups at once. From MinMax on, the most sensitive groups return to float, one by one. Work in
-float, not a clock, orders the candidates, so that the same search gives the same recipe; the clock only fills a column
-of the table, and the judge decides whether INT8 is slower.
+First, methods for ranges are tried on all groups of layers at once. Only if none passes, every group is quantized
+alone: its signal-to-noise ratio is its sensitivity. From MinMax on, the most sensitive groups then return to float;
+bisection finds their number. Work in float, not a clock, orders the candidates, so that the same search gives the same
+recipe; the clock only fills a column of the table, and the judge decides whether INT8 is slower.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -81,6 +81,7 @@ class SearchOptions:
         floats: Groups that stay in float arithmetic in every recipe.
         dynamic: The axes with open sizes.
         rank: Number of passing recipes to skip, the best first.
+        more_floats: False to try no further groups in float, if another search follows.
     """
 
     depth: Depth = "quick"
@@ -89,6 +90,7 @@ class SearchOptions:
     floats: tuple[str, ...] = ()
     dynamic: tuple[str, ...] = ()
     rank: int = 0
+    more_floats: bool = True
 
     @property
     def recipes(self) -> list[QuantConfig]:
@@ -173,7 +175,7 @@ def _context(spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, options:
 
     arrays = [hashlib.sha256(array.tobytes()).hexdigest() for array in samples.inputs.values()]
     source = hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()
-    identity = repr((replace(options, rank=0), spec.outputs, spec.inputs))
+    identity = repr((replace(options, rank=0, more_floats=True), spec.outputs, spec.inputs))
     host = [int8_arithmetic(), onnxruntime.__version__]
     return digest_text("\n".join([source, identity, *host, package_digest("edgekit"), *arrays]))
 
@@ -246,33 +248,59 @@ class _Search:
     def run(self) -> SearchResult:
         """Try, choose and time recipes, and write the table."""
         options, judge, parts = self.options, self.trials.judge, self.trials.parts
-        recipes, open_parts = options.recipes, [part for part in parts if part not in options.floats]
-        self.trials.expected = len(open_parts) + len(recipes) + 2
-        plain = QuantConfig(method=options.methods[0], reduce_range=options.reduce_range)
-        alone = {g: judge(plain.keeping(*(o for o in parts if o != g))).quality for g in open_parts}
-        order = sorted(alone, key=lambda group: (alone[group].passed, alone[group].snr_db))
+        recipes = options.recipes
+        self.trials.expected = len(recipes) + 2
         trials = [judge(recipe) for recipe in recipes]
-        # The most sensitive groups return to float, one more each time, until the gate passes; never all.
-        best_recipe = max(trials, key=lambda trial: (_uncut(trial), _merit(trial))).recipe
-        for count in range(1, len(order)):
-            trials.append(judge(best_recipe.keeping(*options.floats, *order[:count])))
-            if trials[-1].quality.passed:
-                break
-        if options.depth == "full":
+        if options.more_floats and not any(trial.quality.passed for trial in trials):
+            trials += self._with_floats(max(trials, key=lambda trial: (_uncut(trial), _merit(trial))))
+        if options.depth == "full" and (options.more_floats or any(trial.quality.passed for trial in trials)):
             best = sorted(trials, key=_merit)[-3:]
-            trials += [judge(trial.recipe.keeping(*options.floats, g)) for trial in best for g in order[:3]]
+            trials += [judge(trial.recipe.keeping(*options.floats, g)) for trial in best for g in self.order[:3]]
         ranked = sorted({trial.recipe.key: trial for trial in trials}.values(), key=_merit, reverse=True)
-        passing_keys = [trial.recipe.key for trial in ranked if trial.quality.passed]
+        passing = [trial for trial in ranked if trial.quality.passed]
+        if passing and options.rank >= len(passing):
+            # Ranks of the recipes before them stay.
+            further = (trial for trial in self._further(ranked[0], 0) if trial not in passing)
+            passing += itertools.islice(further, options.rank + 1 - len(passing))
+        passing_keys = [trial.recipe.key for trial in passing]
         if options.rank and options.rank >= len(passing_keys):
             raise ExportError(
                 f"rank {options.rank} does not exist: {len(passing_keys)} recipes passed, and ranks begin with 0"
             )
-        winner = self._between_sizes(ranked[options.rank :], order)
+        candidates = [*passing, *(trial for trial in ranked if trial not in passing)]
+        winner = self._between_sizes(candidates[options.rank :])
         log = self.trials.log
         write_table(log.folder, log.rows, winner, self.trials.latencies(winner, trials), parts, passing_keys)
         return SearchResult(self.trials.quantize(winner.recipe), winner, ranked[0])
 
-    def _between_sizes(self, ranked: Sequence[Trial], order: Sequence[str]) -> Trial:
+    @cached_property
+    def order(self) -> list[str]:
+        """The groups that are not in float in every recipe, the most sensitive first; each costs a trial."""
+        options, parts = self.options, self.trials.parts
+        open_parts = [part for part in parts if part not in options.floats]
+        self.trials.expected += len(open_parts)
+        plain = QuantConfig(method=options.methods[0], reduce_range=options.reduce_range)
+        alone = {g: self.trials.judge(plain.keeping(*(o for o in parts if o != g))).quality for g in open_parts}
+        return sorted(alone, key=lambda group: (alone[group].passed, alone[group].snr_db))
+
+    def _with_floats(self, base: Trial) -> list[Trial]:
+        """Return trials with more groups in float, never all: half of them, then more or fewer until it is decided."""
+        trials: list[Trial] = []
+        failing, passing = 0, len(self.order)
+        while passing - failing > 1:
+            count = (failing + passing) // 2
+            trials.append(self.trials.judge(base.recipe.keeping(*self.options.floats, *self.order[:count])))
+            failing, passing = (failing, count) if trials[-1].quality.passed else (count, passing)
+        return trials
+
+    def _further(self, base: Trial, count: int) -> Iterator[Trial]:
+        """Yield recipes that pass with `count` + 1 to `count` + FURTHER groups in float, never all."""
+        for more in range(count + 1, min(count + FURTHER, len(self.order) - 1) + 1):
+            trial = self.trials.judge(base.recipe.keeping(*self.options.floats, *self.order[:more]))
+            if trial.quality.passed:
+                yield trial
+
+    def _between_sizes(self, ranked: Sequence[Trial]) -> Trial:
         """Return the first that passed and also passes between the grid's sizes; otherwise the nearest to that."""
         # Only the best are tested, since this costs as much as all other tests of a recipe. The limits are the gate's
         # own: only recipes that the judge would reject are skipped.
@@ -287,17 +315,15 @@ class _Search:
             quality = evaluator.judge(self.trials.quantize(trial.recipe))
             return 0 if quality.passed else len(quality.reasons)
 
-        return fewest_broken(self._candidates(passing, order), count_failures)
+        return fewest_broken(self._candidates(passing), count_failures)
 
-    def _candidates(self, trials: Sequence[Trial], order: Sequence[str]) -> Iterator[Trial]:
+    def _candidates(self, trials: Sequence[Trial]) -> Iterator[Trial]:
         """Yield those that passed; before the first with cut ranges, the best one with more groups in float."""
         uncut = [trial for trial in trials if _uncut(trial)]
         yield from uncut
         if uncut:
-            most_floats = max(len(set(trial.recipe.floats) & set(order)) for trial in uncut)
-            more = (order[:count] for count in range(most_floats + 1, min(most_floats + FURTHER, len(order) - 1) + 1))
-            recipes = (uncut[0].recipe.keeping(*self.options.floats, *floats) for floats in more)
-            yield from (trial for recipe in recipes if (trial := self.trials.judge(recipe)).quality.passed)
+            most_floats = max(len(set(trial.recipe.floats) - set(self.options.floats)) for trial in uncut)
+            yield from self._further(uncut[0], most_floats)
         yield from (trial for trial in trials if not _uncut(trial))
 
 

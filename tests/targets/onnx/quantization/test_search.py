@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,7 +17,7 @@ from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit_targets.onnx.passes.groups import QuantConfig
 from edgekit_targets.onnx.quantization import search
 from edgekit_targets.onnx.quantization.calibration import Samples
-from edgekit_targets.onnx.quantization.evaluator import Quality
+from edgekit_targets.onnx.quantization.evaluator import Evaluator, Quality
 from edgekit_targets.onnx.quantization.search import LOG, TABLE, SearchOptions, Trial, TrialLog, _pareto
 from tests.targets.onnx.passes.graphs import model, rounded
 
@@ -71,7 +72,7 @@ def test_what_int8_ruins_goes_back_to_float_and_nothing_else(graph: onnx.ModelPr
     ranks = {line["name"]: line["rank"] for line in table if "rank" in line}
     assert sorted(ranks.values()) == list(range(len(ranks)))
     assert all(line["passed"] for line in table if line["name"] in ranks)
-    with pytest.raises(ExportError, match=f"rank 99 does not exist: {len(ranks)} recipes passed"):
+    with pytest.raises(ExportError, match=r"rank 99 does not exist: \d+ recipes passed"):
         search.search(spec, graph, samples, tmp_path, lambda done, text: None, SearchOptions(rank=99))
 
 
@@ -163,7 +164,52 @@ def test_more_groups_go_back_to_float_before_ranges_are_cut(monkeypatch: pytest.
         return Trial(recipe, Quality("c" in recipe.floats, 40.0, {}), 10, 0.0)
 
     monkeypatch.setattr(search._Trials, "judge", judged)
+    monkeypatch.setattr(search._Search, "order", order)
     one = search._Search(SearchOptions(floats=("kept",)), object.__new__(search._Trials), None)
-    found = [(row.recipe.method, row.recipe.floats) for row in one._candidates([uncut, cut], order)]
+    found = [(row.recipe.method, row.recipe.floats) for row in one._candidates([uncut, cut])]
     assert found == [("minmax", ("kept", "a")), ("minmax", ("a", "b", "c", "kept")), ("entropy", ("kept",))]
-    assert [row.recipe.method for row in one._candidates([cut], order)] == ["entropy"]
+    assert [row.recipe.method for row in one._candidates([cut])] == ["entropy"]
+
+
+def searched(needed: int, monkeypatch: pytest.MonkeyPatch, folder: Path, **options: Any) -> list[tuple[str, ...]]:
+    """Return the groups in float of each trial, where the `needed` most sensitive of 16 must be in float."""
+    parts = [f"{number:02}" for number in range(16)]
+    trials: list[Trial] = []
+
+    def judged(self: search._Trials, recipe: QuantConfig) -> Trial:
+        passed = set(recipe.floats) >= set(parts[:needed])
+        snr = 40.0 + (int(next(iter(set(parts) - set(recipe.floats)))) if len(recipe.floats) == 15 else 0.0)
+        trials.append(Trial(recipe, Quality(passed, snr, {}), 10, len(recipe.floats) / 16))
+        return trials[-1]
+
+    monkeypatch.setattr(search._Trials, "judge", judged)
+    monkeypatch.setattr(search._Trials, "latencies", lambda self, chosen, rows: {})
+    monkeypatch.setattr(search._Trials, "quantize", lambda self, recipe: onnx.ModelProto())
+    each = dict.fromkeys(parts, ("node",))
+    judge = search._Trials(
+        onnx.ModelProto(), {}, object.__new__(Evaluator), TrialLog(folder, "any"), each, {}, lambda done, text: None
+    )
+    chosen = search._Search(SearchOptions(**options), judge, None).run().chosen
+    assert chosen.quality.passed or not options.get("more_floats", True)
+    return [trial.recipe.floats for trial in trials]
+
+
+def test_sensitivity_costs_nothing_where_all_groups_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert set(searched(0, monkeypatch, tmp_path)) == {()}
+
+
+def test_groups_return_to_float_by_halves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    floats = searched(5, monkeypatch, tmp_path)
+    assert [len(names) for names in floats if 0 < len(names) < 15] == [8, 4, 6, 5]
+    assert floats[-1] == ("00", "01", "02", "03", "04")
+
+
+def test_a_search_that_another_one_follows_tries_no_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert set(searched(5, monkeypatch, tmp_path, more_floats=False)) == {()}
+
+
+def test_a_rank_beyond_the_ranges_puts_groups_into_float(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    recipes = len(SearchOptions().recipes)
+    floats = searched(0, monkeypatch, tmp_path, rank=recipes + 1)
+    assert [len(names) for names in floats if 0 < len(names) < 15] == [1, 2]
+    assert set(searched(0, monkeypatch, tmp_path, rank=recipes - 1)) == {()}
