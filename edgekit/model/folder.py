@@ -20,6 +20,7 @@ from edgekit.model.overrides import from_record
 from edgekit.model.program import Capture, holds_program, read_captured, write_captured
 from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, declaration, declared_spec, model_files, read_config
 from edgekit.model.sources import checkpoint, factory, restore, runs_no_code
+from edgekit.model.sources.onnx import file_of
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging, write_text
 from edgekit.storage.verified_io import SEAL, seal_record
@@ -178,7 +179,7 @@ def load_declaration(folder: Path) -> ModelSpec:
     import torch
 
     config = read_config(folder)
-    if not config["factory"] or config.get("translations", True):
+    if not config["factory"] or config.get("needs_factory", True):
         return load_model(folder)
     return declared_spec(config, torch.nn.Identity())
 
@@ -208,8 +209,8 @@ def _config(spec: ModelSpec) -> dict[str, object]:
         "code_sha256": code_digest(code_of(spec)),
         "weights_sha256": checkpoint.weights_digest(spec),
         "words": spec.words.as_record() if spec.words else {},
-        # Functions, which only the factory knows.
-        "translations": bool(spec.translations),
+        # Functions, or an ONNX file, which only the factory knows.
+        "needs_factory": bool(spec.translations) or file_of(spec.module) is not None,
     }
 
 

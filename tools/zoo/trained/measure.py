@@ -103,6 +103,7 @@ def measure(entry: Mapping[str, Any], folder: Path, targets: tuple[str, ...] = T
     spec = resolve_model(entry["model"])
     if file_of(spec.module) is not None:
         targets = tuple(name for name in targets if name in OF_FILES)
+    targets = tuple(name for name in targets if name not in entry.get("without", ()))
     lines, candidates = plain_tools(spec, entry, folder / "plain")
     for line, candidate in exported(entry["model"], targets, folder / "build"):
         lines[line.tool] = line
@@ -131,6 +132,9 @@ def measure(entry: Mapping[str, Any], folder: Path, targets: tuple[str, ...] = T
 
 def exported(model: str, targets: tuple[str, ...], output: Path) -> Iterator[tuple[Line, Candidate | None]]:
     """Export a model, and yield each target's line and file."""
+    # Without a name, edgekit would export to all targets.
+    if not targets:
+        return
     build = edgekit.export(model, targets=targets, output=output, progress="lines")
     for target in targets:
         outcome = build[target]
