@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
+import onnx
 import torch
+from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
-from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.overrides import words_of
+from edgekit.model.sources.onnx import spec_of_onnx
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.testing import small_model
 
 AXES = {"batch": Axis(1, 1, 4), "height": Axis(96, 64, 128, 32), "width": Axis(96, 64, 128, 32)}
@@ -127,3 +134,27 @@ class Plain(nn.Module):
 
 def plain() -> nn.Module:
     return Plain().eval()
+
+
+def onnx_file() -> ModelSpec:
+    """Two linear layers in an ONNX file, with a calibration and an evaluation set."""
+    draw = np.random.default_rng(0)
+    weights = {"a": draw.normal(0, 0.1, (64, 256)), "b": draw.normal(0, 0.1, (256, 8))}
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["h"], name="first/MatMul"),
+        helper.make_node("Relu", ["h"], ["r"], name="bend/Relu"),
+        helper.make_node("MatMul", ["r", "b"], ["y"], name="last/MatMul"),
+    ]
+    sizes = {"x": 64, "y": 8}
+    x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["batch", size]) for n, size in sizes.items())
+    constants = [numpy_helper.from_array(values.astype(np.float32), name) for name, values in weights.items()]
+    graph = helper.make_graph(nodes, "tiny", [x], [y], constants)
+    path = Path(tempfile.mkdtemp(prefix="edgekit-")) / "tiny.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+
+    def rows(count: int, seed: int) -> EvaluationSet:
+        values = np.random.default_rng(seed).uniform(-1, 1, (count, 64)).astype(np.float32)
+        return EvaluationSet({"x": values}, tuple(map(str, range(count))))
+
+    spec = spec_of_onnx(path, words_of(("x:0=batch",), ("x:range=-1..1",), ()))
+    return dataclasses.replace(spec, evaluation=lambda: rows(16, 1), calibration=lambda count: rows(count, 2))

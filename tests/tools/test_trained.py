@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +18,8 @@ from tools.zoo.trained import __main__ as command
 from tools.zoo.trained import measure, table
 from tools.zoo.trained.measure import DYNAMIC, PLAIN, STATIC, Line
 
-ENTRY = {"model": "tests.networks:mlp", "score": "tests.tools.test_trained:scored", "metric": "any", "data": "any"}
-NETWORKS = (
-    '[mlp]\nmodel = "tests.networks:mlp"\nmetric = "any"\ndata = "any"\nscore = "tests.tools.test_trained:scored"\n'
-)
+ENTRY = {"model": "tests.models:onnx_file", "score": "tests.tools.test_trained:scored", "metric": "m", "data": "d"}
+NETWORKS = "\n".join(("[tiny]", *(f'{key} = "{value}"' for key, value in ENTRY.items()), ""))
 
 
 def scored(outputs: Mapping[str, Array], truth: Array | None) -> float:
@@ -33,12 +30,10 @@ def scored(outputs: Mapping[str, Array], truth: Array | None) -> float:
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Line]:
     """A tiny network by the plain tools, without an export of edgekit's."""
-    with pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
-        # Of PyTorch's exporter.
-        warnings.simplefilter("ignore")
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(measure, "ROUNDS", 3)
         patched.setattr(measure, "TURN", 0.002)
-        found = measure.measure(ENTRY, tmp_path_factory.mktemp("mlp"), ())
+        found = measure.measure(ENTRY, tmp_path_factory.mktemp("tiny"), ())
     return {line.tool: line for line in found}
 
 
@@ -64,13 +59,13 @@ def test_the_command_measures_once_and_checks(tmp_path: Path) -> None:
         arguments = (sys.executable, "-m", "tools.zoo.trained", *places, *arguments)
         return subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT, check=False)
 
-    first = run("--only", "mlp")
+    first = run("--only", "tiny")
     assert first.returncode == 0, first.stderr
-    found = {line.tool: line for line in measure.read_lines(tmp_path / "cache" / "mlp") or ()}
+    found = {line.tool: line for line in measure.read_lines(tmp_path / "cache" / "tiny") or ()}
     assert {found[name].status for name in ("onnx", "onnx-int8-static")} == {"verified"}
-    assert page.read_text().count("| mlp |") == len(found) + 2
-    again = run("--only", "mlp", "--check")
-    assert (again.returncode, "mlp ..." in again.stderr) == (0, False)
+    assert page.read_text().count("| tiny |") == len(found) + 2
+    again = run("--only", "tiny", "--check")
+    assert (again.returncode, "tiny ..." in again.stderr) == (0, False)
     figure = found["onnx"].figure
     assert figure is not None
     networks.write_text(f"{NETWORKS}expected = {{ onnx = {figure + 0.1} }}\n")
@@ -80,7 +75,7 @@ def test_the_command_measures_once_and_checks(tmp_path: Path) -> None:
     assert "Traceback" not in fallen.stderr
     unknown = run("--only", "gpt")
     assert unknown.returncode == 2
-    assert "mlp" in unknown.stderr
+    assert "tiny" in unknown.stderr
 
 
 def test_a_line_is_read_as_it_was_written(tmp_path: Path, lines: dict[str, Line]) -> None:
@@ -99,11 +94,11 @@ def test_a_result_is_kept_until_the_network_changes(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(command, "package_digest", lambda *packages: "code")
     monkeypatch.setattr(subprocess, "run", fail)
     for entry in (ENTRY, ENTRY | {"metric": "another name", "expected": {"onnx": 0.5}}, ENTRY | {"transformer": True}):
-        command.fill("mlp", entry, tmp_path, tmp_path / "trained.toml")
+        command.fill("tiny", entry, tmp_path, tmp_path / "trained.toml")
     assert len(started) == 2
-    command.fill("mlp", ENTRY | {"transformer": True}, tmp_path, tmp_path / "trained.toml", again=True)
+    command.fill("tiny", ENTRY | {"transformer": True}, tmp_path, tmp_path / "trained.toml", again=True)
     assert len(started) == 3
-    assert json.loads((tmp_path / "mlp" / "key.json").read_text())["key"]
+    assert json.loads((tmp_path / "tiny" / "key.json").read_text())["key"]
 
 
 def row(tool: str, figure: float, speed: float, status: str = "made") -> Line:

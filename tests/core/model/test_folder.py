@@ -12,6 +12,7 @@ from edgekit.model.folder import load_declaration, load_model, map_weights, save
 from edgekit.model.records import CONFIG, WEIGHTS
 from edgekit.model.sources import checkpoint, resolve_model
 from edgekit.model.sources.checkpoint import weights_digest, with_weights
+from edgekit.model.sources.onnx import file_of
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.testing import SMALL
 from tests import modules
@@ -139,6 +140,14 @@ def test_a_declaration_has_all_but_the_module(tmp_path: Path) -> None:
         assert getattr(declared, name) == getattr(spec, name)
     save_model(replace(spec, factory=""), tmp_path / "captured")
     assert list(load_declaration(tmp_path / "captured").module.parameters())
+
+
+def test_a_factory_of_an_onnx_file_is_declared_with_its_file(tmp_path: Path) -> None:
+    spec = resolve_model("tests.models:onnx_file")
+    save_model(spec, tmp_path / "model")
+    files = [file_of(each.module) for each in (spec, load_declaration(tmp_path / "model"))]
+    first, second = (file.read_bytes() for file in files if file is not None)
+    assert first == second
 
 
 def test_mapped_weights_are_the_same_and_tied_ones_stay_tied(tmp_path: Path) -> None:

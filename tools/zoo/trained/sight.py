@@ -48,7 +48,7 @@ def text_reader() -> ModelSpec:
     return replace(
         spec,
         name="text-reader",
-        evaluation=lambda: _lines(HELD_OUT, 96, _letters_right(spec.outputs[0].name, letters)),
+        evaluation=lambda: _lines(HELD_OUT, 48, _letters_right(spec.outputs[0].name, letters)),
         calibration=lambda count: _lines(CALIBRATION, count, None),
     )
 
