@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -98,7 +97,13 @@ def test_a_result_is_kept_until_the_network_changes(tmp_path: Path, monkeypatch:
     assert len(started) == 2
     command.fill("tiny", ENTRY | {"transformer": True}, tmp_path, tmp_path / "trained.toml", again=True)
     assert len(started) == 3
-    assert json.loads((tmp_path / "tiny" / "key.json").read_text())["key"]
+    measure.write_lines(tmp_path / "tiny", [row(PLAIN, 0.9, 1.0)])
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **settings: subprocess.CompletedProcess((), 1))
+    (tmp_path / "tiny" / "log.txt").write_text("it died")
+    command.fill("tiny", ENTRY, tmp_path, tmp_path / "trained.toml")
+    assert measure.read_lines(tmp_path / "tiny") is None
+    command.fill("tiny", ENTRY | {"transformer": True}, tmp_path, tmp_path / "trained.toml")
+    assert not (tmp_path / "tiny" / "key.json").exists()
 
 
 def row(tool: str, figure: float, speed: float, status: str = "made") -> Line:

@@ -21,7 +21,7 @@ from edgekit.runtime.processor import VARIABLE, processor
 from edgekit.storage.environment import package_digest
 from edgekit.storage.files import digest_text, write_text
 from tools.zoo.trained import keep
-from tools.zoo.trained.measure import CATALOGUE, catalogue, read_lines
+from tools.zoo.trained.measure import CATALOGUE, LINES, catalogue, read_lines
 from tools.zoo.trained.table import expectations, fallen, held, page
 
 ROOT = Path(__file__).parents[3]
@@ -68,6 +68,9 @@ def fill(name: str, entry: Mapping[str, Any], cache: Path, networks: Path, again
     record = folder / "key.json"
     if not again and record.is_file() and json.loads(record.read_text())["key"] == key:
         return
+    # Of other code or another entry: what follows may fail.
+    for path in (record, folder / LINES):
+        path.unlink(missing_ok=True)
     packages = cache / "packages"
     install(entry.get("packages", ()), packages)
     paths = [str(ROOT), os.environ.get("PYTHONPATH", ""), str(packages)]

@@ -42,6 +42,8 @@ OF_FILES = tuple(name for name in TARGETS if not name.startswith("executorch"))
 SHOWN = 128
 """Calibration samples of the plain tools, as many as edgekit's quick search takes."""
 TURN, ROUNDS = 0.04, 15
+LINES = "lines.json"
+"""Results of a network, in its folder of the cache."""
 Run = Callable[[Mapping[str, Array]], list[Array]]
 """Inputs by name -> outputs in order."""
 
@@ -85,7 +87,7 @@ def catalogue(path: Path = CATALOGUE) -> dict[str, dict[str, Any]]:
 
 
 def main(name: str, cache: Path, networks: Path = CATALOGUE) -> None:
-    """Measure one network, and write `lines.json` into its folder of the cache."""
+    """Measure one network, and write LINES into its folder of the cache."""
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     write_lines(cache / name, measure(catalogue(networks)[name], cache / name))
@@ -122,6 +124,8 @@ def measure(entry: Mapping[str, Any], folder: Path, targets: tuple[str, ...] = T
         except Exception as error:
             runs.pop(tool, None)
             lines[tool] = Line(tool, "failed", f"it does not run: {first_line(error)}")
+    if PLAIN not in runs:
+        raise SystemExit(f"'{spec.name}': the plain file fails, so that nothing can be compared: {lines[PLAIN].reason}")
     times = processor_times(runs, rows)
     for tool, seconds in times.items():
         speed = statistics.median(a / b for a, b in zip(times[PLAIN], seconds, strict=True))
@@ -234,13 +238,13 @@ def first_line(error: object) -> str:
 
 def write_lines(folder: Path, lines: list[Line]) -> None:
     """Keep a network's lines."""
-    write_text(folder / "lines.json", json.dumps([asdict(line) for line in lines], indent=1) + "\n")
+    write_text(folder / LINES, json.dumps([asdict(line) for line in lines], indent=1) + "\n")
 
 
 def read_lines(folder: Path) -> list[Line] | None:
     """Return a network's lines; None if it was not measured."""
     with suppress(OSError):
-        return [Line(**row) for row in json.loads((folder / "lines.json").read_text())]
+        return [Line(**row) for row in json.loads((folder / LINES).read_text())]
     return None
 
 

@@ -20,7 +20,7 @@ from tools.zoo import files
 from tools.zoo.shipped import home_of
 from tools.zoo.trained.sentences import CALIBRATION, HELD_OUT, sentences
 
-TOKENS, VOCABULARY, SENTENCES = 32, 30522, 400
+TOKENS, VOCABULARY, SENTENCES = 32, 30522, 200
 EDGE, PADDING = 1024, 256
 """Bytes of each end of a file that magika takes, and what it takes where a file is shorter."""
 EACH = 14
