@@ -12,6 +12,7 @@ import torch
 from edgekit.errors import RecordError
 from edgekit.judge.rows import sketch
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.reference.adopt import obtain
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, read_info
 from edgekit.reference.record import WHOLE_ROWS, record_reference
@@ -147,6 +148,13 @@ def test_two_recordings_give_the_same_bytes_but_for_the_latency(tmp_path: Path) 
     assert not (tmp_path / "one" / INPUTS).exists()  # no evaluation set: all inputs follow from seeds
     one, other = info(tmp_path / "one"), info(tmp_path / "other")
     assert {name for name in one if one[name] != other[name]} <= {"latency", "content_sha256"}
+
+
+def test_a_recording_is_not_that_of_a_model_whose_output_was_renamed(tmp_path: Path) -> None:
+    first = obtain(spec(), tmp_path)
+    assert obtain(spec(), tmp_path).info.sha256 == first.info.sha256
+    again = obtain(replace(spec(), outputs=(Output("z"), Output("n", dtype="int64"))), tmp_path)
+    assert set(again.batches[0].outputs) == {"z", "n"}
 
 
 def test_a_model_that_answers_nan_is_refused_by_output_and_inputs(tmp_path: Path) -> None:
