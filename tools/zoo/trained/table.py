@@ -15,6 +15,7 @@ TOLERANCE = 0.015
 """How far a figure may fall, unless the TOML file has another tolerance."""
 PLAIN_INT8 = (DYNAMIC, STATIC, NNCF)
 VERIFIED = "verified"
+WORDS = {True: "yes", False: "no", None: "nothing to compare"}
 HEADS = ("network", "file", "verdict", "metric", "bytes", "speed")
 PAGE = """# Trained networks
 
@@ -48,18 +49,18 @@ def page(networks: Mapping[str, Mapping[str, Any]], results: Mapping[str, Sequen
         if name in results
     )
     verdicts = [(name, *held(results[name])) for name in networks if name in results]
-    count = sum(holds for _, holds, _ in verdicts)
+    compared = [holds for _, holds, _ in verdicts if holds is not None]
     text = PAGE.format(processor=processor)
     text += f"## What is measured\n\n| network | metric | data | packages |\n| --- | --- | --- | --- |\n{measured}\n"
     text += (
         "## Beside plain INT8\n\n"
         "A network holds if a verified INT8 artifact of edgekit's is within one point of fp32 and at least as fast "
-        f"(within {1 - EVEN:.0%}) as the fastest plain INT8 file that is within one point. {count} of {len(verdicts)} "
-        "networks hold.\n\n| network | holds | why |\n| --- | --- | --- |\n"
+        f"(within {1 - EVEN:.0%}) as the fastest plain INT8 file that is within one point. {sum(compared)} "
+        f"of {len(compared)} networks with such a plain file hold.\n\n| network | holds | why |\n| --- | --- | --- |\n"
     )
     for name, holds, why in verdicts:
-        reason = networks[name].get("misses", "") if not holds else ""
-        text += f"| {name} | {'yes' if holds else 'no'} | {why}{'. ' if reason else ''}{reason} |\n"
+        reason = networks[name].get("misses", "") if holds is False else ""
+        text += f"| {name} | {WORDS[holds]} | {why}{'. ' if reason else ''}{reason} |\n"
     absent = [name for name in networks if name not in results]
     if absent:
         text += f"\nNot measured here: {', '.join(absent)}.\n"
@@ -74,8 +75,8 @@ def cells(line: Line) -> tuple[str, ...]:
     return line.tool, verdict, figure, f"{line.size:,}" if line.size else "", speed
 
 
-def held(lines: Sequence[Line]) -> tuple[bool, str]:
-    """Return whether edgekit's best INT8 is at least as good and as fast as the best plain one, and a sentence."""
+def held(lines: Sequence[Line]) -> tuple[bool | None, str]:
+    """Return whether edgekit's best INT8 is as good and fast as the best plain one (None: there is none), and why."""
     reference = next(line.figure for line in lines if line.tool == PLAIN)
     assert reference is not None
 
@@ -90,7 +91,7 @@ def held(lines: Sequence[Line]) -> tuple[bool, str]:
     best = max(own, key=speed, default=None)
     text = f"{best.tool} {best.speed:.2f}" if best is not None else "no verified INT8 artifact within one point"
     if plain is None:
-        return True, f"{text}; no plain INT8 file is within one point"
+        return None, f"{text}; no plain INT8 file is within one point"
     return best is not None and speed(best) >= EVEN * speed(plain), f"{text}; {plain.tool} {plain.speed:.2f}"
 
 
