@@ -83,6 +83,8 @@ CHANCE = 2.0
 ONE_ROW = "drop, one row"
 # Drop of a row's task metric that is none: half of INT8's limit on the mean.
 TASK_DROP_UNMOVED = 0.0025
+# Of a drop: a metric that is a mean of ten numbers is off by some 1e-17.
+DIGITS = 12
 # Codes of reasons that name a limit; any other fault is one on whatever inputs it shows.
 _LIMIT_CODES = {Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND, Code.TOO_FEW_ROWS, Code.TOO_FEW_TURNED}
 # Inputs that edgekit makes or brings, by batch or pool; any other batch has its own sizes.
@@ -478,7 +480,9 @@ def _excused_rows(comparison: Comparison, m: RowValues, noise: Mapping[str, floa
 
 
 def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator[Measure]:
-    tasks = [(each.names, each.task[0] - each.task[1]) for each in evaluation if each.task is not None]
+    tasks = [
+        (each.names, np.round(each.task[0] - each.task[1], DIGITS)) for each in evaluation if each.task is not None
+    ]
     if not tasks:
         return
     rows = [row for names, _ in tasks for row in names]

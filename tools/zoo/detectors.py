@@ -392,18 +392,20 @@ def _specify(name: str, module: nn.Module) -> ModelSpec:
 @functools.cache
 def evaluation(count: int) -> EvaluationSet:
     """Held-out scenes with their objects."""
-    pictures, objects = scenes(HELD_OUT, count)
+    return _draw(HELD_OUT, count)
+
+
+def _draw(first: int, count: int) -> EvaluationSet:
+    pictures, objects = scenes(first, count)
     return EvaluationSet(
         {"images": pictures.numpy().astype(np.float32) / 255},
         tuple(f"scene {number}" for number in range(count)),
         truth=objects.numpy().astype(np.float64),
-        metric=edgekit.metrics.mean_average_precision("detections"),
+        metric=edgekit.metrics.parse_metric("mean_average_precision:detections"),
         metric_name="mAP",
     )
 
 
 def calibration(count: int) -> EvaluationSet:
     """Scenes that are neither trained on nor held out."""
-    pictures, _ = scenes(CALIBRATION, count)
-    images = pictures.numpy().astype(np.float32) / 255
-    return EvaluationSet({"images": images}, tuple(f"scene {number}" for number in range(count)))
+    return _draw(CALIBRATION, count)

@@ -30,7 +30,7 @@ from edgekit.model.evaluation_set import (
 )
 from edgekit.model.evaluation_set import COUNT as COUNT
 from edgekit.model.shapes import grid
-from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
+from edgekit.model.spec import Array, EvaluationSet, Input, Metric, ModelSpec
 from edgekit.reference.batches import (
     CONDITIONED,
     REAL_STEP,
@@ -87,17 +87,21 @@ again with bins for all of it: the time of the entropy method grows with the squ
 class Samples:
     """Inputs of the model: arrays [n, ...] by input name, and the names of the samples.
 
-    `shapes` are the declared ones of the inputs whose batch is not their first axis.
+    `shapes` are the declared ones of the inputs whose batch is not their first axis. A set with `truth` [n, ...] and a
+    `metric` also decides by the metric.
     """
 
     inputs: Mapping[str, Array]
     names: tuple[str, ...]
     shapes: Mapping[str, Shape] = field(default_factory=dict)
+    truth: Array | None = None
+    metric: Metric | None = None
 
     def part(self, first: int, last: int | None) -> Samples:
         """Return samples `first` to `last`, without the latter; negative numbers count from the end."""
         start, stop, _ = slice(first, last).indices(len(self.names))
-        return replace(self, inputs=self._rows(start, stop), names=self.names[start:stop])
+        truth = None if self.truth is None else self.truth[start:stop]
+        return replace(self, inputs=self._rows(start, stop), names=self.names[start:stop], truth=truth)
 
     def batches(self, size: int) -> list[dict[str, Array]]:
         """Return inputs in batches of at most `size`, or of 1 if an input's first axis is not the batch."""
@@ -153,7 +157,8 @@ def _with_other_light(spec: ModelSpec, result: Samples) -> Samples:
     order = np.argsort([*range(len(result.names)), *(row + 0.5 for row in rows)])
     names = [*result.names, *(f"{result.names[row]}{IN_OTHER_LIGHT}" for row in rows)]
     inputs = {name: np.concatenate([array, changed[name]])[order] for name, array in result.inputs.items()}
-    return replace(result, inputs=inputs, names=tuple(names[place] for place in order))
+    truth = None if result.truth is None else np.concatenate([result.truth, result.truth[::RELIT]])[order]
+    return replace(result, inputs=inputs, names=tuple(names[place] for place in order), truth=truth)
 
 
 def available(spec: ModelSpec, count: int) -> Samples:
@@ -202,7 +207,11 @@ def _own(spec: ModelSpec, count: int) -> Samples:
                 f"{expected}"
             )
     return Samples(
-        {i.name: evaluation.inputs[i.name] for i in spec.inputs}, tuple(evaluation.names), unusual_shapes(spec.inputs)
+        {i.name: evaluation.inputs[i.name] for i in spec.inputs},
+        tuple(evaluation.names),
+        unusual_shapes(spec.inputs),
+        evaluation.truth if evaluation.metric is not None else None,
+        evaluation.metric,
     )
 
 

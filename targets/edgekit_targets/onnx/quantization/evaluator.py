@@ -46,7 +46,7 @@ class Quality:
         passed: True if every limit of the INT8 gate holds with a margin: made stricter by STRICTER on every sample, and
             unchanged on the gate's inputs other than photographs.
         snr_db: Signal-to-noise ratio of the first float output over all samples.
-        worst: Worst sample's value by metric: "spearman", "cosine", "lost mass" and others of the outputs.
+        worst: Worst sample's value by metric: "spearman", "cosine" and "lost mass"; of "task drop" the mean.
         reasons: Sentences on the broken limits.
         broken: Sentences on the broken limits of the gate itself, on the samples held back.
     """
@@ -85,7 +85,8 @@ class Evaluator:
     ) -> None:
         self._spec, self._samples, self._folder, self._settings = spec, samples, folder, settings
         self._are_real = are_real
-        self._tolerance = stricter(INT8) if tolerance is None else tolerance
+        tolerance = stricter(INT8) if tolerance is None else tolerance
+        self._tolerance = tolerance if are_real and samples.truth is not None else without_task(tolerance)
         self._asked = (Batch(EVALUATION, samples.inputs, {}, {}, samples.names, shapes=samples.shapes), *extra)
         self._truth = self._answers(self.open_graph(graph, "fp32"), self._asked)
         self._scales = spreads(spec.outputs, self._truth[:1], {})
@@ -103,11 +104,19 @@ class Evaluator:
     def judge_runtime(self, runtime: Runtime) -> Quality:
         """Run all samples through a candidate of any format, in its own runtime, and compare; close the runtime."""
         answers = self._answers(runtime, self._asked)
-        tolerance = score_tolerance(INT8, 0.0)
+        scores = score_tolerance(INT8, 0.0)
         comparison, *more = (
             replace(
                 metrics.compare(
-                    self._spec.outputs, right, got, batch.names, score_tolerance=tolerance, scales=self._scales
+                    self._spec.outputs,
+                    right,
+                    got,
+                    batch.names,
+                    score_tolerance=scores,
+                    scales=self._scales,
+                    metric=self._samples.metric,
+                    # Only the first batch has truth.
+                    truth=self._samples.truth if batch.name == EVALUATION else None,
                 ),
                 real=self._are_real and bool(batch.sizes),
             )
@@ -122,7 +131,8 @@ class Evaluator:
             grid=[(batch.sizes, comparison) for batch, comparison in others if batch.sizes],
             more={} if self._are_real else {CHANGED: [comparison]},
         )
-        gate = verdict.judge(without_task(INT8), {}, evaluation=[comparison])
+        tolerance = INT8 if comparison.task is not None else without_task(INT8)
+        gate = verdict.judge(tolerance, {}, evaluation=[comparison])
         return Quality(
             passed=result.status != "rejected" and all(r.code is not Code.TOO_FEW_ROWS for r in result.reasons),
             snr_db=_snr(
@@ -154,17 +164,17 @@ class Evaluator:
 
 
 def without_task(tolerance: Tolerance) -> Tolerance:
-    """Return the same limits without those on the task metric, since calibration samples have no truth."""
+    """Return the same limits without those on the task metric, of samples without truth."""
     return tolerance.without(TASK_DROP, TASK_DROP_WORST)
 
 
 def stricter(tolerance: Tolerance) -> Tolerance:
-    """Return the same limits with STRICTER of their room, and without those on the task metric."""
+    """Return the same limits with STRICTER of their room, those on the task metric unchanged."""
 
     def room(limit: float) -> float:
         return 1.0 - (1.0 - limit) * STRICTER
 
-    ranks = without_task(tolerance).with_limit("spearman", "scores", room).with_limit("cosine", "scores", room)
+    ranks = tolerance.with_limit("spearman", "scores", room).with_limit("cosine", "scores", room)
     return ranks.with_limit("lost mass", "ranking", lambda limit: limit * STRICTER)
 
 
@@ -193,6 +203,8 @@ def _worst(comparison: metrics.Comparison) -> dict[str, float]:
             value = float(measure.values.max() if measure.metric == "lost mass" else measure.values.min())
             previous = worst.get(measure.metric, value)
             worst[measure.metric] = max(previous, value) if measure.metric == "lost mass" else min(previous, value)
+    if comparison.task is not None:
+        worst[TASK_DROP] = float((comparison.task[0] - comparison.task[1]).mean())
     return worst
 
 

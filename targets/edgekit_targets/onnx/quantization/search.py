@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 
 from edgekit.errors import ExportError
 from edgekit.evaluate import timing
-from edgekit.judge.limits import INT8
+from edgekit.judge.limits import INT8, TASK_DROP
 from edgekit.model.shapes import shapes_between
 from edgekit.model.spec import ModelSpec
 from edgekit.reference.batches import Batch
@@ -174,6 +174,7 @@ def _context(spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, options:
     import onnxruntime
 
     arrays = [hashlib.sha256(array.tobytes()).hexdigest() for array in samples.inputs.values()]
+    arrays += [] if samples.truth is None else [hashlib.sha256(samples.truth.tobytes()).hexdigest()]
     source = hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()
     identity = repr((replace(options, rank=0, more_floats=True), spec.outputs, spec.inputs))
     host = [int8_arithmetic(), onnxruntime.__version__]
@@ -281,7 +282,7 @@ class _Search:
         self.trials.expected += len(open_parts)
         plain = QuantConfig(method=options.methods[0], reduce_range=options.reduce_range)
         alone = {g: self.trials.judge(plain.keeping(*(o for o in parts if o != g))).quality for g in open_parts}
-        return sorted(alone, key=lambda group: (alone[group].passed, alone[group].snr_db))
+        return sorted(alone, key=lambda group: _robustness(alone[group]))
 
     def _with_floats(self, base: Trial) -> list[Trial]:
         """Return trials with more groups in float, never all: half of them, then more or fewer until it is decided."""
@@ -325,6 +326,11 @@ class _Search:
             most_floats = max(len(set(trial.recipe.floats) - set(self.options.floats)) for trial in uncut)
             yield from self._further(uncut[0], most_floats)
         yield from (trial for trial in trials if not _uncut(trial))
+
+
+def _robustness(quality: Quality) -> tuple[bool, float, float]:
+    """Return a key that is smallest for the most sensitive group: by the task metric first, if the samples have one."""
+    return quality.passed, -max(round(quality.worst.get(TASK_DROP, 0.0), 4), 0.0), quality.snr_db
 
 
 def _merit(trial: Trial) -> tuple[bool, bool, bool, float, float]:

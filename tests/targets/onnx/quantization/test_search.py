@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 from onnx import helper
 
 from edgekit.errors import ExportError
+from edgekit.judge.limits import TASK_DROP
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit_targets.onnx.passes.groups import QuantConfig
 from edgekit_targets.onnx.quantization import search
@@ -213,3 +216,27 @@ def test_a_rank_beyond_the_ranges_puts_groups_into_float(monkeypatch: pytest.Mon
     floats = searched(0, monkeypatch, tmp_path, rank=recipes + 1)
     assert [len(names) for names in floats if 0 < len(names) < 15] == [1, 2]
     assert set(searched(0, monkeypatch, tmp_path, rank=recipes - 1)) == {()}
+
+
+def test_samples_with_truth_decide_by_the_task_metric(tmp_path: Path) -> None:
+    def graph(scale: float) -> onnx.ModelProto:
+        nodes = [helper.make_node("MatMul", ["x", "a"], ["scores"], name="first/MatMul")]
+        weights = {"a": (rounded(32, 32) * scale).astype(np.float32)}
+        return model(nodes, {"x": ["batch", 32]}, {"scores": ["batch", 32]}, weights)
+
+    def hits(outputs: Mapping[str, np.ndarray[Any, Any]], truth: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.asarray(1.0 - 20.0 * np.abs(outputs["scores"] - truth).mean(1))
+
+    spec = replace(spec_of("batch", 32), outputs=(Output("scores"),))
+    rows = np.random.default_rng(1).uniform(-1, 1, (96, 32)).astype(np.float32)
+    truth = rows @ rounded(32, 32).astype(np.float32)
+    plain = Samples({"x": rows}, tuple(map(str, range(96))))
+    quality = [
+        Evaluator(spec, graph(1.0), samples, tmp_path).judge(graph(0.98))
+        for samples in (plain, replace(plain, truth=truth, metric=hits).part(0, 64))
+    ]
+    assert [each.passed for each in quality] == [True, False], [each.reasons for each in quality]
+    assert TASK_DROP not in quality[0].worst
+    assert quality[1].worst[TASK_DROP] > 0.005
+    least, most = (Quality(False, 20.0, {TASK_DROP: drop}) for drop in (0.001, 0.1))
+    assert min((least, most, Quality(False, 30.0, {})), key=search._robustness) is most
