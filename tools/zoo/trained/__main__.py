@@ -2,7 +2,8 @@
 
 Each network of `tools/zoo/trained.toml` is exported and measured in a process of its own, beside plain tools. Results
 stay in the cache folder: an interrupted run goes on where it stopped, and a change of edgekit or of the network's entry
-measures again. `--check` compares the results with the figures that the TOML file expects, and exits 1 if one fell.
+measures again. `--check` compares the results with the figures that the TOML file expects. The command exits 1 if one
+fell, or if a network could not be measured.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def main() -> int:
     problems = fallen(selection, results) if options.check else []
     for problem in problems:
         print(problem, file=sys.stderr)
-    return int(bool(problems))
+    return int(bool(problems) or any(name not in results for name in selection if not options.kept))
 
 
 def fill(name: str, entry: Mapping[str, Any], cache: Path, networks: Path, again: bool = False) -> None:

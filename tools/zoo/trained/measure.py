@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 
 import edgekit
+from edgekit import registry
+from edgekit.errors import DependencyError
 from edgekit.evaluate.rows import rows_of
 from edgekit.model.evaluation_set import calibration_of, evaluation_of
 from edgekit.model.sources import resolve_model
@@ -136,11 +138,18 @@ def measure(entry: Mapping[str, Any], folder: Path, targets: tuple[str, ...] = T
 
 def exported(model: str, targets: tuple[str, ...], output: Path) -> Iterator[tuple[Line, Candidate | None]]:
     """Export a model, and yield each target's line and file."""
-    # Without a name, edgekit would export to all targets.
-    if not targets:
-        return
-    build = edgekit.export(model, targets=targets, output=output, progress="lines")
+    installed = []
     for target in targets:
+        try:
+            registry.require(target, registry.find(target))
+            installed.append(target)
+        except DependencyError as error:
+            yield Line(target, "skipped", first_line(error)), None
+    # Without a name, edgekit would export to all targets.
+    if not installed:
+        return
+    build = edgekit.export(model, targets=installed, output=output, progress="lines")
+    for target in installed:
         outcome = build[target]
         if outcome.manifest is None:
             yield Line(target, outcome.status, first_line(outcome.error)), None
