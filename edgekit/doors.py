@@ -71,6 +71,8 @@ class Source:
         trusted_factories: Further factories that a build may name without the user's consent, like `factory`.
         restore: Path of a function `(files) -> ModelSpec` that rebuilds the model of a build from its files.
         check: Path of a function `(name) -> None` that refuses a name without opening it.
+        push: Path of a function `(name) -> upload` that refuses a name, for `--push-to`; `upload(build)` uploads a
+            build to it and returns what the user reads.
         takes_words: True if `--axes`, `--inputs` and `--outputs` may describe the model.
         takes_task: True if it takes `--task`.
     """
@@ -84,6 +86,7 @@ class Source:
     trusted_factories: tuple[str, ...] = ()
     restore: str = ""
     check: str = ""
+    push: str = ""
     takes_words: bool = True
     takes_task: bool = False
 

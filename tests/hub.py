@@ -6,9 +6,15 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import pytest
+
+from tests.object_store import started
 
 REPOSITORY = "someone/models"
 _API = re.compile(rf"/api/models/{REPOSITORY}(?:/(?P<what>[a-z-]+)/[^/]+(?:/(?P<path>.*))?)?")
@@ -22,15 +28,24 @@ class Hub:
     Attributes:
         files: What the last commit holds, by path.
         commits: What was committed so far: the paths of each.
+        token: The one that may write; empty if anybody may.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     commits: list[list[str]] = field(default_factory=list)
+    token: str = ""
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         whole = environ.get("wsgi.input_terminated", False)  # of a body in chunks
         body = environ["wsgi.input"].read(*([] if whole else [int(environ.get("CONTENT_LENGTH") or 0)]))
         path = environ["PATH_INFO"]
+        if path == "/api/validate-yaml":
+            return _json({"errors": [], "warnings": []}, start)
+        is_write = path == "/api/repos/create" or any(f"/{what}/" in path for what in ("preupload", "commit"))
+        if is_write and self.token and environ.get("HTTP_AUTHORIZATION") != f"Bearer {self.token}":
+            return _refuse("401 Unauthorized", "Invalid user token.", start)
+        if path == "/api/repos/create":
+            return _json({"url": f"http://{environ['HTTP_HOST']}/{REPOSITORY}"}, start)
         if match := _FILE.fullmatch(path):
             return self._file(match["path"], environ, start)
         match = _API.fullmatch(path)
@@ -84,11 +99,35 @@ class Hub:
         return [b"" if environ["REQUEST_METHOD"] == "HEAD" else data]
 
 
+@contextmanager
+def serve_hub(cache: Path) -> Iterator[Hub]:
+    """Serve a hub on this host, the only one that huggingface_hub of this process and of its children sees."""
+    application = Hub()
+    with started(application) as server, pytest.MonkeyPatch.context() as patched:
+        assert server.server is not None
+        endpoint = f"http://127.0.0.1:{server.server.server_port}"
+        for name, value in (
+            ("ENDPOINT", endpoint),
+            ("HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}"),
+            ("HF_HUB_CACHE", str(cache)),
+            ("HF_TOKEN_PATH", str(cache / "token")),
+        ):
+            patched.setattr(f"huggingface_hub.constants.{name}", value)
+        for name, value in {"HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}.items():
+            patched.setenv(name, value)
+        patched.delenv("HF_TOKEN", raising=False)
+        yield application
+
+
 def _json(record: object, start: Callable[..., Any]) -> Iterable[bytes]:
     start("200 OK", [("Content-Type", "application/json")])
     return [json.dumps(record).encode()]
 
 
 def _missing(code: str, start: Callable[..., Any]) -> Iterable[bytes]:
-    start("404 Not Found", [("X-Error-Code", code), ("Content-Type", "application/json")])
+    return _refuse("404 Not Found", code, start)
+
+
+def _refuse(status: str, code: str, start: Callable[..., Any]) -> Iterable[bytes]:
+    start(status, [("X-Error-Code", code), ("Content-Type", "application/json")])
     return [json.dumps({"error": code}).encode()]

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     "\n\n`edgekit export net.onnx --inputs pixels:mean=0.5,std=0.5 --outputs logits:role=logits --data photos/`"
     "\n\n`edgekit export transformers:FOLDER --task text-generation-with-past -t onnx`"
     "\n\n`edgekit export -t onnx --bom --sign release.pem`"
+    "\n\n`edgekit export hf:ORG/NAME --task fill-mask -t onnx --push-to hf:ME/NAME`"
 )
 def export(
     model: ModelName = "arr-coc-tiny",
@@ -105,6 +106,10 @@ def export(
         bool, typer.Option("--bom", help="Also write a bill of materials: bom.cdx.json, a CycloneDX ML-BOM.")
     ] = False,
     sign: Annotated[Path | None, typer.Option("--sign", help="Private ECDSA key (PEM) to sign the build with.")] = None,
+    push_to: Annotated[
+        str,
+        typer.Option("--push-to", help="Upload verified artifacts to hf:ORG/NAME, if nothing is rejected."),
+    ] = "",
     verbose: Verbose = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -112,8 +117,11 @@ def export(
     """Export a model, verify each artifact against the model, and write the report."""
     from edgekit import api
     from edgekit.artifact.run_record import PROGRAM
+    from edgekit.model.sources import uploader_of
     from edgekit.pipeline.request import Criteria, EvaluationData, ExportRequest, ModelFacts
 
+    # A wrong name or a missing token ends the command before the export.
+    upload = uploader_of(push_to) if push_to else None
     # A new build captures the model; an unchanged one does not.
     _fork_server(model, capture=fresh or not any(output.glob(f"{name or '*'}/{PROGRAM}")))
     facts = ModelFacts(
@@ -134,6 +142,10 @@ def export(
     )
     build = api.run_request(request, progress_style(as_json or quiet))
     conclude(build, as_json, quiet, verbose)
+    if upload is not None:
+        address = upload(build)
+        if not as_json and not quiet:
+            print(f"pushed to {address}")
 
 
 def _fork_server(model: str, capture: bool) -> None:

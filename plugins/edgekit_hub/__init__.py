@@ -23,5 +23,6 @@ REPOSITORY = Source(
     prefix="hf:",
     open="edgekit_hub.repository:open_repository",
     check="edgekit_hub.repository:check_name",
+    push="edgekit_hub.upload:uploader",
     takes_task=True,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from edgekit import doors
 from edgekit.doors import Source
@@ -111,6 +112,21 @@ def check_model(model: str) -> None:
     else:
         factory.search_working_directory()
         factory.import_function(model)
+
+
+def uploader_of(name: str) -> Callable[[Any], str]:
+    """Return a function that uploads a build to a name, and returns what the user reads of it.
+
+    Raises:
+        UsageError: If no source takes uploads to such a name.
+        EdgekitError: If the source refuses the name, or lacks a library or a token.
+    """
+    source = source_of(name)
+    if source is None or not source.push:
+        forms = " or ".join(source.form for source in _sources() if source.push)
+        raise UsageError(f"cannot push to '{name}'. Write {forms}")
+    upload: Callable[[Any], str] = doors.resolve(source.push)(name.removeprefix(source.prefix))
+    return upload
 
 
 def _sources() -> list[Source]:

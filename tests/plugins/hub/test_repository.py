@@ -12,8 +12,7 @@ import torch
 from edgekit.errors import EdgekitError
 from edgekit.model.parts import CompositeModel
 from edgekit.model.sources import resolve, resolve_model
-from tests.hub import REPOSITORY, Hub
-from tests.object_store import started
+from tests.hub import REPOSITORY, Hub, serve_hub
 
 pytest.importorskip("huggingface_hub", reason="no huggingface_hub: pip install huggingface_hub")
 
@@ -103,19 +102,8 @@ def test_what_cannot_be_is_one_sentence(name: str, words: str, cache: Path) -> N
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    application = Hub()
-    with started(application) as server:
-        assert server.server is not None
-        endpoint = f"http://127.0.0.1:{server.server.server_port}"
-        for name, value in (
-            ("ENDPOINT", endpoint),
-            ("HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}"),
-            ("HF_HUB_CACHE", str(tmp_path / "hub")),
-        ):
-            monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
-        for name, value in {"HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}.items():
-            monkeypatch.setenv(name, value)
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    with serve_hub(tmp_path / "hub") as application:
         yield application
 
 
