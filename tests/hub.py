@@ -62,7 +62,7 @@ class Hub:
         if what == "paths-info":
             wanted = json.loads(body)["paths"]
             return _json([one for path in wanted for one in self._told(path)], start)
-        return self._tree(match["path"] or "", start)
+        return self._tree(match["path"] or "", "recursive=true" in environ["QUERY_STRING"].lower(), start)
 
     def _commit(self, body: bytes, host: str, start: Callable[..., Any]) -> Iterable[bytes]:
         lines = [json.loads(line) for line in body.splitlines()]
@@ -71,9 +71,12 @@ class Hub:
         self.commits.append(list(adds))
         return _json({"commitUrl": f"http://{host}/{REPOSITORY}/commit/{'1' * 40}", "commitOid": "1" * 40}, start)
 
-    def _tree(self, folder: str, start: Callable[..., Any]) -> Iterable[bytes]:
+    def _tree(self, folder: str, recursive: bool, start: Callable[..., Any]) -> Iterable[bytes]:
         inside = f"{folder}/" if folder else ""
-        names = {path[len(inside) :].partition("/")[0] for path in self.files if path.startswith(inside)}
+        below = [path[len(inside) :] for path in self.files if path.startswith(inside)]
+        names = {
+            "/".join(path.split("/")[:n]) for path in below for n in range(1, path.count("/") + 2 if recursive else 2)
+        }
         if not names and folder:
             return _missing("EntryNotFound", start)
         return _json([one for name in sorted(names) for one in self._told(inside + name)], start)

@@ -64,9 +64,11 @@ class CompositeModel:
         calibration: Other inputs of the composite model, which give each part's ranges for INT8. Without them, the
             driver's inputs of a part are split if there are enough, as a folder of inputs is.
         files: Further files of the composite model, by name. With any, the build has a folder `hub` in a model hub's
-        layout: these files, and in `onnx` each part's verified ONNX files under its name.
+            layout: these files, and in `onnx` each part's verified ONNX files under its name.
         joined: Further ONNX files there, by name, each of two parts as branches of one graph: the second if the
             input `use_cache_branch` is true, as transformers.js takes a decoder.
+        card: Facts for the model card there: `task`, `source` in words, `base_model` (a repository of the Hugging Face
+            hub), and `license`, `license_name` and `license_link` of the source's own card.
     """
 
     name: str
@@ -77,6 +79,7 @@ class CompositeModel:
     calibration: Sequence[Any] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
     joined: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    card: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that the driver can run.

@@ -97,7 +97,7 @@ def export(
     record = _record(parts, composite_run, factory, valid | results)
     hub = {}
     if parts.files:
-        verified = [name for name, target in record.targets.items() if target.status == "verified"]
+        verified = {name: target for name, target in record.targets.items() if target.status == "verified"}
         hub = doors.hook("write_hub")(
             parts, root, verified, before.hub if before else (), partial(_holds_with, parts, composite_run, root)
         )

@@ -1,8 +1,8 @@
 """The folder `hub` of a composite build, in the layout that transformers.js and optimum expect.
 
-It holds the files that belong to the model, in `onnx` each part's verified ONNX files under its name, and decoders of
-two parts in one file, which the driver runs before the file is kept. A model of one graph without a cache also gets a
-self-test for browsers.
+It holds the files that belong to the model, in `onnx` each part's verified ONNX files under its name, decoders of two
+parts in one file, which the driver runs before the file is kept, and a model card. A model of one graph without a cache
+also gets a self-test for browsers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.artifact.run_record import HUB, REFERENCE
-from edgekit.artifact.store import read_artifact
+from edgekit.artifact.run_record import HUB, REFERENCE, WholeRecord
+from edgekit.artifact.store import read_artifact, result_of
 from edgekit.errors import ExportError
 from edgekit.model.onnx_check import bodies
 from edgekit.model.parts import CompositeModel, Session
 from edgekit.model.spec import ModelSpec
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import digest_file, staging
+from edgekit_hub.card import Variant, write_card
 from edgekit_hub.selftest import write_selftest
 from edgekit_targets.onnx.passes.graph import copy_graph
 
@@ -42,14 +43,14 @@ PRESENT, PAST = "present.", "past_key_values."
 
 
 def write_hub(
-    parts: CompositeModel, root: Path, verified: Collection[str], written: Collection[str], holds: Holds
+    parts: CompositeModel, root: Path, verified: Mapping[str, WholeRecord], written: Collection[str], holds: Holds
 ) -> dict[str, str]:
     """Write the folder.
 
     Args:
         parts: The model.
         root: Its build folder.
-        verified: Targets with a verified composite model.
+        verified: Results of the targets with a verified composite model, by target.
         written: Files of the folder that an earlier run wrote.
         holds: Judges the composite model with other sessions for some parts.
 
@@ -63,6 +64,7 @@ def write_hub(
         for name, path in parts.files.items():
             shutil.copyfile(path, staged / name)
         graphs: dict[str, Path] = {}
+        variants: list[Variant] = []
         for target in verified:
             manifests = {part: read_artifact(root / part / target) for part in parts.parts}
             precision = next(iter(manifests.values())).precision
@@ -77,8 +79,12 @@ def write_hub(
             for part, manifest in manifests.items():
                 shutil.copyfile(root / part / target / manifest.entry, paths[part])
                 graphs[precision] = paths[part]
+                variants.append(
+                    Variant(paths[part], part, target, precision, result_of(root / part / target, manifest))
+                )
             for name, (first, further) in parts.joined.items():
                 _write_joined(paths[name], {part: paths[part] for part in (first, further)}, target, holds)
+                variants.append(Variant(paths[name], name, target, precision))
         [part, spec] = next(iter(parts.parts.items()))
         if (
             graphs
@@ -87,6 +93,7 @@ def write_hub(
             and not any(i.name.startswith(PAST) for i in spec.inputs)
         ):
             write_selftest(staged, spec, root / part / REFERENCE, graphs)
+        write_card(staged, parts, variants, verified)
         files = sorted(path for path in staged.rglob("*") if path.is_file())
         return {path.relative_to(staged).as_posix(): digest_file(path) for path in files}
 

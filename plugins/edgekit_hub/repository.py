@@ -47,7 +47,11 @@ def open_repository(name: str, words: SpecOverrides, task: str) -> ModelSpec | C
         config = load_json((folder / timm.CONFIG).read_text()) if (folder / timm.CONFIG).is_file() else {}
         if "architecture" in config and not task:
             return replace(timm.open_model(str(folder), words, task), name=own)
-        return replace(transformers.open_folder(str(folder), words, task), name=own)
+        model = replace(transformers.open_folder(str(folder), words, task), name=own)
+        if isinstance(model, CompositeModel):
+            source = f"{repository} at {folder.name}, of the Hugging Face hub"
+            model = replace(model, card={**model.card, "source": source, "base_model": repository})
+        return model
     # A second file may hold the weights.
     folder = _fetch(repository, revision, [*GRAPHS, *(f"{graph}_data" for graph in GRAPHS)])
     graph = next((path for path in map(folder.joinpath, GRAPHS) if path.is_file()), None)

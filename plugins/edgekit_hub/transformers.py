@@ -26,7 +26,8 @@ from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.factory import apply_overrides
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.storage.files import load_json
-from edgekit_hub import decoder, seq2seq
+from edgekit_hub import decoder, sentences, seq2seq
+from edgekit_hub.card import source_licence
 from edgekit_hub.decoder import PAIRS, PART, files_of, pad_texts, prompts
 
 if TYPE_CHECKING:
@@ -135,11 +136,12 @@ def parts_of_folder(folder: Path, task: str) -> CompositeModel:
     if not architecture.endswith(ends[task]) or not fits:
         what = "pictures and texts" if task == ZERO_SHOT else f"architectures that end in {', '.join(ends[task])}"
         raise ModelError(f"'{folder}' is '{architecture}', but the task '{task}' takes {what}")
+    card = {"task": task, "source": f"the folder '{folder.resolve().name}'", **source_licence(folder)}
     if task in TASKS:
-        return TASKS[task][1](folder, module.eval())
+        return replace(TASKS[task][1](folder, module.eval()), card=card)
     name = slug(folder.resolve().name) or "model"
     spec = check_spec(replace(_spec(name, architecture, module, files, True), factory=""))
-    return one_run_parts(folder, spec, module)
+    return replace(one_run_parts(folder, spec, module), card=card)
 
 
 def _load(folder: Path) -> tuple[str, Any, dict[str, Path]]:
@@ -150,10 +152,15 @@ def _load(folder: Path) -> tuple[str, Any, dict[str, Path]]:
             f"downloads nothing. Fetch one with `hf download {folder} --local-dir FOLDER`"
         )
     files = {own_name: folder / name for name, own_name in KEPT.items() if (folder / name).is_file()}
-    architecture = _architecture(_read(folder / CONFIG), folder)
-    make = _class(architecture)
+    files |= sentences.find_files(folder, _read_any)
+    sentences.read_pooling(files, _read_any)
+    is_pooled = sentences.KEPT_POOLING in files
+    # sentence-transformers loads the bare encoder, whatever head config.json names.
+    make = _class("AutoModel" if is_pooled else _architecture(_read(folder / CONFIG), folder))
     try:
-        module = make.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+        module = make.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, **({"trust_remote_code": False} if is_pooled else {})
+        )
         if (folder / TOKENIZER).is_file():
             from tokenizers import Tokenizer
 
@@ -162,7 +169,7 @@ def _load(folder: Path) -> tuple[str, Any, dict[str, Path]]:
     except Exception as error:
         why = " ".join(str(error).split())[:300] or type(error).__name__
         raise ModelError(f"'{folder}' cannot be loaded: {why}. Save the model again with save_pretrained") from error
-    return architecture, module, files
+    return type(module).__name__, module, files
 
 
 def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
@@ -171,16 +178,17 @@ def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
     if path is None:
         raise ModelError(f"the build has no '{KEPT[CONFIG]}', which a model of '{PREFIX}' needs. Export it again")
     record = _read(path)
-    architecture = _architecture(record, path.parent)
-    make = _class(architecture)
+    is_pooled = sentences.KEPT_POOLING in files
+    make = _class("AutoModel" if is_pooled else _architecture(record, path.parent))
     try:
         import transformers
 
-        module = make(transformers.AutoConfig.for_model(**record))
+        config = transformers.AutoConfig.for_model(**record)
+        module = make.from_config(config, trust_remote_code=False) if is_pooled else make(config)
     # A build that somebody else made can make the library raise anything.
     except Exception as error:
         raise ModelError(f"'{path}' describes no model: {' '.join(str(error).split())[:300]}") from error
-    return _spec("model", architecture, module, dict(files))
+    return _spec("model", type(module).__name__, module, dict(files))
 
 
 def _is_pair(module: Any) -> bool:
@@ -207,7 +215,14 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], 
     seeing = paired or module.main_input_name == "pixel_values"
     if not seeing:
         _refuse_other_kinds(architecture, module)
+    pooling = None if seeing else sentences.read_pooling(files, _read_any)
+    if pooling is not None and hasattr(module, "pooler"):
+        # The encoder's own pooler is unused, and random if the folder lacks its weights.
+        module.pooler = None
     module = module.eval() if seeing else _texts(module.eval())
+    if pooling is not None:
+        module = sentences.with_pooling(module, pooling, has_states=normalised)
+        outputs = (*outputs * normalised, Output(sentences.EMBEDDING, role="embedding"))
     if seeing:
         preprocessing = files.get(KEPT[PREPROCESSING])
         preprocessor = _read(preprocessing) if preprocessing is not None else {}
@@ -327,13 +342,17 @@ def _class(architecture: str) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    content = _read_any(path)
+    if not isinstance(content, dict):
+        raise ModelError(f"'{path}' cannot be read (it is not an object). Save the model again with save_pretrained")
+    return content
+
+
+def _read_any(path: Path) -> Any:
     try:
-        content = load_json(path.read_text(), parse_constant=_refuse_constant)
-        if not isinstance(content, dict):
-            raise ValueError("it is not an object")
+        return load_json(path.read_text(), parse_constant=_refuse_constant)
     except (OSError, ValueError) as error:
         raise ModelError(f"'{path}' cannot be read ({error}). Save the model again with save_pretrained") from error
-    return content
 
 
 def _refuse_constant(name: str) -> None:

@@ -51,7 +51,7 @@ def test_the_file_in_the_hub_folder_generates_the_models_own_text(llama: Path, t
     build = edgekit.export(f"transformers:{llama}", task=TASK, targets=["onnx"], output=tmp_path, progress="none")
     assert [build["onnx"].verdict, build.parts["model"]["onnx"].verdict] == ["verified", "verified"]
     hub = build.path / "hub"
-    names = ["config.json", "generation_config.json", "onnx/model.onnx"]
+    names = ["README.md", "config.json", "generation_config.json", "onnx/model.onnx"]
     record = json.loads((build.path / PARTS).read_text())
     assert record["hub"] == {name: digest_file(hub / name) for name in names}
 
