@@ -22,6 +22,7 @@ from edgekit.artifact.run_record import MODEL, PARTS, REFERENCE
 from edgekit.errors import UsageError
 from edgekit.model.overrides import Given
 from edgekit.model.parts import CompositeModel
+from edgekit.model.records import CONFIG
 from edgekit.model.spec import EvaluationSet, ModelSpec
 from edgekit.pipeline import composite_run, given_model, run
 from edgekit.pipeline.context import FreshInputs
@@ -270,8 +271,8 @@ def verify(
         with listener_for(progress) as listener:
             return run.verify(root, listener, criteria, only, trust_build, public, fresh_inputs)
 
-    # The build of a single graph has a model folder.
-    whole = (folder / PARTS).exists() and not (folder / MODEL).exists()
+    # The build of a single graph has a model folder; `model` may also be the build of a part of that name.
+    whole = (folder / PARTS).exists() and not (folder / MODEL / CONFIG).exists()
     if not whole:
         return verify_build(folder)
     if public is not None:

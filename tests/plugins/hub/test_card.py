@@ -149,6 +149,18 @@ def test_a_folder_without_graphs_or_with_a_changed_file_is_not_uploaded(hub: Hub
     assert hub.commits == []
 
 
+def test_verify_checks_the_folder_of_a_model_whose_part_is_called_model(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    build = build_of_hub(tmp_path / "m", {CARD: OWN_CARD})
+    (build.path / "model").mkdir()
+    (build.path / HUB / CARD).write_text("other")
+    assert exit_code("verify", build.path) == 2
+    error = capfd.readouterr().err
+    assert f"{HUB}/{CARD}" in error
+    assert "Traceback" not in error
+
+
 @pytest.mark.nightly
 def test_a_model_of_the_hub_goes_back_to_it_as_a_verified_folder(hub: Hub, tmp_path: Path) -> None:
     name = f"hf:{REPOSITORY}"
