@@ -72,7 +72,7 @@ def read_pooling(files: Mapping[str, Path], read: Read) -> Pooling | None:
         return None
     content = read(files[KEPT_POOLING])
     record = content if isinstance(content, Mapping) else {}
-    # Version 5 of the library writes `pooling_mode`; earlier ones a field for each mode.
+    # Version 6.2 of the library writes `pooling_mode`; earlier ones write a field for each mode.
     named = record.get("pooling_mode")
     fields = [name for name, value in record.items() if name.startswith("pooling_mode_") and value is True]
     modes = [str(named)] if named is not None else [MODES.get(name, name) for name in fields]

@@ -22,6 +22,12 @@ from tests.command import exit_code
 TRANSFORMER, POOLING, NORMALIZE, DENSE = (
     f"sentence_transformers.models.{name}" for name in ("Transformer", "Pooling", "Normalize", "Dense")
 )
+# Names that sentence-transformers 6.2.0 writes.
+RENAMED = {
+    TRANSFORMER: "sentence_transformers.base.modules.transformer.Transformer",
+    POOLING: "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+    NORMALIZE: "sentence_transformers.base.modules.normalize.Normalize",
+}
 FIELDS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
 MEAN = {name: name == FIELDS["mean"] for name in FIELDS.values()}
 IDS = np.array([[5, 6, 7, 8], [9, 10, 11, 0], [12, 13, 0, 0]])
@@ -73,7 +79,8 @@ def test_the_graph_ends_with_the_pooling_of_the_folder(
     mode: str, normalized: bool, pooling: dict[str, object], tmp_path: Path
 ) -> None:
     types = (TRANSFORMER, POOLING, *([NORMALIZE] if normalized else []))
-    encoder = write_folder(tmp_path / "minilm", types, pooling)
+    names = tuple(RENAMED[name] for name in types) if "pooling_mode" in pooling else types
+    encoder = write_folder(tmp_path / "minilm", names, pooling)
     spec = resolve_model(f"transformers:{tmp_path / 'minilm'}")
     [output] = spec.outputs
     assert (output.name, output.role) == ("sentence_embedding", "embedding")
