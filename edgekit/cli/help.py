@@ -34,7 +34,7 @@ OPTION_PANELS = {
     "Data": ("data", "metric", "calibration", "images", "reference"),
     "Targets": ("target", "option", "fresh", "place"),
     "Gate": ("budget", "key", "require_signature", "trust_build", "limits", "minutes", "seed"),
-    "Output": ("output", "bom", "sign", "verbose", "quiet", "as_json"),
+    "Output": ("output", "bom", "sign", "push_to", "verbose", "quiet", "as_json"),
 }
 # Fewest options that are grouped by subject: a short list reads faster in one piece.
 MANY = 12

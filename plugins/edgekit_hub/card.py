@@ -116,7 +116,7 @@ def write_card(
         "escape": escape_markdown,
     }
     text = environment().overlay(autoescape=False).from_string(TEMPLATE.read_text()).render(context)
-    (folder / CARD).write_text(text + "\n")
+    (folder / CARD).write_text(text + "\n", encoding="utf-8")
 
 
 def _row(folder: Path, variant: Variant) -> dict[str, str]:
