@@ -5,7 +5,6 @@ The trials stay in the target's cache, where reports find their table and an int
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from edgekit_targets.onnx.quantization import calibration, conditioning
 from edgekit_targets.onnx.quantization.calibration import Samples, observe
 from edgekit_targets.onnx.quantization.conditioning import REDUCE_RANGE, ConditionedGraph
 from edgekit_targets.onnx.quantization.evaluator import STRICTER, compare_processors
-from edgekit_targets.onnx.quantization.search import NEEDED, TABLE, Depth, SearchOptions, search
+from edgekit_targets.onnx.quantization.search import NEEDED, TABLE, Depth, SearchOptions, SearchResult, search
 
 if TYPE_CHECKING:
     import onnx
@@ -32,6 +31,11 @@ SEARCH = Option(
     name="search", default="quick", help="how many configurations are tried", choices=("quick", "full", "none")
 )
 METHOD = Option(name="method", default="auto", help="method for activation ranges", choices=("auto", *METHODS))
+GAIN = 3.0
+"""dB. Where channel scales halve the noise and cost next to nothing, a recipe that holds without them gets them too: of
+MiniLM's sentences 96 % kept their nearest neighbour, and 90 % without them. arr-coc-tiny gains 1 to 2 dB."""
+NEGLIGIBLE = 0.0025
+"""Share of the multiplications of the linear layers: MiniLM's scales have 0.0018, and its speed did not change."""
 RANK = Option(
     name="rank",
     default=0,
@@ -93,7 +97,7 @@ def _search(
     methods: tuple[Method, ...],
     job: Job,
 ) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
-    """Search without channel scales, and with them if nothing passes without more groups in float."""
+    """Search without channel scales; with them if more groups would be in float, or if they halve the noise unpaid."""
 
     def tell(share: float, text: str) -> None:
         job.progress(0.1 + 0.85 * share, text)
@@ -101,14 +105,28 @@ def _search(
     depth: Depth = "full" if job.get(SEARCH) == "full" else "quick"
     reduced = job.get(REDUCE_RANGE)
     rank = job.get(RANK)
-    for channel_scales in (False, True):
-        ready = _condition(graph, samples, job, channel_scales)
-        options = SearchOptions(depth, methods, reduced, ready.floats, job.dynamic, more_floats=channel_scales)
-        match = search(spec, ready.graph, samples, job.cache, tell, options, truth=graph)
-        if match.chosen.quality.passed and len(match.chosen.recipe.floats) == len(ready.floats):
-            break
+
+    def find(ready: ConditionedGraph, more_floats: bool, folder: Path = job.cache) -> SearchResult:
+        options = SearchOptions(depth, methods, reduced, ready.floats, job.dynamic, more_floats=more_floats)
+        return search(spec, ready.graph, samples, folder, tell, options, truth=graph)
+
+    def holds(ready: ConditionedGraph, result: SearchResult) -> bool:
+        return result.chosen.quality.passed and len(result.chosen.recipe.floats) == len(ready.floats)
+
+    ready = _condition(graph, samples, job, False)
+    match = find(ready, False)
+    scaled = _condition(graph, samples, job, True)
+    if not holds(ready, match):
+        ready, match = scaled, find(scaled, True)
+    elif 0.0 < scaled.scale_cost <= NEGLIGIBLE:
+        folder = job.cache / "scaled"
+        scaled_match = find(scaled, False, folder)
+        gain = scaled_match.chosen.quality.snr_db - match.chosen.quality.snr_db
+        if holds(scaled, scaled_match) and gain >= GAIN:
+            ready, match = scaled, scaled_match
+            (job.cache / TABLE).write_bytes((folder / TABLE).read_bytes())
     if rank:
-        options = replace(options, rank=rank, more_floats=True)
+        options = SearchOptions(depth, methods, reduced, ready.floats, job.dynamic, rank)
         match = search(spec, ready.graph, samples, job.cache, tell, options, truth=graph)
     recipe = match.chosen.recipe
     notes = [f"recipe: {recipe.name}"]

@@ -45,14 +45,23 @@ LARGE = 1e15
 FREE = 0.01
 """Share of the multiplications of the linear layers. The smallest groups stay in float arithmetic up to this: INT8
 saves nothing there, and in arr-coc-tiny the three that read the query carry a third of the activations' noise."""
+NODE = 4096
+"""Elements that a multiplication could process in the time that ONNX Runtime needs to start it, about 2 us."""
 
 
 @dataclass(frozen=True)
 class ConditionedGraph:
-    """The conditioned graph in fp32, and the groups that should stay in float arithmetic, sorted."""
+    """The conditioned graph in fp32.
+
+    Attributes:
+        graph: The graph.
+        floats: The groups that should stay in float arithmetic, sorted.
+        scale_cost: Elements that channel scales multiply, as a share of the multiplications of all linear layers.
+    """
 
     graph: onnx.ModelProto
     floats: tuple[str, ...]
+    scale_cost: float = 0.0
 
 
 @dataclass
@@ -109,7 +118,9 @@ def condition(
         conditioned, scaled = scale_channels(conditioned, ALPHA, peaks, floats, frozenset(smoothed))
     for name in scaled.keys() & moments.keys():
         moments[f"{name}_scaled"] = moments[name] / np.outer(scaled[name], scaled[name])
-    return ConditionedGraph(round_weights(conditioned, moments, qdq.WEIGHT_LEVELS[reduce_range], floats), floats)
+    elements = sum(seen[name].rows_each * len(seen[name].low) + NODE for name in scaled)
+    cost = elements / max(sum(_linear_work(graph, seen).values()), 1)
+    return ConditionedGraph(round_weights(conditioned, moments, qdq.WEIGHT_LEVELS[reduce_range], floats), floats, cost)
 
 
 def round_recurrent(
@@ -171,16 +182,11 @@ def round_recurrent(
 
 def _smallest(graph: onnx.ModelProto, seen: dict[str, _ObservedStatistics]) -> list[str]:
     """Return the linear-only groups with the least work, together at most FREE of all; never all of them."""
-    sizes = {i.name: i.dims for i in graph.graph.initializer}
-    nodes = {node.name: node for node in graph.graph.node}
-    work: dict[str, int] = {}
+    work = _linear_work(graph, seen)
     # Groups with a quantizable layer that is not linear.
     linear = set(nodes_of(linear_groups(graph), ()))
     every = (*groups(graph).items(), *groups(graph, dynamic=True).items())
     mixed = {group for group, names in every if not set(names) <= linear}
-    for group, names in linear_groups(graph).items():
-        each = [(seen[nodes[n].input[0]].rows_each, sizes[nodes[n].input[1]]) for n in names]
-        work[group] = sum(rows * size[0] * size[1] for rows, size in each)
     selected, spent = [], 0
     for group in sorted(work.keys() - mixed, key=lambda name: (work[name], name)):
         spent += work[group]
@@ -188,6 +194,17 @@ def _smallest(graph: onnx.ModelProto, seen: dict[str, _ObservedStatistics]) -> l
             break
         selected.append(group)
     return selected
+
+
+def _linear_work(graph: onnx.ModelProto, seen: Mapping[str, _ObservedStatistics]) -> dict[str, int]:
+    """Return the multiplications of each group's linear layers on one sample."""
+    sizes = {i.name: i.dims for i in graph.graph.initializer}
+    nodes = {node.name: node for node in graph.graph.node}
+    work: dict[str, int] = {}
+    for group, names in linear_groups(graph).items():
+        each = [(seen[nodes[n].input[0]].rows_each, sizes[nodes[n].input[1]]) for n in names]
+        work[group] = sum(rows * size[0] * size[1] for rows, size in each)
+    return work
 
 
 def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _ObservedStatistics]:
