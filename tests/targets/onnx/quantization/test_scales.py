@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,11 @@ from onnx import helper
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.target import Job
 from edgekit_targets.onnx import int8_static
+from edgekit_targets.onnx.passes.groups import QuantConfig
 from edgekit_targets.onnx.quantization.calibration import Samples
+from edgekit_targets.onnx.quantization.conditioning import ConditionedGraph
+from edgekit_targets.onnx.quantization.evaluator import Quality
+from edgekit_targets.onnx.quantization.search import SearchResult, Trial
 from tests.targets.onnx.passes.graphs import model, rounded
 
 ROWS, WIDTH, WIDE = 32, 128, 512
@@ -73,3 +78,33 @@ def test_scales_that_halve_the_noise_are_taken(
 def test_scales_that_cost_too_much_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(int8_static, "NEGLIGIBLE", 1e-6)
     assert not has_scales(searched(residual(20.0), tmp_path)[0])
+
+
+@pytest.mark.parametrize(
+    ("trials", "chosen", "asked"),
+    [
+        ([(True, 25.0), (True, 26.0)], 0, 1),
+        ([(False, 26.0), (True, 25.0)], 1, 2),
+        ([(False, 26.0), (True, 22.0)], None, 2),
+        ([(True, 22.0), (True, 30.0)], None, 1),
+    ],
+)
+def test_less_moves_into_the_weights_where_the_first_share_does_not_hold(
+    trials: list[tuple[bool, float]], chosen: int | None, asked: int, tmp_path: Path
+) -> None:
+    """20 dB without scales: a share that passes with 3 dB more is taken; a small gain ends the attempts."""
+    ready = [ConditionedGraph(onnx.ModelProto(), ()) for _ in trials]
+    folders: list[Path] = []
+
+    def find(graph: ConditionedGraph, more_floats: bool, folder: Path) -> SearchResult:
+        passed, snr = trials[len(folders)]
+        folders.append(folder)
+        folder.mkdir()
+        (folder / "trials.json").write_text(folder.name)
+        trial = Trial(QuantConfig(), Quality(passed, snr, {}), 10, 0.0)
+        return SearchResult(onnx.ModelProto(), trial, trial)
+
+    found = int8_static._with_scales([partial(ready.__getitem__, n) for n in range(len(ready))], find, 20.0, tmp_path)
+    assert len(folders) == asked
+    assert (None if found is None else found[0] is ready[chosen or 0]) is (None if chosen is None else True)
+    assert (tmp_path / "trials.json").exists() is (chosen is not None)
