@@ -674,7 +674,8 @@ def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
             swap = {i.name: row[other.name], other.name: row[i.name]}
             yield f"'{other.name}' and '{i.name}' exchanged", {**row, **swap}
     for i in plain:
-        if np.dtype(i.dtype).kind in "iu" and row[i.name].ndim > 1:
+        # Flags are a mask of which nobody says so: no text is padded in front of its words.
+        if np.dtype(i.dtype).kind in "iu" and row[i.name].ndim > 1 and row[i.name].max() > 1:
             yield f"'{i.name}' sorted", {**row, i.name: np.sort(row[i.name], axis=-1)}
 
 

@@ -83,6 +83,13 @@ def test_shorter_texts_than_those_of_the_set_are_asked(reader: ModelSpec) -> Non
     assert (np.diff(ids["a, 'ids' sorted"]) >= 0).all()
 
 
+def test_a_mask_of_which_the_declaration_says_only_ones_is_never_sorted(reader: ModelSpec) -> None:
+    inputs = tuple(replace(i, low=1) if i.name == "mask" else i for i in reader.inputs)
+    changed = next(b for b in batches_for(replace(reader, inputs=inputs), texts()) if b.name == "changed")
+    assert "a, 'ids' sorted" in changed.names
+    assert "a, 'mask' sorted" not in changed.names
+
+
 def test_pairs_are_asked_alike_and_exchanged_and_signals_quiet_and_sparse() -> None:
     class Pair(torch.nn.Module):
         def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
