@@ -674,14 +674,13 @@ def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
             swap = {i.name: row[other.name], other.name: row[i.name]}
             yield f"'{other.name}' and '{i.name}' exchanged", {**row, **swap}
     # Flags are a mask, whatever its declaration says: no text is padded in front of its words.
-    numbers = [i for i in plain if np.dtype(i.dtype).kind in "iu" and row[i.name].ndim > 1]
     flags = [row[i.name] for i in tensors if np.dtype(i.dtype).kind in "iub" and row[i.name].max(initial=0) <= 1]
-    for i in (i for i in numbers if row[i.name].max(initial=0) > 1):
-        lengths = [int(mask.sum(-1).max()) for mask in flags if mask.shape == row[i.name].shape]
+    for i in plain:
         values = row[i.name].copy()
-        words = values[..., : min(lengths, default=values.shape[-1])]
-        words.sort(axis=-1)
-        yield f"'{i.name}' sorted", {**row, i.name: values}
+        if np.dtype(i.dtype).kind in "iu" and values.ndim > 1 and values.max(initial=0) > 1:
+            lengths = [int(mask.sum(-1).max()) for mask in flags if mask.shape == values.shape]
+            values[..., : min(lengths, default=values.shape[-1])].sort(axis=-1)
+            yield f"'{i.name}' sorted", {**row, i.name: values}
 
 
 def _silences(spec: ModelSpec, row: Row, signals: bool) -> Iterator[tuple[str, Row]]:
