@@ -643,10 +643,7 @@ def _tint(i: Input, x: Array, shifts: tuple[float, float, float]) -> Array:
 
 
 def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
-    """Yield a row of other structure.
-
-    Shorter texts, padded behind, before and within; inputs alike or exchanged; sorted ids.
-    """
+    """Yield a row with shorter texts, padded behind, before and within; inputs alike or exchanged; sorted ids."""
     tensors = [i for i in spec.inputs if i.kind == "tensor"]
     plain = [i for i in tensors if mask_axis(i, row[i.name]) is None]
     for mask in tensors:
@@ -678,8 +675,8 @@ def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
     for i in plain:
         values = row[i.name].copy()
         if np.dtype(i.dtype).kind in "iu" and values.ndim > 1 and values.max(initial=0) > 1:
-            lengths = [int(mask.sum(-1).max()) for mask in flags if mask.shape == values.shape]
-            values[..., : min(lengths, default=values.shape[-1])].sort(axis=-1)
+            lengths = [int(mask.sum(-1).max()) for mask in flags if mask.shape == values.shape] or [values.shape[-1]]
+            values[..., : min(lengths)].sort(axis=-1)
             yield f"'{i.name}' sorted", {**row, i.name: values}
 
 
