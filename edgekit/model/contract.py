@@ -177,10 +177,10 @@ def _with_bounds(spec: ModelSpec, i: Input) -> Input:
     """Return an input whose highest value is at most that of its bound at the largest sizes."""
     for bound in filter(None, (i.at_most, i.below)):
         if unknown := next((axis for axis in axes_in(bound) if axis not in spec.axes), ""):
-            known = ", ".join(spec.axes) or "none"
+            axes = ", ".join(spec.axes) or "none"
             raise ModelError(
                 f"the values of '{i.name}' are bounded by '{unknown}', which is no axis of '{spec.name}'. Its axes: "
-                f"{known}. Declare the axis, or write a number"
+                f"{axes}. Declare the axis, or write a number"
             )
     return replace(i, high=i.largest({name: axis.maximum for name, axis in spec.axes.items()}))
 

@@ -143,9 +143,9 @@ def refuse_closed_axes(spec: ModelSpec) -> None:
     sizes = {name: axis.default for name, axis in spec.axes.items()}
     for name, axis in spec.axes.items():
         ends = {axis.default, axis.minimum, axis.maximum}
-        taken = [n for n in sorted(ends | (fixed & set(axis.sizes))) if _runs(spec, {**sizes, name: n})]
-        if len(taken) == 1:
-            (size,) = taken
+        working = [n for n in sorted(ends | (fixed & set(axis.sizes))) if _runs(spec, {**sizes, name: n})]
+        if len(working) == 1:
+            (size,) = working
             declared, place = next((i.name, i.shape.index(name)) for i in spec.inputs if name in i.shape)
             raise ModelError(
                 f"'{spec.name}' runs only at {name} {size}, though its axis '{name}' is open: a size was baked in when "
