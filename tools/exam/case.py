@@ -93,10 +93,13 @@ class Paper:
     def fault_case(self, fault: Fault) -> Case:
         """A fault's case with its measured effect."""
         graph = self._graph(fault)
-        effect = self._effect(graph, fault.when, FRESH)
-        if 1 / NEAR <= effect.times <= NEAR:
-            effect = self._effect(graph, fault.when, MORE * FRESH)
-        return Case(self.spec.name, self.target, fault.kind, fault.name, graph, effect)
+        return Case(self.spec.name, self.target, fault.kind, fault.name, graph, self.effect(graph, fault.when))
+
+    def effect(self, graph: bytes, when: When, precision: str = "") -> Effect:
+        """What a broken graph does to the task where its condition holds, beside limits of a precision."""
+        row = precision or PRECISIONS[self.target]
+        effect = self._effect(graph, when, FRESH, row)
+        return self._effect(graph, when, MORE * FRESH, row) if 1 / NEAR <= effect.times <= NEAR else effect
 
     def pool(self) -> Iterator[Fault]:
         """All faults that the graph allows, class by class."""
@@ -104,11 +107,11 @@ class Paper:
         for made in (weights, constants, attributes, operators, outputs):
             yield from made(graph)
         ranks = [len(o.type.tensor_type.shape.dim) for o in self.exported.graph.output]
-        yield from conditional(self.spec, ranks, self._quantiles())
+        yield from conditional(self.spec, ranks, self.quantiles())
 
-    def _effect(self, graph: bytes, when: When, count: int) -> Effect:
+    def _effect(self, graph: bytes, when: When, count: int, row: str) -> Effect:
         runs, sound = self._sound(when, count)
-        return effect_of(self.spec, PRECISIONS[self.target], sound, asked(graph, runs), when.above)
+        return effect_of(self.spec, row, sound, asked(graph, runs), when.above)
 
     def _graph(self, fault: Fault) -> bytes:
         return changed(fault.change)(self.exported)
@@ -125,7 +128,8 @@ class Paper:
     def _one(self) -> Sequence[dict[str, Array]]:
         return fresh(self.spec, When(), 1)
 
-    def _quantiles(self) -> list[float]:
+    def quantiles(self) -> list[float]:
+        """Largest value of the first output at each of QUANTILES, over fresh inputs."""
         _, sound = self._sound(When(), FRESH)
         first = self.spec.outputs[0].name
         largest = [float(answer[first].max()) for answer in sound if answer is not None]

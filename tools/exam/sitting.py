@@ -59,17 +59,18 @@ class Room:
     Args:
         folder: Holds the builds and the copies; what is there is used again where it is current.
         workers: Whether exports and judging run in workers, as for a user.
+        targets: What each model is exported to.
     """
 
-    def __init__(self, folder: Path, workers: bool = False) -> None:
-        self.folder, self.workers = folder, workers
+    def __init__(self, folder: Path, workers: bool = False, targets: Sequence[str] = tuple(PRECISIONS)) -> None:
+        self.folder, self.workers, self.targets = folder, workers, targets
         self._built: dict[str, dict[str, str]] = {}
         self._manifests: dict[Path, bytes] = {}
 
     def built(self, model: str) -> dict[str, str]:
         """Exports a model where that was not done yet; the status of each of its targets."""
         if model not in self._built:
-            targets = [word for target in PRECISIONS for word in ("-t", target)]
+            targets = [word for target in self.targets for word in ("-t", target)]
             where = str(self.folder / "builds")
             _, found = self.run("export", f"tools.exam.models:{model}", *targets, "-o", where)
             self._built[model] = {one["target"]: one["status"] for one in found["artifacts"]}
@@ -84,12 +85,15 @@ class Room:
 
     def judged(self, case: Case) -> Said:
         """The verdict on a case."""
-        copy = self._copy(case.model, case.target)
-        home = copy / case.target
+        home = self.home(case.model, case.target)
         (home / ENTRY).write_bytes(case.graph)
+        return self.verdict(case, home)
+
+    def verdict(self, case: Case, home: Path) -> Said:
+        """The verdict on the files in an artifact's folder, which its manifest names as they are."""
         (home / MANIFEST).write_bytes(self._manifests[home])
         recommit(home, case.target)
-        code, found = self.run("verify", str(copy), "--trust-build", threads=case.threads)
+        code, found = self.run("verify", str(home.parent), "--trust-build", threads=case.threads)
         (artifact,) = found["artifacts"]
         if artifact["status"] == "failed":
             raise RuntimeError(f"{case.title}: {artifact['reasons']}")
@@ -110,18 +114,18 @@ class Room:
             code = exit_code(*arguments, "--json")
         return code, json.loads(said.getvalue())
 
-    def _copy(self, model: str, target: str) -> Path:
-        """A copy of a build in which one artifact alone is judged; what it was made from stays, since it is timed."""
+    def home(self, model: str, target: str) -> Path:
+        """An artifact's folder in a copy of its build, where it alone is judged; what is timed beside it stays."""
         copy = self.folder / "copies" / f"{model}-{target}"
         if copy / target not in self._manifests:
             self.built(model)
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(self.folder / "builds" / model, copy)
-            for other in PRECISIONS:
+            for other in self.targets:
                 if other != target:
                     (copy / other / MANIFEST).unlink(missing_ok=True)
             self._manifests[copy / target] = (copy / target / MANIFEST).read_bytes()
-        return copy
+        return copy / target
 
 
 @contextlib.contextmanager
