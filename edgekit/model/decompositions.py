@@ -23,6 +23,8 @@ def table() -> dict[Any, Callable[..., Any]]:
         aten.alias.default: lambda x: x,
         aten.__xor__.Tensor: _exclusive,
         aten.bitwise_xor.Tensor: _exclusive,
+        # Coremltools makes it a matrix product, which takes one type.
+        aten.outer.default: lambda x, y: x.unsqueeze(-1) * y,
         aten.fmod.Scalar: _truncated_remainder,
         aten.fmod.Tensor: _truncated_remainder,
         **searches(),
