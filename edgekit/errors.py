@@ -171,6 +171,11 @@ def reason(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
+def whole_reason(error: Exception) -> str:
+    """Return a library's message in one line, if its cause stands after the first line, as ONNX Runtime's does."""
+    return " ".join(str(error).split()) or reason(error)
+
+
 @functools.cache
 def install_command(extra: str) -> str:
     """Return the command that adds an extra of edgekit, for the way edgekit is installed here."""

@@ -21,12 +21,39 @@ def table() -> dict[Any, Callable[..., Any]]:
         aten.__and__.Tensor: _both,
         aten.__or__.Tensor: _either,
         aten.alias.default: lambda x: x,
+        aten.__xor__.Tensor: _exclusive,
+        aten.bitwise_xor.Tensor: _exclusive,
+        # Coremltools makes it a matrix product, which takes one type.
+        aten.outer.default: lambda x, y: x.unsqueeze(-1) * y,
+        aten.fmod.Scalar: _truncated_remainder,
+        aten.fmod.Tensor: _truncated_remainder,
+        **searches(),
         aten.diff.default: _difference,
         aten.prelu.default: prelu,
         aten.where.ScalarOther: _where,
         aten.max_pool2d.default: _max_pool,
         aten.zeros.default: _zeros,
     }
+
+
+def searches() -> dict[Any, Callable[..., Any]]:
+    """Return replacements of searches in sorted values, which only PyTorch has."""
+    import torch
+
+    aten = torch.ops.aten
+    return {
+        aten.bucketize.Tensor: _bucketize,
+        aten.searchsorted.Tensor: _search_sorted,
+        aten.searchsorted.Scalar: _search_sorted,
+    }
+
+
+def without_searches(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Return the program without searches in sorted values; the same program if it has none."""
+    replacements = searches()
+    if any(node.target in replacements for node in exported.graph.nodes):
+        exported = exported.run_decompositions(replacements)
+    return exported
 
 
 def drop_detach(module: torch.fx.GraphModule) -> None:
@@ -71,6 +98,58 @@ def _either(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
     booleans = tensor.dtype == other.dtype == torch.bool
     return torch.logical_or(tensor, other) if booleans else torch.bitwise_or(tensor, other)
+
+
+def _exclusive(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return `one ^ other`; Core ML has the logical operator only."""
+    import torch
+
+    booleans = tensor.dtype == other.dtype == torch.bool
+    return torch.logical_xor(tensor, other) if booleans else torch.bitwise_xor(tensor, other)
+
+
+def _truncated_remainder(x: torch.Tensor, divisor: torch.Tensor | float) -> torch.Tensor:
+    """Return `fmod`, which has the sign of the dividend."""
+    import torch
+
+    return x - torch.div(x, divisor, rounding_mode="trunc") * divisor
+
+
+def remainder(x: torch.Tensor, divisor: torch.Tensor | float) -> torch.Tensor:
+    """Return `x % divisor`, which has the sign of the divisor."""
+    import torch
+
+    return x - torch.div(x, divisor, rounding_mode="floor") * divisor
+
+
+def _bucketize(
+    x: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False
+) -> torch.Tensor:
+    return _search_sorted(boundaries, x, out_int32=out_int32, right=right)
+
+
+def _search_sorted(
+    boundaries: torch.Tensor,
+    x: torch.Tensor | float,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return how many boundaries are below each value (or not above it, if `right`)."""
+    import torch
+
+    values = (x if isinstance(x, torch.Tensor) else torch.full((), x)).unsqueeze(-1)
+    if sorter is not None:
+        boundaries = boundaries.gather(-1, sorter)
+    if boundaries.dim() > 1:
+        boundaries = boundaries.unsqueeze(-2)
+    passed = boundaries <= values if right or side == "right" else boundaries < values
+    if values.is_floating_point():
+        # PyTorch places NaN after the last boundary.
+        passed = torch.logical_or(passed, torch.isnan(values))
+    return passed.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
 
 
 def _difference(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, reason
+from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, whole_reason
 from edgekit.runtime.processor import processor, threads
 from edgekit.runtime.protocol import FileTensor
 
@@ -59,7 +59,7 @@ class OrtSession:
         try:
             self._session = self._open(onnxruntime, _options(self._settings, sizes or {}))
         except Exception as error:
-            raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {reason(error)}") from error
+            raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {whole_reason(error)}") from error
         if self._session.get_providers()[0] != self._provider:
             raise RuntimeMissingError(f"{self._provider} could not start: {_lacking(self._provider)}")
         if self._provider == TENSORRT and (nodes := self.facts()) and f"nodes in {TENSORRT}" not in nodes:

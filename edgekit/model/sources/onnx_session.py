@@ -22,7 +22,7 @@ from typing import IO, NoReturn, Protocol
 
 import numpy as np
 
-from edgekit.errors import HostError, ModelError, out_of_memory, reason
+from edgekit.errors import HostError, ModelError, out_of_memory, whole_reason
 from edgekit.model.onnx_check import check_onnx
 from edgekit.model.spec import Array
 from edgekit.storage import limits as child
@@ -84,8 +84,8 @@ class _Here:
             raise
         except Exception as error:
             # Which size is wrong stands on the lines after the first.
-            text = " ".join(str(error).split()) or reason(error)
-            raise ModelError(f"ONNX Runtime refuses '{self._path}': {_OWN.sub('', text)}") from error
+            text = _OWN.sub("", whole_reason(error))
+            raise ModelError(f"ONNX Runtime refuses '{self._path}': {text}") from error
 
 
 class _Elsewhere:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ExportError
-from edgekit.model.decompositions import along_channels, drop_detach, prelu_of_any_rank
+from edgekit.model.decompositions import along_channels, drop_detach, prelu_of_any_rank, remainder, searches
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +44,8 @@ def apply_workarounds(name: str, exported: torch.export.ExportedProgram) -> torc
     write_out_attention(module)
     write_out_prelu(module)
     write_out_splits(module)
+    write_out_searches(module)
+    write_out_remainders(module)
     write_out_convolutions(module)
     say_strides(module)
     keep_float(module)
@@ -98,6 +100,23 @@ def write_out_splits(module: torch.fx.GraphModule) -> None:
     splits |= {aten.split.sizes: _parts, aten.unbind.int: _rows}
     for node in module.graph.nodes:
         node.target = splits.get(node.target, node.target)
+
+
+def write_out_searches(module: torch.fx.GraphModule) -> None:
+    """Replace searches in sorted values, which ExecuTorch lacks."""
+    replacements = searches()
+    for node in module.graph.nodes:
+        node.target = replacements.get(node.target, node.target)
+
+
+def write_out_remainders(module: torch.fx.GraphModule) -> None:
+    """Replace remainders of integers: ExecuTorch gives them the sign of the dividend, not of the divisor."""
+    import torch
+
+    aten = torch.ops.aten
+    for node in module.graph.nodes:
+        if node.target in (aten.remainder.Tensor, aten.remainder.Scalar) and not node.meta["val"].is_floating_point():
+            node.target = remainder
 
 
 def write_out_convolutions(module: torch.fx.GraphModule) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError, UsageError, reason
 from edgekit.model import capture_errors as causes
-from edgekit.model import own_operators, recurrent
+from edgekit.model import decompositions, own_operators, recurrent
 from edgekit.model.capture_errors import refuse_bfloat16, refuse_open_pools
 from edgekit.model.folder import load_declaration, load_model
 from edgekit.model.graph import Program, capture
@@ -39,7 +39,7 @@ from edgekit.target import (
     Target,
     TargetDescription,
 )
-from edgekit_targets.onnx.passes import patterns
+from edgekit_targets.onnx.passes import fourier, integers, patterns
 from edgekit_targets.onnx.passes import recurrent as recurrent_layers
 from edgekit_targets.onnx.passes.graph import exact, module_path, name_constants, save_graph, strip_properties
 
@@ -150,12 +150,13 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     _lay_out(captured.exported)
     recurrent.with_own_operators(captured.exported)
+    exported = decompositions.without_searches(captured.exported)
     # no_grad, since complex weights have fewer operators with gradients.
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
             translated = torch.onnx.export(
-                captured.exported,
+                exported,
                 (),
                 dynamo=True,
                 opset_version=opset,
@@ -166,6 +167,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
                 output_names=[o.name for o in spec.outputs],
                 custom_translation_table=patterns.attention_translations()
                 | recurrent_layers.translations()
+                | integers.translations()
                 | own_operators.translations(spec),
             )
         except Exception as error:
@@ -182,6 +184,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     for value in [value for node in translated.model.graph.all_nodes() for value in node.outputs]:
         if value.name in reserved and not any(value is end for end in ends):
             value.name = f"{value.name}_inner"
+    fourier.drop_own_lengths(translated.model)
     graph = patterns.patches_as_gemm(translated.model, _multiples(spec))
     if not captured.dynamic:
         # The passes' computations on shapes are now constant.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, reason
+from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, whole_reason
 from edgekit.runtime.processor import processor
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class QnnRuntime:
         try:
             plain = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {reason(error)}") from error
+            raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {whole_reason(error)}") from error
         self._inputs: dict[str, list[int | str]] = {value.name: value.shape for value in plain.get_inputs()}
         self._names: list[str] = [output.name for output in plain.get_outputs()]
         self._compiled: tuple[dict[str, tuple[int, ...]], Any] | None = None
@@ -139,7 +139,7 @@ def _options() -> Any:
         settings = {"enable_htp_fp16_precision": "1", "soc_model": CHIP}
         options.add_provider_for_devices(devices, {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), **settings})
     except Exception as error:
-        raise NotVerifiedHere(f"QNN cannot run here: {reason(error)}") from error
+        raise NotVerifiedHere(f"QNN cannot run here: {whole_reason(error)}") from error
     return options
 
 
@@ -149,7 +149,7 @@ def _open_session(path: Path, options: Any) -> Any:
     try:
         session = onnxruntime.InferenceSession(str(path), options)
     except Exception as error:
-        raise ArtifactError(f"QNN's compiler refuses the graph at fixed sizes: {reason(error)}") from error
+        raise ArtifactError(f"QNN's compiler refuses the graph at fixed sizes: {whole_reason(error)}") from error
     if PROVIDER not in session.get_providers():
         raise NotVerifiedHere("QNN cannot run here: its provider did not start")
     return session

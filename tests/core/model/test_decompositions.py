@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgekit.model.graph import capture
+from edgekit.model.decompositions import without_searches
+from edgekit.model.graph import capture, quiet
 from edgekit.model.spec import Input, ModelSpec, Output
 from edgekit_targets.coreml import export
 from edgekit_targets.coreml.runtime import open_package
 from mil_interpreter import write_package
+from tests.targets.captured import Parts, exported, targets
 
-pytest.importorskip("coremltools", reason="no coremltools: pip install -e '.[coreml]'")
-
-
-NAMES = ("lstm", "gru", "both", "either", "difference", "prelu", "where", "pooled", "larger", "placed")
+NAMES = (
+    *("lstm", "gru", "both", "either", "difference", "prelu", "where", "pooled", "larger", "placed"),
+    *("exclusive", "remainder", "buckets", "sought", "outer"),
+)
 
 
 class Uncommon(nn.Module):
@@ -29,7 +32,10 @@ class Uncommon(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.lstm, self.gru = nn.LSTM(4, 3, batch_first=True), nn.GRU(4, 3, batch_first=True, bidirectional=True)
+        self.register_buffer("edges", torch.tensor([0.1, 0.4, 0.6]))
         self.slopes = nn.Parameter(torch.linspace(-0.5, 0.5, 4))
+
+    edges: Tensor
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         picture = x.reshape(1, 1, 4, 4)
@@ -47,10 +53,16 @@ class Uncommon(nn.Module):
             functional.max_pool2d(picture, 2),
             functional.interpolate(picture, size=(6, 6), mode="bicubic"),
             x.flatten()[places.view(-1)],
+            (wide ^ low).float(),
+            torch.fmod(x * 10 - 5, 1.5),
+            torch.bucketize(x, self.edges, right=True).float(),
+            torch.searchsorted(x.sort(-1).values, x).float(),
+            torch.outer(torch.arange(3) % 2, x[0, 0]),
         )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.skipif(importlib.util.find_spec("coremltools") is None, reason="pip install -e '.[coreml]'")
 def test_core_ml_has_what_coremltools_lacks(tmp_path: Path) -> None:
     module, x = Uncommon().eval(), torch.from_numpy(np.random.default_rng(0).random((1, 4, 4), dtype=np.float32))
     with torch.no_grad():
@@ -61,3 +73,27 @@ def test_core_ml_has_what_coremltools_lacks(tmp_path: Path) -> None:
     mine = open_package(tmp_path, "interpreter").run({"x": x.numpy()})
     for name, array in zip(NAMES, right, strict=True):
         np.testing.assert_allclose(mine[name], array.numpy(), atol=1e-5, err_msg=name)
+
+
+def test_searches_count_as_pytorch_does() -> None:
+    x = torch.tensor([[-2.0, -1.0, 0.3, float("nan")], [float("inf"), 0.5, 2.0, -float("inf")]])
+    edges, order = torch.tensor([0.5, -1.0, 2.0]), torch.tensor([1, 0, 2])
+    rows = torch.tensor([[-1.0, 0.0, 1.0], [0.5, 0.5, 3.0]])
+    for right in (False, True):
+        formulas = (
+            lambda _, x, right=right: torch.bucketize(x, edges.sort().values, right=right, out_int32=True),
+            lambda _, x, right=right: torch.searchsorted(edges, x, right=right, sorter=order),
+            lambda _, x, right=right: torch.searchsorted(rows, x, side="right" if right else "left"),
+            lambda _, x, right=right: torch.searchsorted(edges.sort().values, 0.5, right=right) + x.long(),
+        )
+        for formula in formulas:
+            module = Parts(formula)
+            with quiet():
+                replaced = without_searches(torch.export.export(module, (x,))).module()
+            assert not {"bucketize", "searchsorted"} & set(targets(replaced))
+            torch.testing.assert_close(replaced(x), module(x), rtol=0, atol=0)
+
+
+def test_a_program_without_searches_is_the_same() -> None:
+    program = exported(Parts(lambda _, x: x.relu()), 3)
+    assert without_searches(program) is program

@@ -182,3 +182,16 @@ def test_a_transform_along_an_axis_that_is_fixed_here_becomes_products() -> None
     assert not any(is_complex(node) for node in fixed.graph.nodes)
     x = torch.rand(2, 8)
     torch.testing.assert_close(fixed.module()(x), module(x))
+
+
+def test_searches_and_remainders_of_integers_are_written_out() -> None:
+    edges = torch.tensor([-0.2, 0.1, 0.3])
+
+    def formula(_: nn.ModuleList, x: Tensor) -> Tensor:
+        whole = (x * 40).int()
+        return torch.bucketize(x, edges) + whole % 7 + whole % -3 + whole % (whole.abs() + 1)
+
+    module = Parts(formula)
+    made = worked_around(module, 5)
+    assert not {"bucketize", "remainder"} & set(targets(made))
+    assert_same(module, made, 5)
