@@ -128,6 +128,11 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(name="own count", meaning="a count against the artifact's own detections", unit="counts"),
         MetricInfo(name="error across inputs", meaning="error in units of the variation over inputs"),
         MetricInfo(
+            name="gross error",
+            meaning="the error of a row, in parts of the reference's own distance from real answers if that is far",
+            unit="spread",
+        ),
+        MetricInfo(
             name="usual error",
             meaning="the error of made inputs that the model answers as it answers real ones",
             unit="spread",

@@ -106,16 +106,17 @@ def middle_of(output: str) -> str:
     return f"{output}.middle"
 
 
-def usual_rows(output: Output, rows: Array, scales: Spreads) -> Array | None:
-    """Return which rows lie where those of real inputs lie, [n]: within USUAL spreads of their mean, in mean square.
+def distances(output: Output, rows: Array, scales: Spreads) -> Array | None:
+    """Return how far rows lie from the mean of real inputs' rows, [n]: in spreads, root mean square.
 
     None if no real row has as many channels.
     """
     values, spread, middle = as_rows(output, rows), scales.get(output.name), scales.get(middle_of(output.name))
     if spread is None or middle is None or values.shape[2] != len(spread):
         return None
-    usual: Array = (((values - middle) / spread) ** 2).mean((1, 2)) <= USUAL**2
-    return usual
+    with np.errstate(invalid="ignore", over="ignore"):
+        far: Array = np.sqrt((((values - middle) / spread) ** 2).mean((1, 2)))
+    return far
 
 
 def are_quantities(output: Output, rows: Array) -> bool:
@@ -194,7 +195,9 @@ FEWEST = 8
 ACROSS_ROWS, PLACE, ALL_ROWS = "error across inputs", "error of a place", "all inputs"
 # Values of a row.
 USUAL = 2.0
-"""Spreads of real rows."""
+"""Spreads of real rows: within them the reference answers a made input as it answers real ones."""
+FAR = 5.0
+"""Spreads of real rows: beyond them a gross error is measured by the reference's own distance, a part in FAR of it."""
 MOST_PLACES = 1024
 # Rows of a batch that may repeat some.
 MOST_REPEATED = 64

@@ -41,19 +41,21 @@ from edgekit.errors import ModelError
 from edgekit.judge.deviation import (
     ACROSS_ROWS,
     ALL_ROWS,
+    FAR,
     LEAST,
     PLACE,
+    USUAL,
     Spreads,
     Sums,
     as_rows,
     channel_deviations,
     channel_sums,
+    distances,
     error_across_rows,
     largest_scale,
     peak_of,
     place_errors,
     row_deviations,
-    usual_rows,
 )
 from edgekit.judge.roles import decisions, role_measures
 from edgekit.model.spec import Array, Metric, Output
@@ -232,8 +234,7 @@ def _scaled_values(
     of = output.name if output.role == "scores" else ""
     rows = answers[0][output.name]
     has_positions = rows.size > 0 and as_rows(output, rows).shape[1] > 1
-    # The reference answers these as it answers real inputs, so no kind of rounding is an excuse.
-    usual = usual_rows(output, rows, scales) if rows.dtype.kind == "f" else None
+    far = distances(output, rows, scales) if rows.dtype.kind == "f" else None
     for metric, values, places in scaled_measures(output, outputs, answers, scale, scales, sums):
         labels: tuple[str, ...] = (ALL_ROWS,) if metric in (ACROSS_ROWS, PLACE) else ()
         if metric.startswith("channel "):
@@ -243,8 +244,14 @@ def _scaled_values(
         # A row of one position, such as logits, has no worst one.
         places = places.astype(np.int64) if has_positions else np.full(len(places), -1)
         yield RowValues(output.name, output.role, of, metric, values, places, 1.0, labels, weights)
-        if metric == "error" and usual is not None:
-            near = np.where(usual, values, 0.0)
+        if metric != "error":
+            continue
+        # INT8 saturates where the reference answers far beyond its real answers: an error of that size is no alarm.
+        gross = values if far is None else values / np.maximum(1.0, far / FAR)
+        yield RowValues(output.name, output.role, of, "gross error", gross, places, 1.0, labels, weights)
+        if far is not None:
+            # The reference answers these as it answers real inputs, so no kind of rounding is an excuse.
+            near = np.where(far <= USUAL, values, 0.0)
             yield RowValues(output.name, output.role, of, "usual error", near, places, 1.0, labels, weights)
 
 

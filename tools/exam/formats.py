@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,7 @@ from tools.exam.case import CLEAN, DRAW_SEED, Case, Paper
 from tools.exam.conditions import BRIGHT, QUANTILES
 from tools.exam.damage import DAMAGES, VECTORS
 from tools.exam.faults import LEAST_WEIGHTS, When
-from tools.exam.models import MODELS, SPECS
+from tools.exam.models import MODELS
 from tools.exam.sitting import ENTRY, ROOT, Room, Said
 from tools.exam.table import FLAGGED, MISSED, Outcome, outcome, total, written
 
@@ -64,7 +64,7 @@ class ModuleFault:
     kind: str
     name: str
     spoil: Spoil
-    when: When = When()
+    when: When = field(default_factory=When)
 
 
 def main() -> int:
@@ -101,9 +101,7 @@ def examined(room: Room, model: str, left_out: list[str]) -> Iterator[Outcome]:
             yield found
 
 
-def judged(
-    room: Room, paper: Paper, fault: ModuleFault, targets: Sequence[str]
-) -> Iterator[tuple[str, Case, Said]]:
+def judged(room: Room, paper: Paper, fault: ModuleFault, targets: Sequence[str]) -> Iterator[tuple[str, Case, Said]]:
     """Export a broken module, and judge its files in the place of the sound ones."""
     spec = paper.spec
     spoilt = replace(spec, module=fault.spoil(copy.deepcopy(spec.module)))

@@ -59,7 +59,7 @@ def test_inputs_that_are_not_real_have_absolute_limits_or_looser_ones() -> None:
     assert ("ranking", "lost mass") in INT8.on("real")
     assert ("ranking", "lost mass") not in INT8.on("changed")
     assert INT8.on("changed")["tensor", "error"].value == 0.7
-    assert INT8.on("random")["tensor", "error"].value == 10
+    assert INT8.on("random")["tensor", "gross error"].value == 10
     assert FP32.on("random")["scores", "max abs"].value == 1e-4
 
 

@@ -10,7 +10,7 @@ import pytest
 from edgekit.artifact.result import EvaluationResult
 from edgekit.judge.deviation import spreads
 from edgekit.judge.limits import FP16, FP32, INT8, Tolerance
-from edgekit.judge.metrics import compare
+from edgekit.judge.metrics import Comparison, compare
 from edgekit.judge.verdict import judge
 from edgekit.model.spec import Array, Output
 
@@ -73,3 +73,18 @@ def test_rows_that_are_alike_are_measured_by_the_spread_of_real_inputs() -> None
         found = compare((similarities,), *sides, [f"row {n}" for n in range(4)], scales=scales)
         verdict = judge(FP16, {similarities.name: 0.0}, evaluation=[found])
         assert verdict.status == status, verdict.reasons
+
+
+@pytest.mark.parametrize(("answer", "status"), [(1.0, "verified"), (-100.0, "verified"), (-800.0, "rejected")])
+def test_int8_may_saturate_where_the_reference_answers_far_beyond_its_real_answers(answer: float, status: str) -> None:
+    output, row = Output("y"), CENTRED[:1]
+    scales = spreads((output,), [{"y": CENTRED.astype(np.float32)}], {})
+
+    def compared(right: Array, wrong: Array) -> Comparison:
+        said, made = ({"y": values.astype(np.float32)} for values in (right, wrong))
+        return compare((output,), said, made, [f"row {n}" for n in range(len(right))], scales=scales)
+
+    real = compared(CENTRED, CENTRED + 0.05 * NOISE)
+    random = compared(row + 100, row + answer)
+    found = judge(INT8, {"y": 0.0}, evaluation=[real], stress=[random])
+    assert found.status == status, found.reasons
