@@ -1,7 +1,7 @@
 """The exam of formats that are made from PyTorch: `python -m tools.exam.formats --out tools/exam/formats.md`.
 
 A module is broken, exported, and its files take the place of the sound artifact's. What the fault does to the task is
-measured on the ONNX graph of the same broken module.
+measured on the ONNX graph of the same broken module. What is finished of a model is kept: an interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import copy
 import functools
 import itertools
+import json
 import shutil
 import sys
 import tempfile
@@ -25,7 +26,8 @@ from edgekit.artifact.store import MANIFEST
 from edgekit.errors import EdgekitError
 from edgekit.model.adapter import signature
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.storage.files import write_text
+from edgekit.storage.environment import package_digest
+from edgekit.storage.files import digest_file, digest_text, write_text
 from tests.builds import unjudged
 from tools.exam.__main__ import CACHE
 from tools.exam.case import CLEAN, DRAW_SEED, Case, Paper
@@ -79,12 +81,26 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     targets, left_out = asked.target or FORMATS, list[str]()
     room = Room(asked.cache, targets=("onnx", *targets))
-    outcomes = [found for model in asked.only or MODELS for found in examined(room, model, left_out)]
+    outcomes = [found for model in asked.only or MODELS for found in remembered(room, model, left_out)]
     text = written(outcomes, left_out).replace("tools.exam --out tools/exam/table.md", "tools.exam.formats")
     if asked.out is not None:
         write_text(asked.out, text)
     print(total(outcomes) if asked.out is not None else text)
     return int(any(o.word in (MISSED, FLAGGED) for o in outcomes))
+
+
+def remembered(room: Room, model: str, left_out: list[str]) -> list[Outcome]:
+    """The outcomes of a model: of an earlier run where neither the judge nor the exam has changed."""
+    exam = [package_digest("edgekit"), digest_file(Path(__file__)), *room.targets]
+    path = room.folder / "outcomes" / f"{model}-{digest_text(json.dumps(exam))[:16]}.json"
+    if not path.is_file():
+        unable: list[str] = []
+        found = [one.record() for one in examined(room, model, unable)]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps({"outcomes": found, "left_out": unable}) + "\n")
+    kept = json.loads(path.read_text())
+    left_out += kept["left_out"]
+    return [Outcome.of_record(one) for one in kept["outcomes"]]
 
 
 def examined(room: Room, model: str, left_out: list[str]) -> Iterator[Outcome]:
@@ -135,7 +151,7 @@ def moved(seed: int, module: nn.Module) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter *= 1 + ROUNDING * (2 * torch.rand(parameter.shape, generator=generator) - 1)
+            parameter.mul_(1 + ROUNDING * (2 * torch.rand(parameter.shape, generator=generator) - 1))
     return module
 
 
@@ -160,8 +176,8 @@ def faults(paper: Paper) -> Iterator[ModuleFault]:
                 yield ModuleFault("constants", f"{name} {word}", functools.partial(stored, name, damage))
     rank = len(paper.exported.graph.output[0].type.tensor_type.shape.dim)
     outputs: dict[str, tuple[Change, When]] = {
-        **{f"reversed along {axis}": (lambda _, x, a=axis: x.flip(a), When()) for axis in range(1, rank)},
-        **{f"rolled along {axis}": (lambda _, x, a=axis: x.roll(-1, a), When()) for axis in range(1, rank)},
+        **{f"reversed along {axis}": (functools.partial(backwards, axis), When()) for axis in range(1, rank)},
+        **{f"rolled along {axis}": (functools.partial(rolled, axis), When()) for axis in range(1, rank)},
         "rows rolled": (lambda _, x: x.roll(1, 0), When(rows=3)),
         "of the first row": (lambda _, x: x[:1].expand_as(x), When(rows=2)),
     }
@@ -181,6 +197,14 @@ def stored(name: str, damage: Callable[[Array], Array], module: nn.Module) -> nn
         new = np.ascontiguousarray(damage(parameter.numpy().astype(np.float64)))
         parameter.copy_(torch.from_numpy(new).reshape(parameter.shape))
     return module
+
+
+def backwards(axis: int, _: Sequence[Tensor], x: Tensor) -> Tensor:
+    return x.flip(axis)
+
+
+def rolled(axis: int, _: Sequence[Tensor], x: Tensor) -> Tensor:
+    return x.roll(-1, axis)
 
 
 class Changed(nn.Module):
