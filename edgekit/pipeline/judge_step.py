@@ -385,15 +385,14 @@ def _evidence(
 
 def inputs_beyond_data(result: EvaluationResult) -> Iterator[str]:
     """Yield the outputs of INT8 whose error for random inputs is that of another input's output, or larger."""
-    random = [measure for measure in result.measures if kind_of(measure.batch) == "random"]
-    of_int8 = {measure.output for measure in random if measure.metric == "gross error" and measure.limit is not None}
     worst: dict[str, float] = {}
-    for measure in random:
-        if measure.metric == "error" and measure.value is not None and measure.output in of_int8:
+    for measure in result.measures:
+        random = kind_of(measure.batch) == "random"
+        if random and measure.metric == "gross error" and measure.value is not None and measure.limit is not None:
             worst[measure.output] = max(worst.get(measure.output, 0.0), measure.value)
     for output, error in worst.items():
         if error > USELESS:
-            yield f"inputs unlike yours, for which '{output}' can be useless (an error of {error:.1f} of its spread)"
+            yield f"inputs unlike yours, for which '{output}' can be useless (an error of {error:.1f} spreads or more)"
 
 
 def _values_not_asked(spec: ModelSpec, batches: Sequence[Batch]) -> Iterator[str]:
