@@ -289,6 +289,7 @@ class Target:
         needs: Libraries that must be importable.
         groups: Names for `-t` in addition to its own and "all".
         options: Options for the user.
+        fallback: Options of a second export, if the judge rejects the first and the user gave none of them.
         about: User-facing description.
     """
 
@@ -305,6 +306,7 @@ class Target:
     needs: tuple[Need, ...] = ()
     groups: tuple[str, ...] = ()
     options: tuple[Option[OptionValue], ...] = ()
+    fallback: Mapping[str, str] = field(default_factory=dict)
     about: TargetDescription = TargetDescription()
 
     def place_on(self, device: str) -> Place | None:

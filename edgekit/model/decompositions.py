@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -199,3 +200,36 @@ def _zeros(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: object
 
     # Coremltools makes zeros float whatever their type; it reads the type of `full`.
     return torch.full(size, 0, dtype=dtype or torch.get_default_dtype())
+
+
+def pool_whole_pictures_by_mean(exported: torch.export.ExportedProgram) -> None:
+    """Write a pool whose window holds any picture whole as a mean; transformers' EfficientNet pools like this.
+
+    PyTorch cuts the window to the picture in `ceil_mode`, and OpenVINO refuses it.
+    """
+    import torch
+
+    graph = exported.graph
+    for node in graph.nodes:
+        if node.target is not torch.ops.aten.avg_pool2d.default or not _holds_whole_pictures(node):
+            continue
+        with graph.inserting_after(node):
+            mean = graph.call_function(torch.ops.aten.mean.dim, (node.args[0], [-2, -1], True))
+        mean.meta = dict(node.meta)
+        node.replace_all_uses_with(mean, propagate_meta=False)
+        graph.erase_node(node)
+        # The signature names the results.
+        for output in exported.graph_signature.output_specs:
+            output.arg = replace(output.arg, name=mean.name) if output.arg.name == node.name else output.arg
+    exported.graph_module.recompile()
+
+
+def _holds_whole_pictures(pool: torch.fx.Node) -> bool:
+    defaults: tuple[Any, ...] = ([], [0], False, True, None)
+    given: list[Any] = [*pool.args[1:], *defaults[len(pool.args) - 2 :]]
+    kernel, stride, padding, ceil_mode, _, divisor = given
+    sizes = pool.all_input_nodes[0].meta["val"].shape[-2:]
+    windows = [kernel[n % len(kernel)] for n in range(2)]
+    steps = [stride[n % len(stride)] for n in range(2)] if stride else windows
+    held = all(isinstance(size, int) and size <= window for size, window in zip(sizes, windows, strict=True))
+    return bool(ceil_mode and divisor is None and not any(padding) and held and steps == windows)

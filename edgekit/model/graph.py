@@ -23,6 +23,7 @@ from edgekit.model import complex_numbers, recurrent
 from edgekit.model.adapter import copy_module, named_outputs, to_tensors, without_fast_path
 from edgekit.model.capture_errors import FIXED_LENGTH, Guard, at, capture_error, collect_guards, open_length, sentence
 from edgekit.model.constraints import constraint_hint
+from edgekit.model.decompositions import pool_whole_pictures_by_mean
 from edgekit.model.own_operators import check_registered, use_decompositions
 from edgekit.model.shapes import example_sizes, grid
 from edgekit.model.sources import onnx, script
@@ -143,6 +144,7 @@ def _capture(spec: ModelSpec, dynamic: bool) -> Program:
             raise CaptureError(capture_error(spec.name, error, guards)) from error
     recurrent.with_pytorch_operators(exported)
     _drop_type_checks(exported)
+    pool_whole_pictures_by_mean(exported)
     _refuse_open_length(spec, exported)
     if dynamic:
         _refuse_narrow(spec, exported, guards)

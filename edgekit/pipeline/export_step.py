@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,13 @@ from edgekit.target import ExportResult, Target
 LONGEST_VALUE = 200
 
 
-def make(context: RunContext, name: str, options: Mapping[str, OptionValue], without: Collection[str] = ()) -> Manifest:
+def make(
+    context: RunContext,
+    name: str,
+    options: Mapping[str, OptionValue],
+    without: Collection[str] = (),
+    notes: Sequence[str] = (),
+) -> Manifest:
     """Return the stored artifact if nothing that it depends on changed, else export a new one.
 
     Args:
@@ -38,41 +44,20 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
         name: Name of the target.
         options: Its options.
         without: Targets whose artifacts are left out because they were rejected in this one; it is exported again.
+        notes: Notes for users besides those of the target.
     """
     target, folder = context.targets[name], context.folder(name)
     _refuse_sizes(context, name, target)
-    quantizes = all(place.tolerance is INT8 for place in target.places)
     # An INT8 target would quantize a model that already quantizes itself.
-    if rounds(context.spec.module) and quantizes:
+    if rounds(context.spec.module) and _quantizes(target):
         raise UsageError(
             f"'{context.spec.name}' is already quantized to INT8, and '{name}' would quantize it again. Leave '{name}' "
             "out, and export to fp32 targets, which keep the model's INT8"
         )
-    artifacts = {n: context.folder(n) for n in target.bundle.sources if _good(context, n)}
-    source = _source(context, target.source)
-    code, tools = registry.code_digest(target), registry.versions(target)
-    hashes = {n: read_artifact(f).sha256 for n, f in artifacts.items()}
-    recorded_options = _options_record(options)
-
-    def key(left_out: Collection[str]) -> str:
-        inputs = {n: h for n, h in hashes.items() if n not in left_out}
-        # Only a target that reads the reference depends on it.
-        answers = context.recorded.sha256 if target.reads.reference else ""
-        # The source's file is the same with another calibration set, which lies in the model's folder.
-        sets = model_digest(context.root / MODEL) if quantizes else ""
-        record = (code, recorded_options, tools, inputs, answers, sets, target.reads.content())
-        return digest_text(json.dumps((name, source.name, source.sha256, *record), sort_keys=True))
-
-    if not context.fresh and not without:
-        try:
-            artifact = read_artifact(folder)
-            require_declared(context, artifact)
-            # A target that was left out stays out as long as its artifact is the same.
-            if artifact.export.key == key([n for n, then in artifact.bundle.left_out.items() if hashes.get(n) == then]):
-                return artifact
-        except ArtifactError:
-            # Missing, damaged or changed: export it again.
-            pass
+    if not context.fresh and not without and (kept := stored(context, name, options)) is not None:
+        return kept
+    inputs = _inputs(context, name, options)
+    hashes = dict(inputs.parts)
     left_out = {n: hashes.pop(n) for n in without}
     # Checked before the export, which takes minutes.
     require_own(folder, own_files)
@@ -83,7 +68,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
             out=staged,
             model=context.root / MODEL,
             reference=context.root / REFERENCE if target.reads.reference else Path(),
-            artifacts={n: f for n, f in artifacts.items() if n in hashes},
+            artifacts={n: context.folder(n) for n in hashes},
             options={option: as_text(value) for option, value in options.items()},
             **_open_source(context, target.source),
             cache=context.root / CACHE / name,
@@ -100,7 +85,73 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
         exported = _export(answer)
         if not (staged / exported.entry).exists():
             raise ExportError(f"target '{name}' did not write its entry file '{exported.entry}'")
-        return commit(staged, _manifest(context, name, exported, source, key(()), recorded_options, tools, left_out))
+        exported = replace(exported, notes=(*exported.notes, *notes))
+        return commit(staged, _manifest(context, name, exported, inputs, left_out))
+
+
+def stored(context: RunContext, name: str, options: Mapping[str, OptionValue]) -> Manifest | None:
+    """Return the stored artifact if it was made with these options and nothing that it depends on changed."""
+    try:
+        artifact = read_artifact(context.folder(name))
+        require_declared(context, artifact)
+    except ArtifactError:
+        # Missing, damaged or changed: it is exported again.
+        return None
+    inputs = _inputs(context, name, options)
+    # A target that was left out stays out as long as its artifact is the same.
+    left_out = [n for n, then in artifact.bundle.left_out.items() if inputs.parts.get(n) == then]
+    return artifact if artifact.export.key == inputs.key(left_out) else None
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What an artifact depends on.
+
+    Attributes:
+        source: Its source.
+        options: Its options as the manifest records them.
+        tools: Versions of its libraries.
+        parts: Digests of a bundle's artifacts by target.
+        others: Digests of everything else.
+        name: Its target.
+    """
+
+    source: Source
+    options: Mapping[str, str]
+    tools: Mapping[str, str]
+    parts: Mapping[str, str]
+    others: tuple[str, ...]
+    name: str
+
+    def key(self, left_out: Collection[str] = ()) -> str:
+        """Return the digest of all, without some parts."""
+        parts = {n: h for n, h in self.parts.items() if n not in left_out}
+        code, *rest = self.others
+        record = (code, self.options, self.tools, parts, *rest)
+        return digest_text(json.dumps((self.name, self.source.name, self.source.sha256, *record), sort_keys=True))
+
+
+def _inputs(context: RunContext, name: str, options: Mapping[str, OptionValue]) -> _Inputs:
+    target = context.targets[name]
+    return _Inputs(
+        source=_source(context, target.source),
+        options=_options_record(options),
+        tools=registry.versions(target),
+        parts={n: read_artifact(context.folder(n)).sha256 for n in target.bundle.sources if _good(context, n)},
+        others=(
+            registry.code_digest(target),
+            # Only a target that reads the reference depends on it.
+            context.recorded.sha256 if target.reads.reference else "",
+            # The source's file is the same with another calibration set, which lies in the model's folder.
+            model_digest(context.root / MODEL) if _quantizes(target) else "",
+            target.reads.content(),
+        ),
+        name=name,
+    )
+
+
+def _quantizes(target: Target) -> bool:
+    return all(place.tolerance is INT8 for place in target.places)
 
 
 def _open_source(context: RunContext, source: str) -> dict[str, Any]:
@@ -163,13 +214,10 @@ def _manifest(
     context: RunContext,
     name: str,
     exported: ExportResult,
-    source: Source,
-    key: str,
-    options: Mapping[str, str],
-    tools: Mapping[str, str],
+    inputs: _Inputs,
     left_out: Mapping[str, str],
 ) -> Manifest:
-    sizes = tuple(dict(size) for size in exported.sizes or _sizes(context, source.name))
+    sizes = tuple(dict(size) for size in exported.sizes or _sizes(context, inputs.source.name))
     self_quantized = rounds(context.spec.module)
     return Manifest(
         **_model_fields(context, exported.dynamic, sizes),
@@ -177,12 +225,12 @@ def _manifest(
         precision="int8" if self_quantized else exported.precision,
         entry=exported.entry,
         export=ExportInfo(
-            key=key,
-            source=source,
+            key=inputs.key(left_out),
+            source=inputs.source,
             model_sha256=model_digest(context.root / MODEL),
-            options=dict(options),
+            options=dict(inputs.options),
             failures=exported.failures,
-            tools=dict(tools),
+            tools=dict(inputs.tools),
             self_quantized=self_quantized,
         ),
         sizes=sizes,

@@ -40,6 +40,15 @@ def plan_run(
     return order, typed, parts
 
 
+def fallback_of(
+    target: Target, given: Mapping[str, object], options: Mapping[str, OptionValue]
+) -> dict[str, OptionValue]:
+    """Return the options of a target's second export; empty if it has none, or if the user gave one of them."""
+    declared = {option.name: option for option in target.options}
+    second = {name: declared[name].parse("", value) for name, value in target.fallback.items()}
+    return {**options, **second} if second and not set(second) & set(given) else {}
+
+
 def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[str, Target]) -> None:
     for name in options:
         if name not in targets:

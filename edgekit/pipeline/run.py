@@ -18,7 +18,7 @@ from pathlib import Path
 from edgekit import doors, registry, report
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.option import OptionValue
+from edgekit.artifact.option import OptionValue, as_text
 from edgekit.artifact.result import Result
 from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlier_run, refuse_parts
 from edgekit.artifact.store import MANIFEST, read_artifact, require_build
@@ -41,9 +41,9 @@ from edgekit.pipeline.evaluate_step import (
     settled_outcomes,
     variant_target,
 )
-from edgekit.pipeline.export_step import make, require_declared
+from edgekit.pipeline.export_step import make, require_declared, stored
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, apply_budgets, parse_allowed_budgets
-from edgekit.pipeline.plan import Options, made_from_onnx, plan_run, reserves_of
+from edgekit.pipeline.plan import Options, fallback_of, made_from_onnx, plan_run, reserves_of
 from edgekit.pipeline.request import Criteria
 from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain
@@ -104,7 +104,8 @@ def export(
 
         def make_target(target: str) -> None:
             began = time.monotonic()
-            outcome = _run_target(context, target, options_by_target[target], outcomes, bring)
+            second = fallback_of(targets[target], options.get(target, {}), options_by_target[target])
+            outcome = _run_target(context, target, options_by_target[target], second, outcomes, bring)
             outcomes[target] = replace(outcome, part_of=implied.get(target, ""))
             if outcomes[target].is_new:
                 write_duration(root / CACHE, target, time.monotonic() - began)
@@ -304,6 +305,7 @@ def _run_target(
     context: RunContext,
     name: str,
     options: Mapping[str, OptionValue],
+    second: Mapping[str, OptionValue],
     outcomes: Mapping[str, TargetOutcome],
     bring: Bring,
 ) -> TargetOutcome:
@@ -312,12 +314,26 @@ def _run_target(
         return TargetOutcome(name, folder, "skipped", f"source '{source}' {ENDED[outcomes[source].status]}")
     try:
         registry.require(name, context.targets[name])
-        manifest, findings, reused = export_and_evaluate(context, name, options, bring)
+        kept = second and not context.fresh and _is_judged(context, name, stored(context, name, second))
+        manifest, findings, reused = export_and_evaluate(context, name, second if kept else options, bring)
+        if findings.status == "rejected" and second and not kept:
+            rejected = _why_rejected(options, second, findings)
+            manifest, findings, reused = export_and_evaluate(context, name, second, bring, (rejected,))
         return _outcome(context, manifest, findings, reused)
     except NeedlessExportError as error:
         return TargetOutcome(name, folder, "skipped", str(error), is_needless=True)
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error), report=error.report)
+
+
+def _is_judged(context: RunContext, name: str, artifact: Manifest | None) -> bool:
+    return artifact is not None and previous(context, name, artifact) is not None
+
+
+def _why_rejected(options: Mapping[str, OptionValue], second: Mapping[str, OptionValue], findings: Result) -> str:
+    tried = ", ".join(f"{option} {as_text(options[option])}" for option in second if options[option] != second[option])
+    why = next(str(reason) for place in findings.places if place.status == "rejected" for reason in place.reasons)
+    return f"{tried} was rejected: {why}"
 
 
 def _outcome(context: RunContext, manifest: Manifest, result: Result, reused: bool = False) -> TargetOutcome:
@@ -330,7 +346,7 @@ Bring = Callable[[Collection[str]], None]
 
 
 def export_and_evaluate(
-    context: RunContext, name: str, options: Mapping[str, OptionValue], bring: Bring
+    context: RunContext, name: str, options: Mapping[str, OptionValue], bring: Bring, notes: Sequence[str] = ()
 ) -> tuple[Manifest, Result, bool]:
     """Export and judge an artifact, each only if something changed.
 
@@ -339,11 +355,12 @@ def export_and_evaluate(
         name: Name of the target.
         options: Its options.
         bring: Called with the targets of rejected variants.
+        notes: Notes for users besides those of the target.
 
     Returns:
         The manifest, the result, and True if both were stored and unchanged.
     """
-    manifest = make(context, name, options)
+    manifest = make(context, name, options, notes=notes)
     before = None if context.fresh else previous(context, name, manifest)
     if before is not None and is_settled(before):
         return manifest, before, True

@@ -51,7 +51,12 @@ HEAD_IN_FP32 = "weights and features are fp16; the scores' own arithmetic is fp3
 TOPK_LEAVES = "top-K leaves the accelerator. Use -O coreml.topk=cut to get only the scores"
 # Of the sha256 of the weights. Xcode shows them as the version.
 VERSION_DIGITS = 12
-PRECISION = Option(name="precision", default="fp16", help="of weights and arithmetic", choices=("fp16", "fp32"))
+PRECISION = Option(
+    name="precision",
+    default="fp16",
+    help="of weights and arithmetic; without it fp32 follows where fp16 is rejected",
+    choices=("fp16", "fp32"),
+)
 IMAGE_INPUT = Option(
     name="image_input", default="tensor", help="take MLMultiArray or CVPixelBuffer", choices=("tensor", "image")
 )
@@ -406,4 +411,5 @@ TARGET = Target(
         for name in (INTERPRETER, CORE_ML)
     ),
     options=(PRECISION, IMAGE_INPUT, BATCH_SIZES, TOPK),
+    fallback={"precision": "fp32"},
 )

@@ -20,7 +20,7 @@ from edgekit.model.spec import ORDERED, ModelSpec
 from edgekit.runtime.logs import silent
 from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Target, TargetDescription
 from edgekit_targets.executorch import graph as graphs
-from edgekit_targets.executorch import lower, xnnpack_passes
+from edgekit_targets.executorch import lower, partitions, xnnpack_passes
 from edgekit_targets.onnx.quantization import calibration
 
 if TYPE_CHECKING:
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
 
 FLOAT = Option[tuple[str, ...]](name="float", default=(), help="modules to keep in fp32, by name, separated by commas")
+ACTIVATIONS = Option(
+    name="activations",
+    default="static",
+    help="ranges of the convolutions' inputs: calibrated, or measured at each run, which follows where the former is "
+    "rejected. Depthwise convolutions then stay in fp32",
+    choices=("static", "dynamic"),
+)
 CONVOLUTION = "aten.conv2d.default"
 LAYERS = ("aten.linear.default", CONVOLUTION)
 SAMPLES = 32
@@ -36,9 +43,6 @@ SAMPLES = 32
 
 def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Convert the captured program to `model.pte` with INT8 weights."""
-    with silent():
-        from executorch.backends.xnnpack.partition import xnnpack_partitioner as partition
-
     spec = load_model(job.model)
     axes = lower.dynamic_axes(spec, job.get(lower.DYNAMIC))
     job.progress(0.1, "fixing the axes that do not stay dynamic")
@@ -50,10 +54,10 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     last = _last_layers(spec, graph)
     both = {*last, *_first_convolutions(graph)}
     ends = sorted(both if {name for node in graph.graph.nodes if (name := _layer(node))} - both else last)
-    quantized, layers = _quantize(spec, graph, axes, (*float_parts, *ends))
+    is_dynamic = job.get(ACTIVATIONS) == "dynamic"
+    quantized, layers = _quantize(spec, graph, axes, (*float_parts, *ends), is_dynamic)
     job.progress(0.5, "lowering to ExecuTorch and XNNPACK")
-    partitioners = [partition.XnnpackPartitioner()]
-    lowered = lower.lower(spec, quantized, partitioners)
+    lowered = lower.lower(spec, quantized, [partitions.xnnpack_partitioner()])
     (out / lower.ENTRY).write_bytes(lowered.data)
     float_note = f"; kept in fp32: {', '.join(dict.fromkeys((*float_parts, *ends)))}" if float_parts or ends else ""
     notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{float_note}", *lowered.notes())
@@ -121,7 +125,11 @@ def _weight(node: torch.fx.Node) -> str:
 
 
 def _quantize(
-    spec: ModelSpec, graph: torch.fx.GraphModule, axes: tuple[str, ...], float_parts: tuple[str, ...]
+    spec: ModelSpec,
+    graph: torch.fx.GraphModule,
+    axes: tuple[str, ...],
+    float_parts: tuple[str, ...],
+    is_dynamic: bool,
 ) -> tuple[torch.export.ExportedProgram, int]:
     """Return the program with quantized layers, and their count."""
     import torch
@@ -132,7 +140,7 @@ def _quantize(
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
         try:
-            prepared = prepare_pt2e(graph, _quantizer(_filter(float_parts, selected)))
+            prepared = prepare_pt2e(graph, _quantizer(_filter(float_parts, selected, is_dynamic), is_dynamic))
             for sample in samples:
                 prepared(*to_tensors(spec, sample))
             converted = convert_pt2e(prepared)
@@ -145,7 +153,7 @@ def _quantize(
     return lower.capture(spec, converted, axes), len(selected)
 
 
-def _quantizer(is_selected: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:
+def _quantizer(is_selected: Callable[[torch.fx.Node], bool], is_dynamic: bool) -> XNNPACKQuantizer:
     import torch
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
     from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationAnnotation
@@ -166,17 +174,20 @@ def _quantizer(is_selected: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer
 
     quantizer = Quantizer()
     quantizer.set_operator_type(torch.ops.aten.linear.default, moving)
-    quantizer.set_operator_type(torch.ops.aten.conv2d.default, fixed)
+    quantizer.set_operator_type(torch.ops.aten.conv2d.default, moving if is_dynamic else fixed)
     quantizer.set_filter_function(is_selected)
     return quantizer
 
 
-def _filter(float_parts: tuple[str, ...], selected: set[str]) -> Callable[[torch.fx.Node], bool]:
+def _filter(float_parts: tuple[str, ...], selected: set[str], is_dynamic: bool) -> Callable[[torch.fx.Node], bool]:
     """Return a test of whether a node may be quantized. It records the weights of such layers."""
 
     def is_wanted(node: torch.fx.Node) -> bool:
         name = _weight(node)
         if str(node.target) in LAYERS and (not name or any(name.startswith(f"{part}.") for part in float_parts)):
+            return False
+        # XNNPACK's depthwise convolutions take no ranges of a run.
+        if is_dynamic and str(node.target) == CONVOLUTION and node.all_input_nodes[1].meta["val"].shape[1] == 1:
             return False
         if name:
             selected.add(name)
@@ -199,5 +210,6 @@ TARGET = Target(
     places=(Place(name="cpu", tolerance=INT8),),
     needs=(Need("executorch", "executorch"), Need("torchao", "executorch")),
     groups=("mobile",),
-    options=(lower.DYNAMIC, FLOAT),
+    options=(lower.DYNAMIC, FLOAT, ACTIVATIONS),
+    fallback={"activations": "dynamic"},
 )

@@ -31,7 +31,7 @@ from edgekit.model.spec import ModelSpec, axes_in, size_of
 from edgekit.runtime.logs import silent
 from edgekit.target import Option, Place, Runtime
 from edgekit_targets.executorch import graph as graphs
-from edgekit_targets.executorch import runtime, xnnpack_passes
+from edgekit_targets.executorch import partitions, runtime, xnnpack_passes
 from edgekit_targets.executorch.runtime import ExecutorchRuntime
 
 if TYPE_CHECKING:
@@ -328,9 +328,7 @@ def _by_path(match: re.Match[bytes]) -> bytes:
 
 def _partitioner(name: str) -> Partitioner:
     if name == XNNPACK:
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-
-        return XnnpackPartitioner()
+        return partitions.xnnpack_partitioner()
     if name == VULKAN:
         from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
 

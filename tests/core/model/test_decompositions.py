@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgekit.model.decompositions import without_searches
+from edgekit.model.decompositions import pool_whole_pictures_by_mean, without_searches
 from edgekit.model.graph import capture, quiet
 from edgekit.model.spec import Input, ModelSpec, Output
 from edgekit_targets.coreml import export
@@ -97,3 +97,28 @@ def test_searches_count_as_pytorch_does() -> None:
 def test_a_program_without_searches_is_the_same() -> None:
     program = exported(Parts(lambda _, x: x.relu()), 3)
     assert without_searches(program) is program
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_pool_over_any_whole_picture_is_a_mean(is_last: bool) -> None:
+    """transformers' EfficientNet: OpenVINO refuses such a pool."""
+
+    class Pools(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.whole = torch.nn.AvgPool2d(320, ceil_mode=True)
+            self.part = torch.nn.AvgPool2d(2, ceil_mode=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            pooled: torch.Tensor = self.whole(x)
+            return pooled if is_last else pooled + self.part(x).mean()
+
+    x = torch.rand(2, 3, 5, 4)
+    module = Pools().eval()
+    with quiet():
+        exported = torch.export.export(module, (x,))
+        pool_whole_pictures_by_mean(exported)
+        pools = [n.args[1] for n in exported.graph.nodes if n.target is torch.ops.aten.avg_pool2d.default]
+        assert pools == ([] if is_last else [[2, 2]])
+        torch.testing.assert_close(exported.module()(x), module(x))
+        torch.testing.assert_close(exported.run_decompositions().module()(x), module(x))

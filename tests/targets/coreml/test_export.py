@@ -13,8 +13,10 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, UsageError
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
-from edgekit.model.spec import Array, Input, ModelSpec, Output
-from edgekit.testing import TargetContract, small_model
+from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
+from edgekit.pipeline import run
+from edgekit.pipeline.outcome import TargetOutcome
+from edgekit.testing import QuietListener, TargetContract, small_model
 from edgekit_targets.coreml import export as coreml
 from edgekit_targets.coreml.export import ConversionSettings, convert
 from edgekit_targets.coreml.runtime import find_package, open_package
@@ -250,3 +252,37 @@ def test_the_shipped_model(tmp_path: Path) -> None:
         np.testing.assert_array_equal(mine["indices"], right["indices"])
         assert np.max(np.abs(mine["budgets"] - right["budgets"])) <= 1
     assert find_package(path).name == "ArrCocTiny.mlpackage"
+
+
+class LargeInside(torch.nn.Module):
+    """A layer whose values inside are beyond fp16's largest, 65,504."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        large: torch.Tensor = self.layer(x) * 1e6
+        return large.tanh() + large * 1e-6
+
+
+def test_a_package_whose_fp16_is_rejected_is_exported_in_fp32(tmp_path: Path) -> None:
+    spec = ModelSpec(
+        "large-inside",
+        LargeInside().eval(),
+        (Input("x", ("batch", 8)),),
+        (Output("y"),),
+        {"batch": Axis(1)},
+    )
+
+    def export(**options: str) -> TargetOutcome:
+        return run.export(spec, ("coreml",), tmp_path / spec.name, {"coreml": options}, QuietListener())["coreml"]
+
+    for reused in (False, True):
+        outcome = export()
+        assert outcome.manifest is not None
+        assert (outcome.manifest.precision, outcome.reused) == ("fp32", reused)
+        assert any(note.startswith("precision fp16 was rejected: ") for note in outcome.manifest.notes)
+        assert not outcome.bad
+    assert export(precision="fp16").status == "rejected"

@@ -96,6 +96,28 @@ def test_modules_that_shall_stay_float_do_and_no_axis_stays_dynamic_where_asked(
         phone_models.made(executorch_int8.TARGET, "none", spec, tmp_path, float="convolution,linear")
 
 
+def test_ranges_of_a_run_leave_depthwise_convolutions_in_float(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    drawn = EvaluationSet({"input": np.random.default_rng(0).random((4, 3, 8, 8)).astype(np.float32)}, tuple("0123"))
+    layers = (
+        torch.nn.Conv2d(3, 8, 3),
+        torch.nn.Conv2d(8, 8, 3, groups=8),
+        torch.nn.Conv2d(8, 16, 3),
+        torch.nn.Flatten(),
+    )
+    spec = ModelSpec(
+        name="depthwise",
+        module=torch.nn.Sequential(*layers).eval(),
+        inputs=(Input("input", ("batch", 3, 8, 8)),),
+        outputs=(Output("output"),),
+        axes={"batch": Axis(1, 1, 8)},
+        calibration=lambda count: drawn,
+    )
+    made = phone_models.made(executorch_int8.TARGET, "int8", spec, tmp_path, activations="dynamic")
+    assert_close(spec, "executorch-int8", made, {"batch": 3})
+    assert "INT8 weights in 1 linear and convolution layers" in read_artifact(made).notes[0]
+
+
 @pytest.mark.parametrize("pool", [torch.nn.AdaptiveAvgPool2d(1), Mean()])
 def test_a_mean_stays_float(pool: torch.nn.Module) -> None:
     """XNNPACK's INT8 one writes beyond its memory where the batch grows: a wrong answer, or the end of the process."""
@@ -109,7 +131,7 @@ def test_a_mean_stays_float(pool: torch.nn.Module) -> None:
         calibration=lambda count: drawn,
     )
     graph = lower.prepare_program(capture(spec), spec, ("batch",), fold=False).module()
-    quantized, layers = executorch_int8._quantize(spec, graph, ("batch",), ())
+    quantized, layers = executorch_int8._quantize(spec, graph, ("batch",), (), is_dynamic=False)
     means = [node for node in quantized.graph.nodes if "mean" in str(node.target) or "avg_pool" in str(node.target)]
     assert (layers, len(means)) == (1, 1)
     assert not any("quantize" in str(user.target) for user in means[0].users)
