@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.tools.conftest import EXAMINED, Drawn
-from tools.exam.__main__ import remembered
 from tools.exam.case import PRECISIONS, SHARE, Case
 from tools.exam.effect import Effect
+from tools.exam.examined import examined, remembered, side_by_side
 from tools.exam.models import MODELS
 from tools.exam.sitting import ROOT, Room, Said
 from tools.exam.table import CAUGHT, FLAGGED, HARMLESS, MISSED, PASSED, WITHIN, outcome, total, written
@@ -70,6 +70,15 @@ def test_a_worker_of_its_own_gives_the_same_verdict(room: Room, drawn: tuple[Dra
     said = room.judged(case)
     assert (said.status, said.code) == ("rejected", 3)
     assert Room(room.folder, workers=True).judged(case) == said
+
+
+@pytest.mark.nightly
+def test_processes_side_by_side_come_to_the_same_outcomes(tmp_path: Path) -> None:
+    left_out: list[str] = []
+    outcomes, others = side_by_side(tmp_path, ("kelvin",), 2)
+    assert outcomes == list(examined(Room(tmp_path), tmp_path, ("kelvin",), left_out))
+    assert others == left_out
+    assert {o.target for o in outcomes} >= {"onnx", "onnx-fp16"}
 
 
 @pytest.mark.nightly
