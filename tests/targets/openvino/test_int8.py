@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import edgekit
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
+from edgekit_targets.openvino import int8
 from tests.targets.damage_contract import OpenvinoContract
 
 NAME = "openvino-int8"
@@ -51,3 +52,19 @@ def test_a_table_of_words_is_stored_in_int8(tmp_path: Path) -> None:
     assert artifact.status == "verified", artifact.sentences
     # A byte for each value of the table, and a scale for each row.
     assert (artifact.path / "model.bin").stat().st_size < WORDS * (WIDTH + 4) + 50_000
+
+
+@pytest.mark.parametrize(("size", "groups", "expected"), [(2, 4, True), (3, 4, False), (2, 1, False)])
+def test_a_depthwise_convolution_whose_kernel_is_larger_than_its_picture_stays_in_float(
+    size: int, groups: int, expected: bool
+) -> None:
+    openvino = pytest.importorskip("openvino", reason="no openvino: pip install -e '.[openvino]'")
+    from openvino import opset13 as operators
+
+    picture = operators.parameter([-1, 4, size, size], np.float32)
+    shape = (4, 1, 1, 3, 3) if groups > 1 else (4, 4, 3, 3)
+    layer = operators.group_convolution if groups > 1 else operators.convolution
+    kernel = operators.constant(np.ones(shape, np.float32))
+    model = openvino.Model([layer(picture, kernel, [1, 1], [1, 1], [1, 1], [1, 1])], [picture])
+    layers = [op for op in model.get_ordered_ops() if op.get_type_name() in int8.LAYERS]
+    assert [int8._crashes(op) for op in layers] == [expected]
