@@ -14,6 +14,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from edgekit.artifact.metric import metric_info, plain
 
 EVALUATION = "evaluation"
+IN_BATCHES = "evaluation in batches"
+"""The evaluation set again, several rows in one run."""
 
 
 class Code(StrEnum):

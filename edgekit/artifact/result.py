@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from edgekit.artifact.fact import EVALUATION, Code, Fact
+from edgekit.artifact.fact import EVALUATION, IN_BATCHES, Code, Fact
 from edgekit.errors import ArtifactError
 from edgekit.storage.files import dump_json
 
@@ -31,6 +31,7 @@ Times = Annotated[float, Field(gt=0, le=1e6)]
 NO_EVALUATION_SET = "no evaluation set"
 _KINDS = {
     EVALUATION: "evaluation inputs",
+    IN_BATCHES: "of these again in batches",
     "photographs": "photographs",
     "changed": "changed inputs (dark, bright, grey, at their ends)",
     "levelled": "inputs of another mean brightness",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from edgekit.artifact.fact import EVALUATION
+from edgekit.artifact.fact import EVALUATION, IN_BATCHES
 
 STRESS, PHOTOGRAPHS, CHANGED, LEVELLED = "stress", "photographs", "changed", "levelled"
 SHIFTED, WORDS, IDS = "shifted", "words", "ids"
@@ -102,7 +102,7 @@ class Tolerance:
 def kind_of(batch: str) -> Kind:
     """Return the kind of a batch's inputs."""
     name = batch.removesuffix(" again")
-    if name in (EVALUATION, PHOTOGRAPHS):
+    if name in (EVALUATION, IN_BATCHES, PHOTOGRAPHS):
         return "real"
     return "changed" if name in (CHANGED, LEVELLED, WORDS, IDS) else "random"
 

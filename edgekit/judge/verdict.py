@@ -27,7 +27,7 @@ from typing import get_args
 
 import numpy as np
 
-from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
+from edgekit.artifact.fact import EVALUATION, IN_BATCHES, Code, Fact, fact
 from edgekit.artifact.metric import metric_info, plain
 from edgekit.artifact.result import EvaluationResult, Measure, Status
 from edgekit.judge.deviation import FEW_VALUES, channel_deviations
@@ -136,7 +136,8 @@ def judge(
         evaluation: Real inputs, in one or more comparisons; empty if the model has none.
         stress: Random, constant and extreme inputs.
         grid: Sizes of each tested shape and its comparison.
-        more: Other inputs at default sizes by kind: photographs, changed ones, second runs of any of these.
+        more: Other inputs at default sizes by kind: the real inputs in batches, photographs, changed ones, second runs
+            of any of these.
         metric_name: Name of the task metric.
     """
     bad = [name for name, value in noise.items() if not 0 <= value < np.inf]
@@ -146,7 +147,8 @@ def judge(
     shapes = {", ".join(f"{axis} {size}" for axis, size in sizes.items()): sizes for sizes, _ in grid}
     batches = [(EVALUATION, evaluation), (STRESS, stress), *(more or {}).items()]
     batches += [(shape, [comparison for each, comparison in grid if each == sizes]) for shape, sizes in shapes.items()]
-    checks = list(_task(tolerance, evaluation, metric_name))
+    checks = [*_task(tolerance, evaluation, metric_name)]
+    checks += _task(tolerance, (more or {}).get(IN_BATCHES, ()), metric_name, IN_BATCHES)
     faults: list[Fact] = []
     for batch, comparisons in batches:
         for kind in get_args(Kind):
@@ -155,7 +157,9 @@ def judge(
         faults += [fault.model_copy(update={"batch": batch}) for each in comparisons for fault in each.faults]
     every = [(batch, each) for batch, comparisons in batches for each in comparisons]
     for kind in get_args(Kind):
-        alike = [(batch, each) for batch, each in every if _kind(tolerance, batch, each) == kind]
+        # A row counts once: in batches its error is much the same.
+        once = [(batch, each) for batch, each in every if batch != IN_BATCHES]
+        alike = [(batch, each) for batch, each in once if _kind(tolerance, batch, each) == kind]
         checks += _pooled_measures(tolerance, kind, alike, noise)
     broken = [check for check in checks if not check.passed]
     beyond = [reason_of(check) for check in broken if not check.within_noise and not _unsure(check)]
@@ -479,7 +483,7 @@ def _excused_rows(comparison: Comparison, m: RowValues, noise: Mapping[str, floa
     return excused
 
 
-def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator[Measure]:
+def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str, batch: str = EVALUATION) -> Iterator[Measure]:
     tasks = [
         (each.names, np.round(each.task[0] - each.task[1], DIGITS)) for each in evaluation if each.task is not None
     ]
@@ -499,7 +503,7 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator
         (ONE_ROW, float(drops[worst]), row_limit if graded else None, lost, lost <= _may_pass(len(drops))),
     ):
         yield Measure(
-            batch=EVALUATION,
+            batch=batch,
             output="",
             metric=f"{name} {metric}",
             value=value,
