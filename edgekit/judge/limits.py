@@ -275,8 +275,16 @@ TABLE = (
         reason=_GAP,
     ),
     Row(
+        metric="argmax gap", roles=SCALED, kinds=("changed",), int8=1.0, worst=2.0,
+        reason="twice that of real inputs; sound INT8 has up to 0.03, two exchanged classes of twenty 2 to 4",
+    ),
+    Row(
         metric="label gap", roles=SCALED, kinds=REAL, fp32=2e-3, delegated=2e-2, fp16=0.1, int8=0.5, worst=1.0,
         reason=_GAP,
+    ),
+    Row(
+        metric="label gap", roles=SCALED, kinds=("changed",), int8=1.0, worst=2.0,
+        reason="twice that of real inputs; sound INT8 has up to 0.03, two exchanged classes of twenty 2 to 4",
     ),
     Row(metric="own label gap", roles=SCALED, kinds=ALL, fp32=2e-3, delegated=2e-2, fp16=0.1, int8=0.5, reason=_GAP),
     Row(
