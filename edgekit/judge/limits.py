@@ -9,11 +9,14 @@ where that is larger.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from edgekit.artifact.fact import EVALUATION, IN_BATCHES
+from edgekit.model.spec import ModelSpec
 
 STRESS, PHOTOGRAPHS, CHANGED, LEVELLED = "stress", "photographs", "changed", "levelled"
 SHIFTED, WORDS, IDS = "shifted", "words", "ids"
@@ -105,6 +108,21 @@ def kind_of(batch: str) -> Kind:
     if name in (EVALUATION, IN_BATCHES, PHOTOGRAPHS):
         return "real"
     return "changed" if name in (CHANGED, LEVELLED, WORDS, IDS) else "random"
+
+
+def kind_at_sizes(spec: ModelSpec, sizes: Mapping[str, int]) -> Kind:
+    """Return the kind of real inputs at other sizes: a cut signal is a changed one, and pictures are resized whole.
+
+    Texts are cut too, but their models take texts of any length: those have ids, or a mask.
+    """
+    of_integers = {axis for i in spec.inputs if np.dtype(i.dtype).kind in "iub" for axis in i.shape}
+    signals = [i for i in spec.inputs if i.kind == "tensor" and np.dtype(i.dtype).kind == "f"]
+    axes = {axis for i in signals for axis in i.shape if axis in spec.axes} - of_integers - {"batch"}
+    return (
+        "changed"
+        if any(sizes.get(str(a), spec.axes[str(a)].default) < spec.axes[str(a)].default for a in axes)
+        else "real"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from edgekit.hosts.run_record import Measurement
 from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.detections import SCORE
 from edgekit.judge.deviation import Spreads, spreads
-from edgekit.judge.limits import CLASSES, DETECTIONS, Tolerance, kind_of
+from edgekit.judge.limits import CLASSES, DETECTIONS, Tolerance, kind_at_sizes, kind_of
 from edgekit.judge.metrics import BASES, Comparison
 from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
 from edgekit.judge.verdict import score_tolerance, too_noisy
@@ -173,7 +173,7 @@ def _compare_and_judge(
     ):
         return verdict.not_verified(noisy)
     units = units_of(spec, reference, tolerance)
-    comparisons = _compare_batches(spec.outputs, reference, batches, answers, measured, units, real)
+    comparisons = _compare_batches(spec, reference, batches, answers, measured, units, real)
     if whole is not None:
         comparisons[IN_BATCHES] = _compare_in_batches(spec.outputs, reference, whole, answers, measured, units, real)
     evaluation, metric_name = comparisons.get(EVALUATION, []), real.metric_name if real is not None else "task metric"
@@ -208,7 +208,7 @@ def _compare_and_judge(
 
 
 def _compare_batches(
-    outputs: tuple[Output, ...],
+    spec: ModelSpec,
     reference: Reference,
     batches: Sequence[Batch],
     answers: Mapping[str, Array],
@@ -227,8 +227,8 @@ def _compare_batches(
             continue
         task, values = real if batch.name == EVALUATION else None, reference.info.evaluation.values
         comparisons[batch.name] = [
-            replace(comparison, real=batch.name.startswith(shaped))
-            for comparison in compare_batch(outputs, batch, arrays_of(batch.name, answers), units, task, values)
+            replace(comparison, kind=kind_at_sizes(spec, batch.sizes) if batch.name.startswith(shaped) else None)
+            for comparison in compare_batch(spec.outputs, batch, arrays_of(batch.name, answers), units, task, values)
         ]
     return comparisons
 
