@@ -79,6 +79,21 @@ def cosine(output: str) -> Metric:
     return metric
 
 
+def mean_absolute_error(output: str, unit: float = 1.0) -> Metric:
+    """Return a metric of the mean absolute error of numbers: 1 less it in units, and 0 if it is a unit or more.
+
+    Args:
+        output: Numbers [n, ...]. The truth has the same shape, or [n] for [n, 1].
+        unit: The error that is useless, in the output's own unit.
+    """
+
+    def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
+        off = np.abs(outputs[output].reshape(truth.shape).astype(np.float64) - truth)
+        return np.asarray(1.0 - np.minimum(off.reshape(len(off), -1).mean(1) / unit, 1.0))
+
+    return metric
+
+
 def psnr(output: str, peak: float = 1.0) -> Metric:
     """Return a metric of the peak signal-to-noise ratio, as a share of `HIGHEST_PSNR`.
 
@@ -125,7 +140,7 @@ def mean_average_precision(boxes: str, scores: str = "") -> Metric:
 COCO_OVERLAPS = tuple(0.5 + 0.05 * step for step in range(10))
 READY: Mapping[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (top_k, mean_iou, cosine, psnr, average_precision, mean_average_precision)
+    for function in (top_k, mean_iou, cosine, mean_absolute_error, psnr, average_precision, mean_average_precision)
 }
 EXAMPLE = "--metric top_k:logits, or --metric average_precision:boxes,scores,iou=0.7"
 

@@ -14,6 +14,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from edgekit.artifact.metric import metric_info, plain
 
 EVALUATION = "evaluation"
+IN_BATCHES = "evaluation in batches"
+"""The evaluation set again, several rows in one run."""
 
 
 class Code(StrEnum):
@@ -149,6 +151,8 @@ def _place(fact: Fact) -> str:
     # What is no row of the inputs: a channel, a class, or all of them.
     if fact.row.startswith(("channel ", "class '")) or fact.row == "all inputs":
         return f" in {fact.row}"
+    if fact.row.startswith("photograph "):
+        return f" in edgekit's {fact.row}"
     row = f" in row '{fact.row}'" if fact.output else f", most in row '{fact.row}'"
     return row + (f", index {fact.index}" if fact.index >= 0 else "")
 
@@ -173,10 +177,10 @@ _BY_BATCH = {
 # A sentence for each code. Placeholders are the fact's fields, its details, and the additions of `_Words`.
 _SENTENCES = {
     Code.LIMIT_EXCEEDED: "{what} is {value}{unit}{place}, must be {bound} {limit}",
-    Code.ROWS_BEYOND: "{what} must be {bound} {limit} in all but {allowed} of {rows} rows, and is not in {beyond}: "
-    "{value}{unit}{place}",
-    Code.TOO_FEW_ROWS: "{what} must be {bound} {limit} in all but {allowed} of {rows} rows, and is not in {beyond}: "
-    "too few inputs to tell whether 99 of 100 are within the limit",
+    Code.ROWS_BEYOND: "{what} must be {bound} {limit}, and is not in {beyond} of {rows} rows ({allowed} may exceed "
+    "it): {value}{unit}{place}",
+    Code.TOO_FEW_ROWS: "{what} must be {bound} {limit}, and is not in {beyond} of {rows} rows ({allowed} may exceed "
+    "it): too few inputs to tell whether 99 of 100 are within the limit",
     Code.TOO_FEW_TURNED: "{what} is {value}, and must be {bound} {limit}: {beyond} more of {rows} rows are wrong, too "
     "few to tell. Give more evaluation rows",
     Code.ROWS_UNMOVED: "{what} is not {bound} {limit} in {beyond} of {rows} rows, of which {allowed} may exceed it; "

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from edgekit.artifact.fact import EVALUATION, Code, Fact
+from edgekit.artifact.fact import EVALUATION, IN_BATCHES, Code, Fact
 from edgekit.errors import ArtifactError
 from edgekit.storage.files import dump_json
 
@@ -31,6 +31,7 @@ Times = Annotated[float, Field(gt=0, le=1e6)]
 NO_EVALUATION_SET = "no evaluation set"
 _KINDS = {
     EVALUATION: "evaluation inputs",
+    IN_BATCHES: "of these again in batches",
     "photographs": "photographs",
     "changed": "changed inputs (dark, bright, grey, at their ends)",
     "levelled": "inputs of another mean brightness",
@@ -38,10 +39,11 @@ _KINDS = {
     "ids": "real inputs with ids of no evaluation input",
     "shifted": "real inputs moved towards the ends of their ranges",
     "stress": "random and extreme inputs",
-    "grid": "random inputs of several sizes",
-    "real": "real inputs of several sizes",
-    "between": "inputs of sizes between these",
+    "grid": "random inputs of several shapes",
+    "real": "real inputs of several shapes",
+    "between": "inputs of shapes between these",
 }
+_CHANGED = "changed inputs (shorter, silent in part, sorted or exchanged)"
 Status = Literal["verified", "rejected", "not verified here"]
 
 
@@ -182,14 +184,18 @@ class Evidence(_Record):
 
     def __str__(self) -> str:
         parts = [] if self.inputs.get(EVALUATION) else [NO_EVALUATION_SET]
-        parts += [f"{count} {_KINDS.get(kind, kind)}" for kind, count in self.inputs.items() if count]
+        # Only pictures are levelled.
+        kinds = _KINDS if "levelled" in self.inputs else {**_KINDS, "changed": _CHANGED}
+        parts += [f"{count} {kinds.get(kind, kind)}" for kind, count in self.inputs.items() if count]
         shapes = f"{self.shapes} of {self.combinations:,}" if self.combinations else f"{self.shapes}"
-        parts += [f"{shapes} combinations of sizes ({self.between} of them between the others)"] if self.shapes else []
+        parts += (
+            [f"{shapes} shapes of its open axes ({self.between} of them between the others)"] if self.shapes else []
+        )
         parts += [f"{self.repeated} inputs again in another order"] if self.repeated else []
         settings = "".join(f", {name} {value}" for name, value in sorted(self.settings.items()))
         where = f" in {self.place}{settings}" if self.place else ""
-        answers = ", ".join(f"{by} ({count} rows)" for by, count in self.answered_by.items())
-        against = f"; against {answers}" if answers else ""
+        answers = ", ".join(f"{by} ({count} inputs)" for by, count in self.answered_by.items())
+        against = f"; compared with the model's outputs on {answers}" if answers else ""
         left_out = f"; not covered: {', '.join(self.not_asked)}" if self.not_asked else ""
         return f"evidence: {', '.join(parts) or 'nothing'}{where}{against}{left_out}"
 

@@ -175,7 +175,8 @@ Data = Annotated[
         "--data",
         help="Folder of real inputs to judge on: a folder of pictures for each class, pictures with labels.csv, or "
         ".npz files with an array for each input. "
-        "Without --calibration, 70 or more are split by their hashes: a part calibrates INT8, the others judge.",
+        "A command that calibrates INT8 splits 70 or more by their hashes without --calibration: a part calibrates, "
+        "the others judge.",
     ),
 ]
 Metric = Annotated[

@@ -60,7 +60,7 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
     outcomes = [o for o in build.outcomes if not quiet or o.status != "verified"]
     if quiet and not outcomes:
         return
-    heads = ("target", "verdict", "size", "times as fast as", "decided by (limit)")
+    heads = ("target", "verdict", "size", "times as fast as", "nearest its limit")
     print_table(
         heads,
         [

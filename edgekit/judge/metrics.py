@@ -57,6 +57,7 @@ from edgekit.judge.deviation import (
     place_errors,
     row_deviations,
 )
+from edgekit.judge.limits import Kind
 from edgekit.judge.roles import decisions, role_measures
 from edgekit.model.spec import Array, Metric, Output
 
@@ -120,7 +121,7 @@ class Comparison:
     Attributes:
         task: The task metric [n] of the reference and of the artifact.
         sums: Sums of each channel, by floating output; they add up over batches.
-        real: True for real inputs at another size.
+        kind: Kind of the inputs where the batch's name does not say it: real ones at another size, whole or cut.
     """
 
     names: tuple[str, ...]
@@ -128,7 +129,7 @@ class Comparison:
     faults: tuple[Fact, ...] = ()
     task: _Sides | None = None
     sums: Mapping[str, Sums] = field(default_factory=dict)
-    real: bool = False
+    kind: Kind | None = None
 
     def get(self, output: str, metric: str) -> Array | None:
         """Return the values [n] of one metric of one output; None if it was not measured."""
@@ -492,7 +493,7 @@ def reorder_rows(rows: Array, places: Array) -> Array:
 BASES = {"counts": "scores", "ranking": "scores", "features": "ranking", "count": "detections"}
 Answers = tuple[Mapping[str, Array], Mapping[str, Array]]
 """Arrays by output name, of the reference and of the artifact."""
-_RANKS = {"scores": 2, "counts": 2, "ranking": 2, "features": 3, "detections": 3, "count": 1}
+AXES_OF_ROLES = {"scores": 2, "counts": 2, "ranking": 2, "features": 3, "detections": 3, "count": 1}
 
 
 def faults_of(output: Output, base: Output | None, answers: Answers, names: Sequence[str]) -> list[Fact]:
@@ -521,7 +522,7 @@ def faults_of(output: Output, base: Output | None, answers: Answers, names: Sequ
         array, declared = arrays[output.name], np.dtype(output.dtype)
         if array.dtype != declared if side == "artifact" else array.dtype.kind != declared.kind:
             faults.append(fault(Code.WRONG_DTYPE, side=side, dtype=str(array.dtype), expected=str(declared)))
-        elif array.ndim != (axes := _RANKS.get(output.role, array.ndim)):
+        elif array.ndim != (axes := AXES_OF_ROLES.get(output.role, array.ndim)):
             text = str(list(array.shape))
             faults.append(fault(Code.WRONG_AXES, side=side, shape=text, role=output.role, expected=axes))
         elif array.shape != shape or nothing:

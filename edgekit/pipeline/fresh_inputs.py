@@ -29,6 +29,7 @@ from edgekit.evaluate.rows import Axes, rows_of
 from edgekit.hosts import process
 from edgekit.hosts.process import Progress
 from edgekit.judge import metrics
+from edgekit.judge.limits import kind_at_sizes
 from edgekit.judge.metrics import Comparison
 from edgekit.judge.rows import row_axes
 from edgekit.judge.verdict import judge
@@ -157,4 +158,5 @@ def _compare(
         answers = rows_of(runs, axes or row_axes(spec.outputs, runs))
     except Exception as error:  # a runtime may raise anything; it counts as its output
         return [metrics.failed_comparison(batch.names, fact(Code.NO_ANSWER, error_text=first_line(error)))]
-    return [replace(comparison, real=real) for comparison in compare_batch(spec.outputs, batch, answers, units, None)]
+    kind = kind_at_sizes(spec, batch.sizes) if real else None
+    return [replace(comparison, kind=kind) for comparison in compare_batch(spec.outputs, batch, answers, units, None)]

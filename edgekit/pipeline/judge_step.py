@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
+from edgekit.artifact.fact import EVALUATION, IN_BATCHES, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import CANDIDATE, EvaluationResult, Evidence, Ratio, Timing
 from edgekit.evaluate import timing
@@ -22,11 +22,11 @@ from edgekit.hosts.run_record import Measurement
 from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.detections import SCORE
 from edgekit.judge.deviation import Spreads, spreads
-from edgekit.judge.limits import CLASSES, DETECTIONS, Tolerance, kind_of
+from edgekit.judge.limits import CLASSES, DETECTIONS, Tolerance, kind_at_sizes, kind_of
 from edgekit.judge.metrics import BASES, Comparison
 from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
 from edgekit.judge.verdict import score_tolerance, too_noisy
-from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.evaluation_set import BATCH, evaluation_of
 from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array, EvaluationSet, ModelSpec, Output
 from edgekit.pipeline.worker import FILE, PYTORCH
@@ -41,6 +41,7 @@ from edgekit.reference.batches import (
     applicable_batches,
     arrays_of,
 )
+from edgekit.reference.in_batches import EvaluationInBatches, evaluation_in_batches
 from edgekit.reference.store import Reference
 from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.target import Place
@@ -86,11 +87,12 @@ def judge_answers(
         task_limits: True if the user's own inputs and metric suffice, whatever made inputs show.
     """
     tolerance = place.tolerance_of(manifest)
-    result = _compare_and_judge(spec, reference, manifest, place, tolerance, answers, measured, task_limits)
+    whole = _rows_in_batches(reference, manifest, sample_of(manifest, place), answers, measured)
+    result = _compare_and_judge(spec, reference, manifest, place, tolerance, answers, measured, task_limits, whole)
     if manifest.export.self_quantized and any(r.code is Code.REAL_INPUTS_NEEDED for r in result.reasons):
         # Without real inputs, an exact copy of the model's INT8 still holds the target's own stricter limits.
         own_limits = place.tolerance
-        strict = _compare_and_judge(spec, reference, manifest, place, own_limits, answers, measured, task_limits)
+        strict = _compare_and_judge(spec, reference, manifest, place, own_limits, answers, measured, task_limits, whole)
         result = strict if strict.status == "verified" else result
     times = {n: Latency(measured.devices.get(n, measured.device), t) for n, t in measured.milliseconds.items()}
     own = next((way for way in WAYS if way in times), RUN)
@@ -99,7 +101,7 @@ def judge_answers(
         for name in times
         if name not in (*WAYS, *GRAPHS)
     )
-    evidence = _evidence(spec, reference, manifest, place, measured)
+    evidence = _evidence(spec, reference, manifest, place, measured, whole)
     evidence = evidence.model_copy(update={"not_asked": (*evidence.not_asked, *inputs_beyond_data(result))})
     if any(note.code is Code.MADE_INPUTS for note in result.notes):
         evidence = evidence.model_copy(update={"limits": "task"})
@@ -158,6 +160,7 @@ def _compare_and_judge(
     answers: Mapping[str, Array],
     measured: Measurement,
     task_limits: bool,
+    whole: EvaluationInBatches | None,
 ) -> EvaluationResult:
     real = evaluation_of(spec)
     images = sample_of(manifest, place)
@@ -170,22 +173,9 @@ def _compare_and_judge(
     ):
         return verdict.not_verified(noisy)
     units = units_of(spec, reference, tolerance)
-    resized = any(batch.name.startswith(f"{RESIZED}-") for batch in reference.batches)
-    # Without real inputs, the sizes between are filled with random values too.
-    shaped = (f"{RESIZED}-", f"{BETWEEN}-") if resized else ()
-    comparisons: dict[str, list[Comparison]] = {}
-    for batch in (*batches, *_again(batches, measured.again, measured.failures)):
-        if batch.name in measured.failures:
-            comparisons[batch.name] = [
-                metrics.failed_comparison(batch.names, fact(Code.NO_ANSWER, error_text=measured.failures[batch.name]))
-            ]
-        else:
-            task = real if batch.name == EVALUATION else None
-            values = reference.info.evaluation.values
-            answers_compared = compare_batch(spec.outputs, batch, arrays_of(batch.name, answers), units, task, values)
-            comparisons[batch.name] = [
-                replace(comparison, real=batch.name.startswith(shaped)) for comparison in answers_compared
-            ]
+    comparisons = _compare_batches(spec, reference, batches, answers, measured, units, real)
+    if whole is not None:
+        comparisons[IN_BATCHES] = _compare_in_batches(spec.outputs, reference, whole, answers, measured, units, real)
     evaluation, metric_name = comparisons.get(EVALUATION, []), real.metric_name if real is not None else "task metric"
     result = verdict.judge(
         tolerance,
@@ -208,13 +198,62 @@ def _compare_and_judge(
         own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in manifest.export.failures)
         result = result.model_copy(update={"status": "rejected", "reasons": (*own, *result.reasons)})
     elif result.status != "verified":
-        repeated = {name: each for name, each in comparisons.items() if name.endswith(f" {AGAIN}")}
+        repeated = {n: each for n, each in comparisons.items() if n == IN_BATCHES or n.endswith(f" {AGAIN}")}
         alone = verdict.judge(tolerance, reference.noise, evaluation=evaluation, more=repeated, metric_name=metric_name)
         result = verdict.weigh_own_inputs(result, alone, tolerance, evaluation, metric_name, task_limits)
     # If the reference has an evaluation set of another size, the evidence says so.
     own_set = any(batch.name == EVALUATION for batch in reference.batches)
     relevant_notes = [note for note in result.notes if note.code != Code.NO_EVALUATION_SET or not own_set]
     return result.model_copy(update={"notes": (*notes, *relevant_notes)})
+
+
+def _compare_batches(
+    spec: ModelSpec,
+    reference: Reference,
+    batches: Sequence[Batch],
+    answers: Mapping[str, Array],
+    measured: Measurement,
+    units: Units,
+    real: EvaluationSet | None,
+) -> dict[str, list[Comparison]]:
+    """Return the comparisons of each batch by name, and of rows whose second output differed."""
+    resized = any(batch.name.startswith(f"{RESIZED}-") for batch in reference.batches)
+    # Without real inputs, the sizes between are filled with random values too.
+    shaped = (f"{RESIZED}-", f"{BETWEEN}-") if resized else ()
+    comparisons: dict[str, list[Comparison]] = {}
+    for batch in (*batches, *_again(batches, measured.again, measured.failures)):
+        if batch.name in measured.failures:
+            comparisons[batch.name] = [_failed(batch, measured)]
+            continue
+        task, values = real if batch.name == EVALUATION else None, reference.info.evaluation.values
+        comparisons[batch.name] = [
+            replace(comparison, kind=kind_at_sizes(spec, batch.sizes) if batch.name.startswith(shaped) else None)
+            for comparison in compare_batch(spec.outputs, batch, arrays_of(batch.name, answers), units, task, values)
+        ]
+    return comparisons
+
+
+def _compare_in_batches(
+    outputs: tuple[Output, ...],
+    reference: Reference,
+    whole: EvaluationInBatches,
+    answers: Mapping[str, Array],
+    measured: Measurement,
+    units: Units,
+    real: EvaluationSet | None,
+) -> list[Comparison]:
+    """Return the comparison of the evaluation set in batches: the model answers each row as it does alone."""
+    batch, task = whole.batch(), None
+    values: Sequence[float] = reference.info.evaluation.values
+    if IN_BATCHES in measured.failures:
+        return [_failed(batch, measured)]
+    if real is not None and real.truth is not None and values:
+        task, values = replace(real, truth=np.asarray(real.truth)[whole.order]), [values[row] for row in whole.order]
+    return compare_batch(outputs, batch, arrays_of(IN_BATCHES, answers), units, task, values)
+
+
+def _failed(batch: Batch, measured: Measurement) -> Comparison:
+    return metrics.failed_comparison(batch.names, fact(Code.NO_ANSWER, error_text=measured.failures[batch.name]))
 
 
 def units_of(spec: ModelSpec, reference: Reference, tolerance: Tolerance) -> Units:
@@ -236,6 +275,20 @@ def _again(
         name = f"{batch.name} {AGAIN}"
         if name in again or name in failures:
             yield batch.select_rows(again.get(name, range(len(batch.names))), name)
+
+
+def _rows_in_batches(
+    reference: Reference,
+    manifest: Manifest,
+    images: int | None,
+    answers: Mapping[str, Array],
+    measured: Measurement,
+) -> EvaluationInBatches | None:
+    """Return the evaluation set in batches if the artifact ran it so: a pack for another host does not."""
+    if IN_BATCHES not in measured.failures and not any(name.startswith(f"{IN_BATCHES}/") for name in answers):
+        return None
+    batches = applicable_batches(reference.batches, manifest, images)
+    return evaluation_in_batches(batches, manifest, reference.info.row_axes, images)
 
 
 def sample_of(manifest: Manifest, place: Place) -> int | None:
@@ -353,7 +406,12 @@ def _compare_one(
 
 
 def _evidence(
-    spec: ModelSpec, reference: Reference, manifest: Manifest, place: Place, measured: Measurement
+    spec: ModelSpec,
+    reference: Reference,
+    manifest: Manifest,
+    place: Place,
+    measured: Measurement,
+    whole: EvaluationInBatches | None,
 ) -> Evidence:
     """Return the evidence: the reference's inputs that the artifact takes and the place has time for."""
     images = sample_of(manifest, place)
@@ -365,6 +423,8 @@ def _evidence(
     for batch in batches:
         inputs[_kind(batch)] += len(batch.names)
         answered[batch.answered_by or reference.device] += len(batch.names)
+        if batch.name == EVALUATION and whole is not None:
+            inputs[IN_BATCHES] = len(whole.order)
     shapes = {tuple(sorted(batch.sizes.items())): _kind(batch) for batch in reversed(batches) if batch.sizes}
     return Evidence(
         inputs=dict(inputs),
@@ -376,7 +436,7 @@ def _evidence(
         settings=dict(place.settings),
         answered_by=dict(answered),
         not_asked=(
-            *_gaps(spec, reference, manifest, batches, images, measured),
+            *_gaps(spec, reference, manifest, batches, images, measured, whole is not None),
             *_values_not_asked(spec, batches),
         ),
         sampled_from=every if inputs[EVALUATION] < every else 0,
@@ -448,6 +508,7 @@ def _gaps(
     batches: list[Batch],
     images: int | None,
     measured: Measurement,
+    ran_in_batches: bool,
 ) -> list[str]:
     whole = applicable_batches(reference.batches, manifest)
     skipped = sum(len(b.names) for b in whole) - sum(len(b.names) for b in batches)
@@ -462,8 +523,10 @@ def _gaps(
     lost = [b.name for b in reference.batches if not b.sizes and b.name not in {batch.name for batch in whole}]
     sentences += [f"{', '.join(lost)} inputs, which have another size"] if lost else []
     real = evaluation_of(spec)
-    if real is not None and real.metric is not None and real.truth is not None and manifest.open_sizes:
-        sentences.append("the task metric at other sizes and in batches")
+    if real is not None and real.metric is not None and real.truth is not None:
+        unmeasured = ["at other sizes"] if set(manifest.open_sizes) - {BATCH} else []
+        unmeasured += ["in batches"] if BATCH in manifest.open_sizes and not ran_in_batches else []
+        sentences += [f"the task metric {' and '.join(unmeasured)}"] if unmeasured else []
     pictured = any(b.name == PHOTOGRAPHS for b in reference.batches)
     sentences += [] if pictured else ["photographs: it takes no pictures"]
     unanswered = sum(len(rows) for rows in reference.info.raw.get("unanswered", {}).values())

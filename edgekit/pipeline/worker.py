@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from edgekit import doors, registry
+from edgekit.artifact.fact import IN_BATCHES
 from edgekit.artifact.store import read_artifact
 from edgekit.evaluate import timing
 from edgekit.evaluate.engine import InputBatch, Timing, evaluate, start_up
@@ -25,6 +26,7 @@ from edgekit.model.folder import load_model
 from edgekit.model.sources.onnx import file_of
 from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches, repeats
+from edgekit.reference.in_batches import evaluation_in_batches
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.input_shapes import require_order
@@ -146,10 +148,13 @@ def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict
     manifest_there = further.manifest_at(manifest) if further is not None else manifest
     batches = applicable_batches(reference.batches, manifest_there, run_job.images)
     questions = [InputBatch(b.name, b.rows, b.rows_a_run, repeats(b, timed, run_job.images)) for b in batches]
+    row_axes = reference.info.row_axes
+    if (whole := evaluation_in_batches(batches, manifest_there, row_axes, run_job.images)) is not None:
+        questions.append(InputBatch(IN_BATCHES, whole.runs, whole.size, 0))
     how = Timing(timed_seconds(), lambda: _baselines(run_job)) if timed and timed_seconds() > 0 else None
     with closing(_open(run_job)) as runtime:
         require_order(manifest, runtime)
-        answers, record = evaluate(runtime, questions, reference.info.row_axes, how, progress)
+        answers, record = evaluate(runtime, questions, row_axes, how, progress)
         own_clock = isinstance(runtime, SelfTimedRuntime)
     np.savez(run_job.out / ANSWERS, **answers)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary
     fresh = timed and (further is not None or (not own_clock and timed_seconds() >= SHORT))

@@ -41,6 +41,7 @@ from edgekit.model.evaluation_set import (
 from edgekit.model.shapes import grid, shapes_between
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.pictures import fit_picture, mosaic, photographs, resize
+from edgekit.reference.variations import exposed_rows, random_variation, rows_beyond
 from edgekit.reference.vocabulary import word_queries
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
@@ -218,7 +219,8 @@ class BatchSource:
         elif name == SHIFTED:
             rows = shifted_rows(self._spec, self._examples)
         else:
-            rows = levelled_rows(self._spec, self._examples) if _takes_pictures(self._spec) else {}
+            levelled = levelled_rows(self._spec, self._examples) if _takes_pictures(self._spec) else {}
+            rows = {**levelled, **exposed_rows(self._spec, self._examples)}
         if not rows:
             return None
         rows = {n: self._spec.conform(row) for n, row in rows.items()}
@@ -481,7 +483,7 @@ def shifted_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     by_name = {**_in_conditions(spec, rows), **_at_ends(spec, rows), **levelled_rows(spec, rows)}
     for name, row in list(rows.items())[:CONDITIONED]:
         by_name |= {f"{name}, {change}": values for change, values in _silences(spec, row, signals=False)}
-    return by_name
+    return by_name | rows_beyond(spec, rows)
 
 
 def _takes_pictures(spec: ModelSpec) -> bool:
@@ -572,18 +574,6 @@ def levelled_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
         name, row = items[number % len(items)]
         by_name[f"{name}, mean {level:g}"] = {**row, **{i.name: _of_mean(i, row[i.name], level) for i in moved}}
     return by_name
-
-
-def random_variation(spec: ModelSpec, rows: Sequence[Row], draw: np.random.Generator) -> Row:
-    """Return a random real row with pictures randomly mirrored, colours permuted, and another row's query."""
-    row = dict(rows[int(draw.integers(len(rows)))])
-    for i in spec.inputs:
-        if i.kind == "image":
-            row[i.name] = row[i.name][..., :: 1 - 2 * int(draw.integers(2))]
-            row[i.name] = row[i.name][:, draw.permutation(row[i.name].shape[1])]
-        elif i.kind == "query":
-            row[i.name] = rows[int(draw.integers(len(rows)))][i.name]
-    return row
 
 
 def _of_mean(i: Input, x: Array, level: float) -> Array:

@@ -18,7 +18,7 @@ from edgekit.errors import EdgekitError, ModelError, RecordError, out_of_memory
 from edgekit.evaluate import timing
 from edgekit.evaluate.rows import Axes, Run, rows_of
 from edgekit.judge.detections import pair_detections
-from edgekit.judge.metrics import match_indices, reorder_rows
+from edgekit.judge.metrics import AXES_OF_ROLES, match_indices, reorder_rows
 from edgekit.judge.rows import PLACED, PLACES, PROJECTIONS, SUFFIX, row_axes, sample_places, sketch
 from edgekit.model.adapter import copy_module, to_tensors
 from edgekit.model.capture_errors import FIXED_LENGTH, line_of, sentence
@@ -78,6 +78,7 @@ def record(
     progress(0.1, f"recording on {runtime.device}")
     refuse_random(subject.spec)
     batches, axes = _run_batches(subject, runtime)
+    _refuse_wrong_axes(subject, batches[0])
     every = tuple(replace(batch, answered_by=_describe(device)) for batch in batches)
     batches, unanswered = answerable(every)
     _refuse_not_finite(subject, batches if _suffice(batches, every) else every)
@@ -208,6 +209,18 @@ def _refuse_not_finite(subject: RecordingSubject, batches: tuple[Batch, ...]) ->
                     f"'{subject.spec.name}' itself returns NaN or Inf in '{name}' on the {batch.name} inputs. Correct "
                     "the model, declare a narrower range, or give real inputs with --data"
                 )
+
+
+def _refuse_wrong_axes(subject: RecordingSubject, batch: Batch) -> None:
+    """Refuse an output with another number of axes than its role: every verdict would be "rejected"."""
+    for output in subject.spec.outputs:
+        axes, array = AXES_OF_ROLES.get(output.role), batch.outputs.get(output.name)
+        if axes is not None and array is not None and array.ndim != axes:
+            shape = ", ".join(["batch", *map(str, array.shape[1:])])
+            raise ModelError(
+                f"the output '{output.name}' has the shape [{shape}], and the role '{output.role}' takes {axes} axes. "
+                "Give it another role, or return it with these axes"
+            )
 
 
 def _furthest(array: Array, other: Array) -> float:

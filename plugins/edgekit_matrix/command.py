@@ -90,6 +90,6 @@ def _show(result: Matrix, root: Path, quiet: bool) -> None:
         (c.model, c.column, c.status_text, formats.size(c.size), c.speed, c.decided or formats.brief(c.sentence, 64))
         for c in cells
     ]
-    print_table(("model", "target", "verdict", "size", "times as fast as", "decided by (limit)"), rows)
+    print_table(("model", "target", "verdict", "size", "times as fast as", "nearest its limit"), rows)
     print(result.summary)
     print(f"report: {root / PAGE}")

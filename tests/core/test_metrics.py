@@ -34,6 +34,12 @@ def test_directions_and_pictures() -> None:
     np.testing.assert_allclose(metrics.psnr("p", peak=10.0)(grey, black)[1], 40 / 60)
 
 
+def test_numbers() -> None:
+    kelvin = {"kelvin": np.array([[290.0], [291.0], [300.0]])}
+    found = metrics.parse_metric("mean_absolute_error:kelvin,unit=4")(kelvin, np.array([290.0, 290.0, 290.0]))
+    np.testing.assert_allclose(found, [1.0, 0.75, 0.0])
+
+
 LEFT, RIGHT, FAR = [0, 0, 10, 10], [20, 0, 30, 10], [50, 50, 60, 60]
 
 

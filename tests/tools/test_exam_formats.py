@@ -24,5 +24,7 @@ def test_a_broken_module_is_rejected_and_a_sound_one_verified(room: Room, monkey
     chosen = {fault.kind: fault for fault in drawn(paper)}
     assert set(chosen) == set(SHARE)
     faults = (ModuleFault(CLEAN, "exported again", lambda m: m), chosen["outputs"], chosen["conditions"])
-    found = [outcome(case, said).word for fault in faults for _, case, said in judged(room, paper, fault, ["openvino"])]
+    found = [
+        outcome(case, said).word for fault in faults for _, case, said in judged(room, paper, fault, ["openvino"], [])
+    ]
     assert found == [PASSED, CAUGHT, CAUGHT]

@@ -111,21 +111,23 @@ def examined(room: Room, model: str, left_out: list[str]) -> Iterator[Outcome]:
     paper = room.paper(model, "onnx")
     for number, fault in enumerate((*clean(), *drawn(paper))):
         chosen = [t for t in targets if fault.kind == CLEAN or number % RARE.get(t, 1) == 0]
-        for target, case, said in judged(room, paper, fault, chosen):
+        for target, case, said in judged(room, paper, fault, chosen, left_out):
             found = outcome(case, said)
             print(f"{model} {target} {number}: {found.word}: {case.name}", file=sys.stderr, flush=True)
             yield found
 
 
-def judged(room: Room, paper: Paper, fault: ModuleFault, targets: Sequence[str]) -> Iterator[tuple[str, Case, Said]]:
-    """Export a broken module, and judge its files in the place of the sound ones."""
+def judged(
+    room: Room, paper: Paper, fault: ModuleFault, targets: Sequence[str], left_out: list[str]
+) -> Iterator[tuple[str, Case, Said]]:
+    """Export a broken module, and judge its files in place of the sound ones; `left_out` gathers refused exports."""
     spec = paper.spec
     spoilt = replace(spec, module=fault.spoil(copy.deepcopy(spec.module)))
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         try:
             build = unjudged(spoilt, Path(folder), ("onnx", *targets))
         except EdgekitError as error:
-            print(f"{spec.name}: {fault.name} cannot be exported: {error}", file=sys.stderr)
+            left_out.append(f"'{fault.name}' of {spec.name}, which cannot be exported: {error}")
             return
         graph = (build / "onnx" / ENTRY).read_bytes()
         for target in targets:

@@ -43,8 +43,7 @@ def apply_workarounds(name: str, exported: torch.export.ExportedProgram) -> torc
     drop_detach(module)
     write_out_attention(module)
     write_out_prelu(module)
-    write_out_splits(module)
-    write_out_searches(module)
+    write_out_operators(module)
     write_out_remainders(module)
     write_out_convolutions(module)
     say_strides(module)
@@ -87,8 +86,8 @@ def write_out_prelu(module: torch.fx.GraphModule) -> None:
         node.target, node.args = prelu_of_any_rank, (node.args[0], slopes)
 
 
-def write_out_splits(module: torch.fx.GraphModule) -> None:
-    """Replace splits with slices.
+def write_out_operators(module: torch.fx.GraphModule) -> None:
+    """Replace splits with slices, and searches in sorted values, which ExecuTorch lacks, with comparisons.
 
     While it checks an operator that returns a list, ExecuTorch fixes a dynamic first axis. It takes the length of the
     first tensor as the length of the list (`exir/verification/arg_validator.py`), so only the example's batch works.
@@ -96,15 +95,14 @@ def write_out_splits(module: torch.fx.GraphModule) -> None:
     import torch
 
     aten = torch.ops.aten
-    splits = {aten.chunk.default: _chunks, aten.split.Tensor: _pieces, aten.split_with_sizes.default: _parts}
-    splits |= {aten.split.sizes: _parts, aten.unbind.int: _rows}
-    for node in module.graph.nodes:
-        node.target = splits.get(node.target, node.target)
-
-
-def write_out_searches(module: torch.fx.GraphModule) -> None:
-    """Replace searches in sorted values, which ExecuTorch lacks."""
-    replacements = searches()
+    replacements = {
+        aten.chunk.default: _chunks,
+        aten.split.Tensor: _pieces,
+        aten.split_with_sizes.default: _parts,
+        aten.split.sizes: _parts,
+        aten.unbind.int: _rows,
+        **searches(),
+    }
     for node in module.graph.nodes:
         node.target = replacements.get(node.target, node.target)
 

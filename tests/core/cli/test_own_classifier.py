@@ -70,7 +70,7 @@ def accepted(rejected: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_an_artifact_that_fails_only_on_made_inputs_is_rejected_and_says_so(rejected: Run) -> None:
     assert rejected.code == 3
-    assert "fails only on made inputs (drawn, photographs of edgekit, changed, levelled, resized)" in rejected.text
+    assert "fails only on made inputs (drawn, photographs of edgekit, changed, levelled, in batches)" in rejected.text
     assert "your own top_k:output is 1 -> 1 on 30 inputs. `--limits task` accepts it" in rejected.text
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import AxisInfo, Manifest
 from edgekit.artifact.result import EvaluationResult, Measure
 from edgekit.evaluate.timing import Latency
 from edgekit.judge import budget
-from edgekit.model.spec import Array, Output
+from edgekit.judge.limits import kind_at_sizes
+from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.pipeline.judge_step import (
     Units,
     beside_recorded,
@@ -159,3 +162,15 @@ def test_an_output_that_int8_loses_on_random_inputs_is_not_covered(
     said = list(inputs_beyond_data(EvaluationResult(status="verified", measures=(measure, measure))))
     assert len(said) == count
     assert all("'alarm'" in text and "5.3" in text for text in said)
+
+
+def test_a_cut_signal_is_a_changed_input_and_a_shorter_text_a_real_one() -> None:
+    wave, ids = Input("wave", ("batch", "samples")), Input("ids", ("batch", "samples"), dtype="int64", high=9)
+    spec = ModelSpec(
+        "net", torch.nn.Identity(), (wave,), (Output("y"),), {"batch": Axis(1, 1, 8), "samples": Axis(64, 8, 128)}
+    )
+    assert kind_at_sizes(spec, {"batch": 4, "samples": 32}) == "changed"
+    assert kind_at_sizes(spec, {"batch": 4, "samples": 128}) == "real"
+    assert kind_at_sizes(spec, {"batch": 1}) == "real"
+    for inputs in ((ids,), (wave, ids), (replace(wave, shape=("batch", 3, "samples", 8), kind="image"),)):
+        assert kind_at_sizes(replace(spec, inputs=inputs), {"batch": 4, "samples": 32}) == "real"

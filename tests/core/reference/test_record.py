@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from edgekit.errors import RecordError
+from edgekit.errors import ModelError, RecordError
 from edgekit.judge.rows import sketch
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.reference.adopt import obtain
@@ -41,6 +41,17 @@ def spec(bad: bool = False) -> ModelSpec:
         outputs=(Output("y"), Output("n", dtype="int64")),
         axes={"batch": Axis(1, 1, 8)},
     )
+
+
+def test_a_role_that_takes_another_number_of_axes_is_refused_before_an_export(tmp_path: Path) -> None:
+    narrow = replace(small_model(), module=First().eval(), outputs=(Output("score", role="scores"),), evaluation=None)
+    with pytest.raises(ModelError, match=r"'score' has the shape \[batch\], and the role 'scores' takes 2 axes"):
+        record_reference(narrow, tmp_path / "reference")
+
+
+class First(torch.nn.Module):
+    def forward(self, x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        return x.flatten(1)[:, 0]
 
 
 def info(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from edgekit.artifact.fact import Code
 from edgekit.judge import metrics, verdict
 from edgekit.judge.deviation import spreads
-from edgekit.judge.limits import CHANGED, INT8, TASK_DROP, TASK_DROP_WORST, Tolerance
+from edgekit.judge.limits import CHANGED, INT8, TASK_DROP, TASK_DROP_WORST, Tolerance, kind_at_sizes
 from edgekit.judge.verdict import score_tolerance
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch
@@ -118,7 +118,7 @@ class Evaluator:
                     # Only the first batch has truth.
                     truth=self._samples.truth if batch.name == EVALUATION else None,
                 ),
-                real=self._are_real and bool(batch.sizes),
+                kind=kind_at_sizes(self._spec, batch.sizes) if self._are_real and batch.sizes else None,
             )
             for batch, right, got in zip(self._asked, self._truth, answers, strict=True)
         )

@@ -58,7 +58,7 @@ class Shell:
             assert unjudged(resolve_model(f"{MODELS}:{model}"), build.parent, ("onnx",)) == build
         return build
 
-    def judged(self, model: str, change: Change | None = None, precision: str = "fp32") -> Said:
+    def judged(self, model: str, change: Change | None = None, precision: str = "fp32", *options: str) -> Said:
         """The verdict on a model's graph after a change, by the limits of a precision."""
         copy = self.folder / "copy" / model
         shutil.rmtree(copy, ignore_errors=True)
@@ -73,7 +73,7 @@ class Shell:
             (home / "model.onnx").write_bytes(graph.finish())
         resealed(home, target=PLACES[precision], precision=precision)
         with without_report():
-            code, found = self.run("verify", str(copy))
+            code, found = self.run("verify", str(copy), *options)
         (artifact,) = found["artifacts"]
         assert not {"runtime failed", "no answer"} & {reason["code"] for reason in artifact["reasons"]}
         return Said(artifact["status"], artifact["reasons"], artifact["notes"], code)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from edgekit.metrics import top_k
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 
 BATCH = {"batch": Axis(1, 1, 8)}
@@ -118,6 +119,19 @@ def classifier() -> ModelSpec:
         Output("shares", role="probabilities"),
         Output("label", role="labels", of="logits", dtype="int64"),
     )
+
+
+def table() -> ModelSpec:
+    """Logits for rows of numbers, of half their range, with truth and a metric."""
+
+    def labelled() -> EvaluationSet:
+        draw = np.random.Generator(np.random.PCG64(6))
+        x = draw.uniform(-0.5, 0.5, (64, 16)).astype(np.float32)
+        truth = spec.module(torch.from_numpy(x))[0].argmax(1).numpy()
+        return EvaluationSet({"x": x}, tuple(f"sample {row}" for row in range(64)), (), truth, top_k("logits"))
+
+    spec = network("table", lambda y: (y,), Output("logits", role="logits"))
+    return replace(spec, evaluation=labelled)
 
 
 def detector() -> ModelSpec:

@@ -171,6 +171,21 @@ def test_numbers_at_one_of_their_ends_are_asked_of_int8_for_finite_answers_alone
     assert {reason["batch"] for reason in shell.judged("classifier", change).reasons} >= {"shifted"}
 
 
+def test_a_number_just_beyond_the_data_is_asked_in_a_real_row(shell: Shell) -> None:
+    """Random rows have many numbers beyond the data at once."""
+
+    def change(g: Graph) -> None:
+        beyond = g.add("Cast", g.add("Greater", g.add("Abs", "x"), np.float32(0.5)), to=1)
+        count = g.add("ReduceSum", beyond, np.array([1]), keepdims=1)
+        one = g.add("Equal", count, np.float32(1))
+        g.wrap("logits", lambda x: g.add("Where", one, g.add("Mul", x, np.float32(0.5)), x))
+
+    said = shell.judged("table", change)
+    assert said.status == "rejected"
+    assert {reason["batch"] for reason in said.reasons} == {"shifted"}
+    assert all("beyond the data" in r["row"] or "far from the mean" in r["row"] for r in said.reasons), said.sentences
+
+
 @pytest.mark.nightly
 def test_int8_is_judged_by_its_ranks_on_photographs_which_are_named(shell: Shell) -> None:
     """Also of a model without an evaluation set; and on real inputs of other sizes."""

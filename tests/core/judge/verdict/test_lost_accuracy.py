@@ -136,5 +136,18 @@ def test_fp16_holds_the_limits_of_real_inputs_in_each_batch(real: bool, status: 
     scales = spreads((kelvin,), [{"kelvin": right}], {}, FP16.rounding)
     alone = compare((kelvin,), {"kelvin": right}, {"kelvin": right}, NAMES[:8], scales=scales)
     batch = compare((kelvin,), {"kelvin": right}, {"kelvin": wrong}, NAMES[:8], scales=scales)
-    found = judge(FP16, {}, evaluation=[alone], grid=[({"batch": 8}, replace(batch, real=real))])
+    found = judge(FP16, {}, evaluation=[alone], grid=[({"batch": 8}, replace(batch, kind="real" if real else None))])
     assert found.status == status
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_sure_choice_of_another_class_in_one_changed_picture_rejects_int8(wrong: int) -> None:
+    """Two exchanged classes of many are few of the changed inputs, and a small error beside all classes."""
+    logits = np.random.default_rng(0).normal(0, 1, (66, 24)).astype(np.float32)
+    logits[np.arange(66), np.arange(66) % 24] = 4.0
+    answers = logits.copy()
+    answers[3, [3, 9]] = answers[3, [9, 3] if wrong else [3, 9]]
+    outputs, names = (Output("logits", role="logits"),), [f"picture {n}, exposed" for n in range(66)]
+    real, levelled = (compare(outputs, {"logits": logits}, {"logits": y}, names) for y in (logits, answers))
+    verdict = judge(INT8, {}, evaluation=[real], more={"levelled": [levelled]})
+    assert {reason.metric for reason in verdict.reasons} == ({"argmax gap"} if wrong else set())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx_ir
 import onnxruntime
 import pytest
 import torch
@@ -65,3 +66,21 @@ def test_a_spectrum_of_an_open_length_runs() -> None:
             expected = module(x)
         for got, right in zip(session.run(None, {"x": x.numpy()}), expected, strict=True):
             torch.testing.assert_close(torch.from_numpy(got), right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("measured", "start", "is_own"), [("x", 1, True), ("y", 1, False), ("x", 2, False), ("y", 0, True)]
+)
+def test_only_the_length_of_the_transformed_axis_is_dropped(measured: str, start: int, is_own: bool) -> None:
+    model = onnx_ir.from_onnx_text(
+        f"""<ir_version: 10, opset_import: ["" : 20]>
+        own (float[batch, length, width, 1] x, float[length, other] y) => (float[batch, half, width, 2] z)
+        <int64[1] first = {{0}}, int64 axis = {{1}}> {{
+            size = Shape <start = {start}, end = {start + 1}> ({measured})
+            n = Squeeze(size, first)
+            z = DFT <onesided = 1> (x, n, axis)
+        }}"""
+    )
+    fourier.drop_own_lengths(model)
+    transform = next(node for node in model.graph if node.op_type == "DFT")
+    assert (transform.inputs[1] is None) == is_own

@@ -1,0 +1,40 @@
+"""Faults of rows in batches, which rows run alone do not show: the user's own inputs and metric show them too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.core.judge.broken.conftest import Change, Shell
+from tests.core.judge.seeded.graph import Graph
+
+
+def before(g: Graph, x: str) -> str:
+    """[B, ...]: the row before each row of a batch."""
+    last, end, start = (np.array([value], np.int64) for value in (-1, np.iinfo(np.int64).max, 0))
+    return g.add("Concat", g.add("Slice", x, last, end, start), g.add("Slice", x, start, last, start), axis=0)
+
+
+def mixes_rows(g: Graph) -> None:
+    g.wrap("logits", lambda x: before(g, x))
+
+
+def takes_the_answer_of_a_like_row(g: Graph) -> None:
+    first = g.add("Slice", "x", np.array([0]), np.array([1]), np.array([1]))
+    distance = g.add("Abs", g.add("Sub", first, before(g, first)))
+    like = g.add("And", g.add("Less", distance, np.float32(0.03)), g.add("Greater", distance, np.float32(0)))
+    g.wrap("logits", lambda x: g.add("Where", like, before(g, x), x))
+
+
+@pytest.mark.parametrize("fault", [mixes_rows, takes_the_answer_of_a_like_row])
+def test_limits_task_accepts_no_artifact_whose_rows_depend_on_each_other(shell: Shell, fault: Change) -> None:
+    said = shell.judged("table", fault, "int8", "--limits", "task")
+    assert said.status == "rejected"
+    metrics = {reason["metric"] for reason in said.reasons if reason["batch"] == "evaluation in batches"}
+    assert "task metric drop" in metrics, said.sentences
+
+
+def test_a_right_graph_is_verified_in_batches(shell: Shell) -> None:
+    said = shell.judged("table", None, "int8")
+    assert said.status == "verified"
+    assert any("64 of these again in batches" in note["sentence"] for note in said.notes)
