@@ -7,7 +7,7 @@ channels last, or both. Sets and batches are then made as planes (float32, NCHW,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -57,11 +57,13 @@ def check_image(i: Input, model: str) -> None:
         )
     if odd := next((form for form in i.takes if form not in TAKES), ""):
         raise ModelError(f"'{i.name}' cannot take '{odd}'. Possible: {', '.join(TAKES)}")
-    if "uint8" in i.takes and i.dtype not in ("float32", "uint8"):
-        raise ModelError(f"'{i.name}' of '{model}' is {i.dtype}. Only a float32 image can take uint8")
+    if "uint8" in i.takes and not (i.dtype in ("float32", "uint8") and i.low < i.high):
+        raise ModelError(
+            f"'{i.name}' of '{model}' is {i.dtype} from {i.low:g} to {i.high:g}. Only a float32 image can take uint8"
+        )
     if "nhwc" in i.takes and COLOURS in _sizes(i):
         raise ModelError(
-            f"'{i.name}' of '{model}' is {COLOURS} pixels high or wide, which nhwc cannot tell from colours"
+            f"'{i.name}' of '{model}' is {COLOURS} pixels high or wide, which nhwc cannot tell from its channels"
         )
 
 
@@ -130,18 +132,20 @@ def normalization(i: Input) -> dict[str, Array]:
     return {name: np.array(each, np.float32).reshape(shape) for name, each in values.items()} if changes else {}
 
 
-def as_planes(i: Input) -> Input:
-    """Return an image input as float32 NCHW in the module's range if it takes another form; else it unchanged."""
-    if not i.takes:
-        return i
-    low, high = i.float_range or (i.low, i.high)
-    dtype = "float32" if i.float_range else i.dtype
-    return replace(_with_layout(i, "NCHW"), dtype=dtype, low=low, high=high, takes=(), float_range=())
-
-
 def spec_in_planes(spec: ModelSpec) -> ModelSpec:
-    """Return a model's declaration with `as_planes` of each input."""
-    return replace(spec, inputs=tuple(map(as_planes, spec.inputs))) if any(i.takes for i in spec.inputs) else spec
+    """Return a model's declaration with float32 NCHW images in the module's range in place of other forms."""
+    if not any(i.takes for i in spec.inputs):
+        return spec
+
+    def planes(i: Input) -> Input:
+        i = replace(_with_layout(i, "NCHW"), takes=())
+        return (
+            replace(i, dtype="float32", low=i.float_range[0], high=i.float_range[1], float_range=())
+            if i.float_range
+            else i
+        )
+
+    return replace(spec, inputs=tuple(planes(i) if i.takes else i for i in spec.inputs))
 
 
 def to_planes(spec: ModelSpec, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -158,34 +162,36 @@ def to_planes(spec: ModelSpec, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 def from_planes(spec: ModelSpec, arrays: Mapping[str, Array], rounded: bool = True) -> dict[str, Array]:
     """Return inputs with the images in the model's own form; bytes stay floats unless `rounded`."""
-    packed = dict(arrays)
+    images = dict(arrays)
     for i in (i for i in spec.inputs if i.takes and i.name in arrays):
         array = arrays[i.name]
         if i.float_range:
             low, high = i.float_range
             array = (array.astype(np.float32) - np.float32(low)) * np.float32(BYTE / (high - low))
             array = np.rint(array).clip(0, BYTE).astype(np.uint8) if rounded else array
-        packed[i.name] = np.ascontiguousarray(array.transpose(TO_LAST) if i.layout == "NHWC" else array)
-    return packed
+        images[i.name] = np.ascontiguousarray(array.transpose(TO_LAST) if i.layout == "NHWC" else array)
+    return images
 
 
 def set_in_planes(spec: ModelSpec, every: EvaluationSet) -> EvaluationSet:
     """Return a set with the images in the form of `spec_in_planes`."""
+    return _with_images(spec, every, to_planes)
+
+
+def pack_set(spec: ModelSpec, every: EvaluationSet) -> EvaluationSet:
+    """Return a set with the images in the model's own form, as `pack_images` does."""
+    return _with_images(spec, every, pack_images)
+
+
+def _with_images(
+    spec: ModelSpec, every: EvaluationSet, change: Callable[[ModelSpec, Mapping[str, Array]], dict[str, Array]]
+) -> EvaluationSet:
     if not any(i.takes for i in spec.inputs):
         return every
-    return replace(
-        every, inputs=to_planes(spec, every.inputs), others=tuple(to_planes(spec, row) for row in every.others)
-    )
+    return replace(every, inputs=change(spec, every.inputs), others=tuple(change(spec, row) for row in every.others))
 
 
-def packed_set(spec: ModelSpec, every: EvaluationSet) -> EvaluationSet:
-    """Return a set with the images in the model's own form, as `packed`."""
-    if not any(i.takes for i in spec.inputs):
-        return every
-    return replace(every, inputs=packed(spec, every.inputs), others=tuple(packed(spec, row) for row in every.others))
-
-
-def packed(spec: ModelSpec, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def pack_images(spec: ModelSpec, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return inputs with the images in the model's own form: from floats in the module's range, or another layout.
 
     Raises:
@@ -219,7 +225,7 @@ def _check_range(i: Input, array: Array) -> None:
         )
 
 
-def refuse_packed(inputs: Iterable[Input], user: str) -> None:
+def refuse_other_forms(inputs: Iterable[Input], user: str) -> None:
     """Refuse images of bytes or with channels last.
 
     Args:
@@ -232,16 +238,16 @@ def refuse_packed(inputs: Iterable[Input], user: str) -> None:
     if odd := next((i for i in inputs if i.takes), None):
         raise UsageError(
             f"'{odd.name}' takes {', '.join(odd.takes)}, and {user} float32 pictures with channels first. Export "
-            "another build for it, without these words"
+            f"another build for it, without '{','.join(odd.takes)}'"
         )
 
 
 def _module(inner: torch.nn.Module, inputs: Sequence[Input]) -> torch.nn.Module:
     import torch
 
-    normal = [normalization(i) if declares_preprocessing(i) else {} for i in inputs]
-    subtracts = [bool(values) and bool(values["mean"].any()) for values in normal]
-    divides = [bool(values) and bool((values["std"] != 1).any()) for values in normal]
+    normalizations = [normalization(i) if declares_preprocessing(i) else {} for i in inputs]
+    subtracts = [bool(values) and bool(values["mean"].any()) for values in normalizations]
+    divides = [bool(values) and bool((values["std"] != 1).any()) for values in normalizations]
 
     class ImageInputs(torch.nn.Module):
         edgekit_adapter = True
@@ -250,7 +256,7 @@ def _module(inner: torch.nn.Module, inputs: Sequence[Input]) -> torch.nn.Module:
             super().__init__()
             self.inner = inner
             before = set(self.state_dict())
-            for number, values in enumerate(normal):
+            for number, values in enumerate(normalizations):
                 for name, array in values.items():
                     self.register_buffer(f"{name}_{number}", torch.tensor(array))
             self.edgekit_buffers = tuple(sorted(set(self.state_dict()) - before))
@@ -268,7 +274,7 @@ def _module(inner: torch.nn.Module, inputs: Sequence[Input]) -> torch.nn.Module:
             # Bytes are moved before they become floats of four times their size.
             x = x.permute(TO_FIRST).contiguous() if layout == "NHWC" and not stays_last else x
             x = x.flip(3 if stays_last else 1) if i.channels == "BGR" else x
-            shape, is_flat = x.shape, bool(normal[number]) and normal[number]["mean"].ndim == COLOURS
+            shape, is_flat = x.shape, bool(normalizations[number]) and normalizations[number]["mean"].ndim == COLOURS
             x = x.flatten(2) if is_flat else x
             x = x.to(self.get_buffer(f"std_{number}").dtype) if dtype != i.dtype else x
             x = x - self.get_buffer(f"mean_{number}") if subtracts[number] else x

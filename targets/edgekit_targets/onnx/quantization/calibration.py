@@ -29,7 +29,7 @@ from edgekit.model.evaluation_set import (
     unusual_shapes,
 )
 from edgekit.model.evaluation_set import COUNT as COUNT
-from edgekit.model.image_input import from_planes, packed_set, spec_in_planes, to_planes
+from edgekit.model.image_input import from_planes, pack_set, spec_in_planes, to_planes
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, EvaluationSet, Input, Metric, ModelSpec
 from edgekit.reference.batches import (
@@ -199,7 +199,7 @@ def _own(spec: ModelSpec, count: int) -> Samples:
         raise CalibrationError(
             f"'{spec.name}' declares no calibration set. Set `calibration` in its ModelSpec, or give a folder of images"
         )
-    evaluation = calibration_of(spec, count) or packed_set(spec, _parts(spec_in_planes(spec), count))
+    evaluation = calibration_of(spec, count) or pack_set(spec, _parts(spec_in_planes(spec), count))
     for declared in spec.inputs:
         array = evaluation.inputs.get(declared.name)
         expected = (len(evaluation.names) * _rows_of(spec, declared), *spec.shape(declared.name, {BATCH: 1})[1:])
