@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,14 @@ from torch import nn
 import edgekit
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
-from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.contract import check_spec
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.pipeline.loaded import check_inputs
 from edgekit.reference import golden
+from edgekit.reference.info import read_info
+from edgekit.reference.record import record_reference
 from edgekit.runtime.eager import EagerRuntime
+from edgekit_apps.bundle import _refusal
 from tests.targets import tampering
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -47,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_answers_as_the_plain_model_does(folder: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, SIZE, SIZE, 3), np.uint8)
     floats = (pixels.transpose(0, 3, 1, 2) / np.float32(255)).astype(np.float32)
-    plain = edgekit.model.contract.check_spec(spec())
+    plain = check_spec(spec())
     with edgekit.load(folder) as loaded:
         answers = loaded.run({"images": pixels})["y"]
         np.testing.assert_allclose(answers, EagerRuntime(plain).run({"images": floats})["y"], rtol=1e-4, atol=1e-5)
@@ -63,7 +68,7 @@ def test_it_answers_as_the_plain_model_does(folder: Path) -> None:
 
 
 def test_golden_vectors_show_what_a_caller_of_bytes_can_get_wrong(folder: Path) -> None:
-    taken = edgekit.model.contract.check_spec(spec("uint8", "nhwc"))
+    taken = check_spec(spec("uint8", "nhwc"))
     answer = EagerRuntime(taken).run
     vectors = golden.choose_golden(taken, folder.parent / "reference", answer)
     (case, *_) = vectors.cases
@@ -140,6 +145,21 @@ def test_int8_quantizes_the_first_layer(tmp_path: Path) -> None:
     makers = {name: node.op_type for node in graph.node for name in node.output}
     assert makers[first.input[0]] == makers[first.input[1]] == "DequantizeLinear"
     assert graph.input[0].type.tensor_type.elem_type == TensorProto.UINT8
+
+
+def test_no_app_gets_it(folder: Path) -> None:
+    assert "takes 'images' as uint8 [batch, 24, 24, 3]" in _refusal(read_artifact(folder))
+
+
+def test_a_report_shows_its_pictures(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, SIZE, SIZE, 3), np.uint8)
+    every = EvaluationSet({"images": pixels}, tuple(f"picture {row}" for row in range(6)))
+    record_reference(check_spec(replace(spec("uint8", "nhwc"), evaluation=lambda: every)), tmp_path / "r", "cpu")
+    info = read_info(tmp_path / "r")
+    assert info.image_input() == "evaluation/images"
+    picture = info.picture("evaluation/images", 2)
+    assert picture is not None
+    assert np.array_equal(picture, pixels[2])
 
 
 @pytest.mark.parametrize("target", ["coreml", "web"])
