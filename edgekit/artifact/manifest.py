@@ -20,6 +20,7 @@ from edgekit.storage.verified_io import require_plain
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200)]
 """A name that is safe in the generated code of apps. The libraries refuse other names too."""
+COLOURS = 3
 Sum = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(\+[A-Za-z0-9_.-]+)+$", max_length=200)]
 """A size that is the sum of axes: "past+tokens"."""
 
@@ -65,6 +66,16 @@ class TensorInfo(_Record):
     fit: Fit = "stretch"
     classes: tuple[str, ...] = ()
     threshold: float | None = None
+
+    @property
+    def channels_last(self) -> bool:
+        """True if it is an image [batch, height, width, 3]."""
+        return self.kind == "image" and self.shape[-1:] == (COLOURS,) != self.shape[1:2]
+
+    @property
+    def picture_size(self) -> tuple[int | str, ...]:
+        """Height and width of an image."""
+        return self.shape[1:3] if self.channels_last else self.shape[2:]
 
     @classmethod
     def of_input(cls, declared: Input) -> Self:

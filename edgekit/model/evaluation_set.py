@@ -13,6 +13,7 @@ import numpy as np
 
 from edgekit import metrics
 from edgekit.errors import EdgekitError, ModelError
+from edgekit.model.image_input import pack_set
 from edgekit.model.spec import SUM, Array, EvaluationSet, Input, ModelSpec
 
 Made = TypeVar("Made")
@@ -60,6 +61,7 @@ def evaluation_of(spec: ModelSpec) -> EvaluationSet | None:
         raise ModelError(
             f"the evaluation set of '{spec.name}' is a {type(evaluation).__name__}, not an edgekit.model.EvaluationSet"
         )
+    evaluation = pack_set(spec, evaluation)
     _check_inputs(spec, evaluation)
     _check_lengths(spec, evaluation)
     return evaluation
@@ -85,6 +87,7 @@ def calibration_of(spec: ModelSpec, count: int) -> EvaluationSet | None:
             f"{what} is a {type(samples).__name__}. Give an edgekit.model.EvaluationSet, or a function that "
             "takes a number of samples and returns one"
         )
+    samples = pack_set(spec, samples)
     if len(samples.names) <= count:
         return samples
     return rows_of(replace(samples, truth=None), range(count))

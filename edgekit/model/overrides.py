@@ -7,6 +7,7 @@ comma:
              images:2=height:64..512/32@224         multiples of 32, by default 224
              mask:1=past+tokens                     the sum of axes of other inputs
     inputs   pixels:kind=image,mean=0.485,0.456,0.406,std=0.229,0.224,0.225
+             pixels:uint8,nhwc                      artifacts take bytes [batch, height, width, 3]
              rate:range=8000..16000
              offsets:sorted                         ascending from the lowest value; sorted=descending for a mask
              lengths:at-most=time                   no value exceeds the size of an axis; below=time for positions
@@ -26,6 +27,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import numpy as np
 
 from edgekit.errors import UsageError, in_any_case, suggestion
+from edgekit.model.image_input import TAKES
 from edgekit.model.spec import MOST_VALUES, SUM, Axis, Input, ModelSpec, Output, Role, axes_in
 
 BATCH = "batch"
@@ -271,7 +273,8 @@ def _pairs(what: str, name: str, entry: Entry) -> list[tuple[Any, Any]]:
     for part in entry.split(",") if isinstance(entry, str) else ():
         fact, equals, value = part.partition("=")
         if what == "inputs" and part.strip() in FLAGS:
-            pairs.append((part.strip(), [FLAGS[part.strip()]]))
+            flag, meaning = FLAGS[part.strip()]
+            pairs.append((flag, [meaning]))
         elif equals:
             pairs.append((fact.strip(), [value.strip()]))
         elif pairs:
@@ -407,6 +410,7 @@ IN: Mapping[str, Fact] = {
     "fit": _single_choice(*_possible(Input, "fit")),
     "channels": _single_choice(*_possible(Input, "channels")),
     "layout": _single_choice(*_possible(Input, "layout")),
+    "takes": _texts,
     "sorted": _order,
     "at-most": _size,
     "below": _size,
@@ -414,8 +418,8 @@ IN: Mapping[str, Fact] = {
     "dtype": _of_numpy,
 }
 """Possible facts of an input."""
-FLAGS = {"sorted": "ascending"}
-"""Facts without a value, and the value that they mean."""
+FLAGS = {"sorted": ("sorted", "ascending"), **{form: ("takes", form) for form in TAKES}}
+"""Words without a value, and the fact and value that they mean."""
 OF_A_MODULE = ("shape", "dtype")
 """Facts only for a factory's plain module: all other models define them."""
 OUT: Mapping[str, Fact] = {
@@ -451,6 +455,8 @@ def _facts(what: str, name: str, entry: Entry, facts: Mapping[str, Fact]) -> dic
             why = str(error) if "Possible" in str(error) or "lowest" in str(error) else f"See {EXAMPLES[what]}"
             raise UsageError(f"{fact} '{value}' of '{name}' is not possible. {why}") from error
         field_name = str(fact).replace("-", "_")
+        if fact == "takes":
+            parsed = tuple(dict.fromkeys((*facts_by_name.get("takes", ()), *parsed)))
         facts_by_name |= dict(zip(("low", "high"), parsed, strict=True)) if fact == "range" else {field_name: parsed}
     return facts_by_name
 
@@ -466,9 +472,14 @@ def with_facts(tensor: Named, facts: Mapping[str, Any]) -> Named:
 
 
 def _as_picture(i: Input, facts: Mapping[str, Any]) -> Input:
-    """Return a picture input with the range [0, 1] unless the user gives one."""
+    """Return a picture input with the range [0, 1] unless the user gives one; what artifacts take implies the kind."""
+    kind = facts.get("kind", "image" if facts.get("takes") and i.kind != "image" else "")
     # An example shows the range inside the module, after its normalization.
-    return replace(i, low=0.0, high=1.0) if facts.get("kind") == "image" and "low" not in facts else i
+    return (
+        replace(i, kind=kind, low=0.0, high=1.0)
+        if kind == "image" and "low" not in facts
+        else replace(i, kind=kind or i.kind)
+    )
 
 
 def _bounded(i: Input, facts: Mapping[str, Any]) -> Input:

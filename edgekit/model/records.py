@@ -109,6 +109,7 @@ def read_info(folder: Path) -> dict[str, Any]:
 
 
 INVARIANTS = ("sorted", "at_most", "below")
+RARE = (*INVARIANTS, "takes", "float_range")
 """Fields of an input that few models declare."""
 
 
@@ -117,7 +118,7 @@ def declaration(spec: ModelSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
         # What is not said of an input is not stored, so that it has the same record as before it could be said.
-        "inputs": [{k: v for k, v in asdict(i).items() if v or k not in INVARIANTS} for i in spec.inputs],
+        "inputs": [{k: v for k, v in asdict(i).items() if v or k not in RARE} for i in spec.inputs],
         "outputs": [asdict(o) for o in spec.outputs],
         "axes": {name: asdict(axis) for name, axis in spec.axes.items()},
         "licence": spec.licence,

@@ -142,6 +142,9 @@ class Input:
         std: Divisor of the difference, one number per channel.
         channels: The order of channels in the module; `mean` and `std` have that order.
         layout: The layout of the module's input; `shape` is given in that order.
+        takes: What artifacts take in place of float32 NCHW: "uint8" for bytes, "nhwc" for [batch, height, width, 3].
+            Evaluation and calibration sets may have either form.
+        float_range: For an image of bytes, the [low, high] that the module takes; edgekit sets it.
         sorted: "ascending": each run's values rise along the last axis, from `low` on (offsets of an EmbeddingBag).
             "descending": they fall from `high` on (a mask of ones, then zeros). Empty: any order.
         at_most: An axis, a sum of axes or a number, which no value exceeds: lengths are at most the size of "time".
@@ -159,6 +162,8 @@ class Input:
     std: tuple[float, ...] = ()
     channels: Literal["RGB", "BGR"] = "RGB"
     layout: Literal["NCHW", "NHWC"] = "NCHW"
+    takes: tuple[Literal["uint8", "nhwc"], ...] = ()
+    float_range: tuple[float, ...] = ()
     sorted: Literal["", "ascending", "descending"] = ""
     at_most: str = ""
     below: str = ""
@@ -193,7 +198,9 @@ class Input:
         span = f"[{self.low:g}, {self.high:g}]"
         if self.kind == "image":
             fitted = {"stretch": "", "crop": ", cropped to its proportions", "letterbox": ", with grey borders"}
-            return f"{self.name}: RGB, bytes scaled to {span}, channels first{fitted[self.fit]}"
+            scaled = "bytes" if self.float_range else f"bytes scaled to {span}"
+            order = "last" if self.layout == "NHWC" else "first"
+            return f"{self.name}: RGB, {scaled}, channels {order}{fitted[self.fit]}"
         if self.kind == "query":
             return f"{self.name}: the mean of the query's word embeddings"
         return f"{self.name}: values in {span}"

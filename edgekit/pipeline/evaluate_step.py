@@ -26,9 +26,8 @@ from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.fresh_inputs import judge_fresh_inputs
 from edgekit.pipeline.judge_step import judge_answers, sample_of
 from edgekit.pipeline.worker import ANSWERS
-from edgekit.reference.batches import arrays_of
 from edgekit.reference.record import host
-from edgekit.reference.store import Reference
+from edgekit.reference.store import Reference, arrays_of
 from edgekit.storage.files import digest_text, scratch
 from edgekit.target import Place
 

@@ -154,7 +154,7 @@ def _with_metric(spec: ModelSpec, evaluation: EvaluationSet, text: str) -> Evalu
 
 def _with_examples(spec: ModelSpec, example: Any, splits: bool) -> ModelSpec:
     """Return the model with the example's rows as its sets, if they suffice to calibrate and judge."""
-    if example is None or not all(i.shape[:1] == (BATCH,) for i in spec.inputs):
+    if example is None or not all(i.shape[:1] == (BATCH,) and not i.takes for i in spec.inputs):
         return spec
     tensors = tensors_of(spec.module, example)
     arrays: dict[str, Array] = {

@@ -39,10 +39,9 @@ from edgekit.reference.batches import (
     WORDS,
     Batch,
     applicable_batches,
-    arrays_of,
 )
 from edgekit.reference.in_batches import EvaluationInBatches, evaluation_in_batches
-from edgekit.reference.store import Reference
+from edgekit.reference.store import Reference, arrays_of
 from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.target import Place
 

@@ -91,8 +91,9 @@ def prepare_input(manifest: Manifest, tensor: TensorInfo, array: Array) -> Array
     bytes_of_picture = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.shape[2:] == (COLOURS,)
     if tensor.kind != "image" or not bytes_of_picture or array.ndim != 3 or not array.size:
         return array
-    height, width = picture_size(manifest, tensor.shape[2:], array.shape[:2])
-    pixels = in_size(array, height, width, tensor.fit).transpose(2, 0, 1)[None]
+    height, width = picture_size(manifest, tensor.picture_size, array.shape[:2])
+    pixels = in_size(array, height, width, tensor.fit)[None]
+    pixels = pixels if tensor.channels_last else pixels.transpose(0, 3, 1, 2)
     # A table of the 256 byte values is faster than arithmetic on each pixel.
     values = tensor.low + (tensor.high - tensor.low) * np.arange(256, dtype=np.float64) / 255
     return values.astype(tensor.dtype).take(np.ascontiguousarray(pixels))

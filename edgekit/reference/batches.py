@@ -38,6 +38,7 @@ from edgekit.model.evaluation_set import (
     unusual_shapes,
     usual_sizes,
 )
+from edgekit.model.image_input import from_planes, set_in_planes, spec_in_planes
 from edgekit.model.shapes import grid, shapes_between
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.pictures import fit_picture, mosaic, photographs, resize
@@ -194,13 +195,19 @@ class BatchSource:
     def __init__(
         self, spec: ModelSpec, evaluation: EvaluationSet | None, queries: Mapping[str, Array] | None = None
     ) -> None:
-        self._spec, self._evaluation, self._queries = spec, evaluation, queries or {}
+        # Pictures of bytes are drawn and changed as floats, and rounded once.
+        self._declared, self._spec, self._queries = spec, spec_in_planes(spec), queries or {}
+        self._evaluation = set_in_planes(spec, evaluation) if evaluation is not None else None
 
     def batch(self, name: str, sizes: Mapping[str, int]) -> Batch | None:
         """Return the batch of a name at some sizes, without outputs; None if the model has none of its kind."""
         kind, _, number = name.partition("-")
         batch = self._shape(name, kind, int(number), sizes) if number else self._rows(name)
-        return replace(batch, shapes=unusual_shapes(self._spec.inputs)) if batch is not None else None
+        return self._packed(batch) if batch is not None else None
+
+    def _packed(self, batch: Batch) -> Batch:
+        inputs = from_planes(self._declared, batch.inputs)
+        return replace(batch, inputs=inputs, shapes=unusual_shapes(self._spec.inputs))
 
     def _rows(self, name: str) -> Batch | None:
         if name == STRESS:
@@ -261,7 +268,7 @@ class BatchSource:
         else:
             inputs = self._spec.random(int(draw.integers(1 << 31)), sizes)
         names = tuple(f"row {row}" for row in range(count))
-        return Batch(name, inputs, {}, sizes, names, shapes=unusual_shapes(self._spec.inputs))
+        return self._packed(Batch(name, inputs, {}, sizes, names))
 
     @functools.cached_property
     def _own(self) -> Mapping[str, Row]:
@@ -410,12 +417,6 @@ def same_inputs(first: tuple[Batch, ...], other: tuple[Batch, ...]) -> bool:
         a.inputs.keys() == b.inputs.keys() and all(equal(a.inputs[k], b.inputs[k]) for k in a.inputs)
         for a, b in zip(first, other, strict=True)
     )
-
-
-def arrays_of(batch: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays of one batch by their own names, out of a file's."""
-    prefix = f"{batch}/"
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 # Number of real inputs in each condition.

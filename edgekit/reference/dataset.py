@@ -41,6 +41,7 @@ from edgekit.model.evaluation_set import (
     runs_of,
     stack_runs,
 )
+from edgekit.model.image_input import pack_images, spec_in_planes
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.pictures import in_size, pixels_of
 from edgekit.reference.plausibility import answer_rows, chance_of, find_doubt
@@ -355,8 +356,9 @@ def _read_pictures(
     spec: ModelSpec, folder: Path, image: Input, paths: Sequence[Path], own: Own | None
 ) -> EvaluationSet:
     _require_room(spec, len(paths), folder)
-    shape = spec.shape(image.name)
-    inputs = {image.name: np.stack([_image(path, image, shape) for path in paths])}
+    planes = spec_in_planes(spec)
+    form, shape = next(i for i in planes.inputs if i.name == image.name), planes.shape(image.name)
+    inputs = pack_images(spec, {image.name: np.stack([_image(path, form, shape) for path in paths])})
     for other in (i for i in spec.inputs if i is not image):
         inputs[other.name] = _rows(spec, folder, other, len(paths), own)
     names = tuple(path.relative_to(folder).as_posix() for path in paths)
@@ -409,6 +411,7 @@ def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int, own: Own |
             raise ValueError("it is not an array of numbers")
     except (OSError, ValueError, EOFError, OverflowError, TokenError) as error:
         raise DataError(f"'{path}' cannot be read ({error}). Write it with numpy.save") from error
+    array = pack_images(spec, {declared.name: array})[declared.name]
     row, rows = spec.shape(declared.name, {BATCH: 1})[1:], count * each
     if (
         not array.ndim
@@ -458,6 +461,7 @@ def _archive(spec: ModelSpec, path: Path) -> tuple[dict[str, Array], int]:
         )
     if missing := [name for name in takes if name not in arrays]:
         raise DataError(f"'{path}' has no array '{missing[0]}'. {_takes(takes)}")
+    arrays = pack_images(spec, arrays)
     counts = {i.name: _count(spec, i, arrays[i.name], path) for i in spec.inputs}
     count = counts[takes[0]]
     if odd := next((name for name in takes if counts[name] != count), ""):

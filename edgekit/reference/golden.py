@@ -27,7 +27,7 @@ import numpy as np
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import result_of
 from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
-from edgekit.model.image_input import pixels_of
+from edgekit.model.image_input import from_planes, pixels_of, spec_in_planes, to_planes
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.reference.batches import EVALUATION, PHOTOGRAPHS, STRESS, Batch
 from edgekit.reference.pictures import in_size
@@ -65,11 +65,12 @@ SizeOf = Callable[[tuple[int, int]], tuple[int, int]]
 Limits = Mapping[str, Mapping[str, float]]
 """Output -> metric -> the largest value."""
 # Usual faults of preprocessing: name -> a [1, 3, H, W] picture with that fault.
+CHANNELS_REVERSED, TURNED = "channels in reverse order", "turned by 90 degrees"
 FAULTS: Mapping[str, Callable[[Array, Input], Array]] = {
-    "channels in reverse order": lambda image, _: image[:, ::-1],
+    CHANNELS_REVERSED: lambda image, _: image[:, ::-1],
     "bytes that were not scaled": lambda image, i: 255 * (image - i.low) / (i.high - i.low),
     "scaled to [-1, 1]": lambda image, i: 2 * (image - i.low) / (i.high - i.low) - 1,
-    "turned by 90 degrees": lambda image, _: image.swapaxes(2, 3),
+    TURNED: lambda image, _: image.swapaxes(2, 3),
 }
 _WRONG = dict.fromkeys(("unequal", "wrong labels", "flips"), "wrong")
 # Metric of a result -> its name in golden vectors; "error" is in units of the spread.
@@ -101,7 +102,8 @@ class Case:
             return dict(self.inputs)
         low, span = np.float32(picture.low), np.float32(picture.high - picture.low)
         scaled = low + span * (self.image.astype(np.float32) / np.float32(255))
-        return {**self.inputs, picture.name: np.ascontiguousarray(scaled.transpose(2, 0, 1)[None], np.float32)}
+        planes = np.ascontiguousarray(scaled.transpose(2, 0, 1)[None], np.float32)
+        return from_planes(spec, {**self.inputs, picture.name: planes})
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ class Golden:
         def is_detected(fault: str) -> bool:
             return any(self._failure(case, answer(_faulty(fault, case, self.spec)), limits) for case in pictures)
 
-        return tuple(name for name in FAULTS if pictures and not is_detected(name))
+        return tuple(name for name in _faults(self.spec) if pictures and not is_detected(name))
 
     def with_another_size(self, answer: Answer, sizes: Mapping[str, SizeOf]) -> Golden:
         """Add a picture for libraries that resize pictures: the first one's with mirrored borders.
@@ -246,7 +248,7 @@ def choose_golden(spec: ModelSpec, path: Path, answer: Answer, dynamic: Collecti
     def weakest(case: Case) -> float:
         if case.image is None:
             return 0.0
-        return min(difference(case.expected, answer(_faulty(fault, case, spec)), spread) for fault in FAULTS)
+        return min(difference(case.expected, answer(_faulty(fault, case, spec)), spread) for fault in _faults(spec))
 
     telling = max(cases, key=weakest)
     farthest = max(cases, key=lambda case: difference(telling.expected, case.expected, spread))
@@ -383,7 +385,7 @@ def _split_picture(spec: ModelSpec, inputs: Mapping[str, Array]) -> tuple[Array 
     """Return the picture of one run in bytes if it has the default size and consists of bytes, and the other inputs."""
     picture, image = _picture(spec), None
     if picture is not None and inputs[picture.name].shape == spec.shape(picture.name, {"batch": 1}):
-        image = pixels_of(inputs[picture.name][0], picture.low, picture.high, EXACT)
+        image = pixels_of(to_planes(spec, inputs)[picture.name][0], picture.low, picture.high, EXACT)
     return image, {n: values for n, values in inputs.items() if image is None or picture is None or n != picture.name}
 
 
@@ -407,11 +409,20 @@ def _faulty(fault: str, case: Case, spec: ModelSpec) -> dict[str, Array]:
     inputs, picture = case.feed(spec), _picture(spec)
     if picture is None:
         return inputs
-    return {**inputs, picture.name: np.ascontiguousarray(FAULTS[fault](inputs[picture.name], picture), np.float32)}
+    planes = to_planes(spec, inputs)
+    planes[picture.name] = np.ascontiguousarray(FAULTS[fault](planes[picture.name], picture), np.float32)
+    return from_planes(spec, planes)
+
+
+def _faults(spec: ModelSpec) -> Iterable[str]:
+    """Return the names of the faults that a caller can make: bytes have no other scale."""
+    return FAULTS if not any(i.float_range for i in spec.inputs) else (CHANNELS_REVERSED, TURNED)
 
 
 def _picture(spec: ModelSpec) -> Input | None:
-    return next((i for i in spec.inputs if i.kind == "image" and i.dtype == "float32"), None)
+    """Return the image input, in planes."""
+    images = (i for i in spec_in_planes(spec).inputs if i.kind == "image")
+    return next((i for i in images if i.dtype == "float32"), None)
 
 
 def _select(array: Array) -> Array:

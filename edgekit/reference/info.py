@@ -185,14 +185,18 @@ class ReferenceInfo:
         return StoredForm(bool(table.get("pixels")), tuple(table.get("order", ())))
 
     def image_input(self) -> str:
-        """Return the name of the tensor of images in the inputs [n, 3, H, W]; empty without one."""
+        """Return the name of the tensor of images in the inputs, [n, 3, H, W] or [n, H, W, 3]; empty without one."""
         shapes = _shapes(self.folder / INPUTS) if INPUTS in self._whole else {}
         images = [name for name, shape in shapes.items() if len(shape) == 4 and self._channels(name, shape) == 3]
         return next((name for name in sorted(images) if name.startswith(_PREFIX)), "")
 
     def _channels(self, tensor: str, shape: Sequence[int]) -> int:
-        order = self.form(tensor).order or range(len(shape))
-        return shape[list(order).index(1)] if 1 in order else 0
+        order, axis = self.form(tensor).order or range(len(shape)), 3 if self._is_channels_last(tensor) else 1
+        return shape[list(order).index(axis)] if axis in order else 0
+
+    def _is_channels_last(self, tensor: str) -> bool:
+        rows = _table(self.raw, "declared").get("inputs", ())
+        return any(tensor.endswith(f"/{row.get('name')}") and "nhwc" in row.get("takes", ()) for row in rows)
 
     def picture(self, tensor: str, index: int) -> Array | None:
         """Return one evaluation image as uint8 [H, W, 3]; None if it is unreadable."""
@@ -203,7 +207,10 @@ class ReferenceInfo:
                 row = self.form(tensor).restore(file.get_slice(tensor)[index : index + 1])[0]
         except (OSError, ValueError, IndexError, TypeError, SafetensorError):
             return None
-        bright = np.nan_to_num(np.asarray(row, np.float32).transpose(1, 2, 0))
+        image = row if self._is_channels_last(tensor) else row.transpose(1, 2, 0)
+        if image.dtype == np.uint8:
+            return np.asarray(image)
+        bright = np.nan_to_num(np.asarray(image, np.float32))
         return np.asarray((np.clip(bright, 0, 1) * 255 + 0.5).astype(np.uint8))
 
     @functools.cached_property

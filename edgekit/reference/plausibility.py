@@ -14,6 +14,7 @@ import numpy as np
 
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.evaluation_set import metric_values, rows_of, run_of, stack_runs
+from edgekit.model.image_input import from_planes, spec_in_planes, to_planes
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _better_preprocessing(spec: ModelSpec, evaluation: EvaluationSet, outputs: M
     count = min(len(evaluation.names), MOST_ROWS)
     part = rows_of(evaluation, range(count))
     own = metric_values(part, {name: array[:count] for name, array in outputs.items()})
-    image = next((i for i in spec.inputs if i.kind == "image"), None)
+    image = next((i for i in spec_in_planes(spec).inputs if i.kind == "image"), None)
     if own is None:
         return ""
     gains: list[tuple[float, str, str]] = []
@@ -157,7 +158,9 @@ def _metric_with(spec: ModelSpec, part: EvaluationSet, image: Input, change: Cha
     """Return the metric of each row where its picture is prepared otherwise; None if the model cannot answer that."""
 
     def prepare(arrays: dict[str, Array]) -> dict[str, Array]:
-        return arrays | {image.name: np.ascontiguousarray(change(arrays[image.name]), np.float32)}
+        planes = to_planes(spec, arrays)
+        planes[image.name] = np.ascontiguousarray(change(planes[image.name]), np.float32)
+        return from_planes(spec, planes, rounded=False)
 
     try:
         return metric_values(part, answer_rows(spec, part, prepare))

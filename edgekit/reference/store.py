@@ -18,7 +18,7 @@ import numpy as np
 from edgekit.errors import RecordError
 from edgekit.model import records
 from edgekit.model.spec import Array, EvaluationSet, ModelSpec
-from edgekit.reference.batches import EVALUATION, WORDS, Batch, BatchSource, arrays_of, inputs_digest
+from edgekit.reference.batches import EVALUATION, WORDS, Batch, BatchSource, inputs_digest
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, StoredForm, read_info
 from edgekit.storage import verified_io
 from edgekit.storage.files import digest_file, staging, write_text
@@ -157,6 +157,12 @@ def recorded_outputs(info: ReferenceInfo) -> tuple[tuple[BatchInfo, dict[str, Ar
     """
     outputs = _arrays(info.folder, OUTPUTS, info.files[OUTPUTS])
     return tuple((batch, arrays_of(batch.name, outputs)) for batch in info.batches)
+
+
+def arrays_of(batch: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays of one batch by their own names, out of a file's."""
+    prefix = f"{batch}/"
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _inputs(info: ReferenceInfo, batches: Iterable[Batch]) -> dict[str, Mapping[str, Array]]:

@@ -28,6 +28,8 @@ INDEX = "bundle.json"
 WORDS = ("vocabulary.json", "embeddings.bin", "presence.json")
 Content = bytes | Path
 """Content of a file: bytes, or another file with the same content."""
+FORM = ("float32", False)
+"""Dtype of the pictures that an app's library gives, and whether their channels are last."""
 CONSTANTS = ("NAME", "DTYPE", "KIND", "ROLE", "LOW", "HIGH")
 """Constants of each tensor in generated code, in addition to its sizes."""
 
@@ -124,6 +126,10 @@ def _refusal(manifest: Manifest) -> str:
         len(manifest.sizes) > 1 and manifest.takes({name: axis.default for name, axis in manifest.axes.items()})
     ):
         return f"takes {size_text(manifest.sizes[0])}, but a device checks itself with pictures of the default size"
+    if odd := next((t for t in manifest.inputs if t.kind == "image" and (t.dtype, t.channels_last) != FORM), None):
+        sizes = ", ".join(map(str, odd.shape))
+        form = f"{odd.dtype} [{sizes}]"
+        return f"takes '{odd.name}' as {form}, and an app's library gives float32 NCHW (export another build for apps)"
     for verdict in manifest.verdicts:
         if verdict.status == "rejected":
             return f"was rejected in '{verdict.place}'" + (f" ({verdict.reason})" if verdict.reason else "")

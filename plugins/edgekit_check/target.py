@@ -22,7 +22,7 @@ from edgekit.runtime.protocol import FileRuntime, FileTensor, Runtime
 from edgekit.storage.files import dump_json, load_json
 from edgekit.target import FP16, FP32_DELEGATED, INT8, ExportResult, Job, Option, Place, Target, TargetDescription
 from edgekit_check import files
-from edgekit_check.matching import TO_FIRST, Constant, ModelTensor, Pair, pair_tensors, parse_words
+from edgekit_check.matching import Constant, ModelTensor, Pair, pair_tensors, parse_words
 
 NAME = "checked-file"
 FILE = Option[Path | None](name="file", default=None, help="the file to judge")
@@ -69,7 +69,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     job.progress(0.3, "opening the file")
     with closing(files.open_file(path)) as opened:
         theirs_in, theirs_out = opened.inputs(), opened.outputs()
-        ours_in = [ModelTensor(i.name, i.dtype, _shape(i.shape, i.layout), i.low, i.high) for i in spec.inputs]
+        ours_in = [ModelTensor(i.name, i.dtype, i.shape, i.low, i.high) for i in spec.inputs]
         names = {tensor.name for tensor in (*(theirs_in or ()), *(theirs_out or ()))}
         if unknown := [name for name in words if names and name not in names]:
             raise UsageError(
@@ -153,11 +153,6 @@ def load(artifact: Path, place: Place) -> Runtime:
     return CheckedRuntime(files.open_file(artifact / names_map.file), names_map)
 
 
-def _shape(shape: tuple[int | str, ...], layout: str) -> tuple[int | str, ...]:
-    """Return the shape in which every artifact takes an input: channels first."""
-    return tuple(shape[i] for i in TO_FIRST) if layout == "NHWC" else shape
-
-
 def _observed(answer: Array, axes: tuple[str, ...]) -> tuple[int | str, ...]:
     """Return the shape of an output at default sizes; the batch and axes that may vary are left open."""
     return tuple(
@@ -173,7 +168,7 @@ def _fixed_sizes(
     Raises:
         UsageError: If two inputs fix one axis at different sizes.
     """
-    shapes = {i.name: _shape(i.shape, i.layout) for i in spec.inputs}
+    shapes = {i.name: i.shape for i in spec.inputs}
     declared = {tensor.name: tensor.shape for tensor in tensors or ()}
     fixed: dict[str, int] = {}
     for pair in pairs:

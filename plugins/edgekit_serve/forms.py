@@ -112,7 +112,7 @@ def _patches(
     scores: Array, ranking: Array, picture: tuple[int, int], image: TensorInfo, manifest: Manifest
 ) -> list[dict[str, Any]]:
     """Return patches, best first: row, column, score, and left, top, right, bottom in the picture; they are square."""
-    height, width = picture_size(manifest, image.shape[2:], picture)
+    height, width = picture_size(manifest, image.picture_size, picture)
     rows = max(round(math.sqrt(scores.size * height / width)), 1)
     columns = scores.size // rows
     if rows * columns != scores.size:

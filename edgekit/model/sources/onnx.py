@@ -30,12 +30,20 @@ import numpy as np
 from edgekit.errors import CaptureError, ModelError, UsageError, reason
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.contract import check_spec
-from edgekit.model.image_input import COLOURS, check_image, declares_preprocessing, plain
+from edgekit.model.image_input import (
+    COLOURS,
+    TO_FIRST,
+    TO_LAST,
+    check_image,
+    declares_preprocessing,
+    normalization,
+    plain,
+)
 from edgekit.model.onnx_check import LARGEST, bodies, check_onnx, every_node, rename
 from edgekit.model.overrides import BATCH, NOTHING, Span, SpecOverrides, range_of, require_dimension, require_known
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.onnx_session import Session, open_session
-from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 
 if TYPE_CHECKING:
     import onnx
@@ -560,19 +568,22 @@ def write_with_preprocessing(graph: onnx.ModelProto, named_inputs: Iterable[tupl
 
 
 def _prepend(graph: onnx.GraphProto, name: str, i: Input) -> None:
+    from onnx import TensorProto
+
     inside = f"{name}_preprocessed"
     for node in graph.node:
         rename(node, {name: inside})
     for output in graph.output:
         if output.name == name:
             output.name = inside
-    if i.layout == "NHWC":
-        value = next(each for each in graph.input if each.name == name).type.tensor_type.shape
-        sizes = [type(value.dim[0])() for _ in value.dim]
-        for new, old in zip(sizes, (value.dim[place] for place in (0, 3, 1, 2)), strict=True):
-            new.CopyFrom(old)
-        del value.dim[:]
-        value.dim.extend(sizes)
+    taken = plain(i)
+    tensor = next(each for each in graph.input if each.name == name).type.tensor_type
+    if i.layout != taken.layout:
+        sizes = [copy.deepcopy(tensor.shape.dim[place]) for place in (TO_LAST if taken.layout == "NHWC" else TO_FIRST)]
+        del tensor.shape.dim[:]
+        tensor.shape.dim.extend(sizes)
+    if i.dtype != taken.dtype:
+        tensor.elem_type = TensorProto.UINT8
     nodes = list(_nodes(graph, name, inside, i))
     rest = list(graph.node)
     del graph.node[:]
@@ -580,22 +591,40 @@ def _prepend(graph: onnx.GraphProto, name: str, i: Input) -> None:
 
 
 def _nodes(graph: onnx.GraphProto, name: str, inside: str, i: Input) -> Iterator[onnx.NodeProto]:
-    from onnx import helper, numpy_helper
+    from onnx import TensorProto, helper, numpy_helper
 
-    def constant(what: str, values: Sequence[float] | Sequence[int], shape: tuple[int, ...], dtype: str) -> str:
-        array = np.array(values, dtype).reshape(shape)
-        graph.initializer.append(numpy_helper.from_array(array, f"{name}_{what}"))
+    def constant(what: str, values: Array | Sequence[int]) -> str:
+        graph.initializer.append(numpy_helper.from_array(np.asarray(values), f"{name}_{what}"))
         return f"{name}_{what}"
 
-    row = (1, COLOURS, 1, 1)
+    taken, values = plain(i), normalization(i)
+    # Channels that are last for the caller and for the graph stay last.
+    stays_last = i.layout == taken.layout == "NHWC"
+    is_flat = bool(values) and values["mean"].ndim == COLOURS
     steps: list[tuple[str, list[str], dict[str, Any]]] = []
+    if taken.layout == "NHWC" and not stays_last:
+        steps.append(("Transpose", [], {"perm": TO_FIRST}))
     if i.channels == "BGR":
-        steps.append(("Gather", [constant("order", (2, 1, 0), (COLOURS,), "int64")], {"axis": 1}))
-    if i.mean or i.std:
-        steps.append(("Sub", [constant("mean", i.mean or (0.0,) * COLOURS, row, i.dtype)], {}))
-        steps.append(("Div", [constant("std", i.std or (1.0,) * COLOURS, row, i.dtype)], {}))
-    if i.layout == "NHWC":
-        steps.append(("Transpose", [], {"perm": (0, 2, 3, 1)}))
+        order = constant("order", np.array((2, 1, 0), "int64"))
+        steps.append(("Gather", [order], {"axis": 3 if stays_last else 1}))
+    if i.dtype != taken.dtype:
+        steps.append(("Cast", [], {"to": TensorProto.FLOAT}))
+    if is_flat:
+        shape = f"{inside}_shape"
+        yield helper.make_node("Shape", [name], [f"{name}_sizes"])
+        yield helper.make_node(
+            "Gather", [f"{name}_sizes", constant("dimensions", np.array(TO_FIRST, "int64"))], [shape]
+        )
+        steps.append(("Reshape", [constant("rows", np.array((0, COLOURS, -1), "int64"))], {}))
+    # Bytes are cast anyway, so arithmetic that changes nothing is left out.
+    if values and (i.dtype == taken.dtype or values["mean"].any()):
+        steps.append(("Sub", [constant("mean", values["mean"])], {}))
+    if values and (i.dtype == taken.dtype or (values["std"] != 1).any()):
+        steps.append(("Div", [constant("std", values["std"])], {}))
+    if is_flat:
+        steps.append(("Reshape", [shape], {}))
+    if i.layout == "NHWC" and not stays_last:
+        steps.append(("Transpose", [], {"perm": TO_LAST}))
     for number, (operator, constants, attributes) in enumerate(steps):
         input_name = name if number == 0 else f"{inside}_{number}"
         output_name = inside if number == len(steps) - 1 else f"{inside}_{number + 1}"

@@ -23,6 +23,7 @@ from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.conditions import select_branches
 from edgekit.model.folder import load_model
 from edgekit.model.graph import capture
+from edgekit.model.image_input import refuse_other_forms
 from edgekit.model.own_operators import use_decompositions
 from edgekit.model.shapes import BATCHES
 from edgekit.model.sources.checkpoint import weights_digest
@@ -79,6 +80,7 @@ WEIGHTED = frozenset({"conv", "conv_transpose", "linear"})
 def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Convert the model folder to `Name.mlpackage`."""
     whole = load_model(job.model)
+    refuse_other_forms(whole.inputs, "a Core ML model takes")
     spec, derived = _scores_only(whole) if job.get(TOPK) == "cut" else (whole, ())
     job.progress(0.1, "capturing the graph")
     batch = job.get(BATCH_SIZES)

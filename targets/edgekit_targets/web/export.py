@@ -17,6 +17,7 @@ from edgekit.artifact.option import OptionValue
 from edgekit.artifact.store import read_artifact, read_file
 from edgekit.errors import ExportError, UsageError
 from edgekit.model.folder import load_model
+from edgekit.model.image_input import refuse_other_forms
 from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import digest_file, digest_text
@@ -87,6 +88,7 @@ INT8_SOURCE = Option(
 def export(source: Path, out: Path, job: Job) -> ExportResult:
     """Make a bundle from the ONNX artifacts."""
     spec = load_model(job.model)
+    refuse_other_forms(spec.inputs, "the bundle's library gives")
     asyncify = job.get(RUNTIME) == "asyncify"
     job.progress(0.05, "building the page")
     site.copy(site.find(), out, asyncify)

@@ -20,13 +20,13 @@ from edgekit.reference.batches import (
     STRESS,
     Batch,
     applicable_batches,
-    arrays_of,
     batches_for,
     inputs_digest,
     same_inputs,
     stress_batch,
 )
 from edgekit.reference.pictures import resize
+from edgekit.reference.store import arrays_of
 from tests.core.reference.small_spec import evaluation, made, spec
 
 

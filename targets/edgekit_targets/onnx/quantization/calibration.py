@@ -29,6 +29,7 @@ from edgekit.model.evaluation_set import (
     unusual_shapes,
 )
 from edgekit.model.evaluation_set import COUNT as COUNT
+from edgekit.model.image_input import from_planes, pack_set, spec_in_planes, to_planes
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, EvaluationSet, Input, Metric, ModelSpec
 from edgekit.reference.batches import (
@@ -152,7 +153,8 @@ def _with_other_light(spec: ModelSpec, result: Samples) -> Samples:
         for i in pictures:
             values = (changed[i.name][number] - i.low) / (i.high - i.low)
             values = np.clip((values - values.mean()) * contrast + values.mean() + shift, 0.0, 1.0)
-            changed[i.name][number] = i.low + (i.high - i.low) * values
+            values = i.low + (i.high - i.low) * values
+            changed[i.name][number] = np.rint(values) if i.float_range else values
     # Each follows its own picture: a search takes ranges from the first samples and compares recipes on the last.
     order = np.argsort([*range(len(result.names)), *(row + 0.5 for row in rows)])
     names = [*result.names, *(f"{result.names[row]}{IN_OTHER_LIGHT}" for row in rows)]
@@ -187,7 +189,8 @@ def note_of(spec: ModelSpec, folder: Path | None, samples: Samples) -> str:
 
 def unknown(spec: ModelSpec, folder: Path | None = None) -> bool:
     """Return whether only pictures are known of a model's inputs: `samples` are then parts of photographs."""
-    pictures = all(i.kind == "image" and len(i.shape) == 4 and i.shape[1] == COLOURS for i in spec.inputs)
+    inputs = spec_in_planes(spec).inputs
+    pictures = all(i.kind == "image" and len(i.shape) == 4 and i.shape[1] == COLOURS for i in inputs)
     return folder is None and spec.calibration is None and pictures
 
 
@@ -196,7 +199,7 @@ def _own(spec: ModelSpec, count: int) -> Samples:
         raise CalibrationError(
             f"'{spec.name}' declares no calibration set. Set `calibration` in its ModelSpec, or give a folder of images"
         )
-    evaluation = calibration_of(spec, count) or _parts(spec, count)
+    evaluation = calibration_of(spec, count) or pack_set(spec, _parts(spec_in_planes(spec), count))
     for declared in spec.inputs:
         array = evaluation.inputs.get(declared.name)
         expected = (len(evaluation.names) * _rows_of(spec, declared), *spec.shape(declared.name, {BATCH: 1})[1:])
@@ -268,9 +271,10 @@ def extra_inputs(
     """
     odd = stress_batch(spec)
     first = samples.part(0, CONDITIONED)
-    own = dict(zip(first.names, first.batches(1), strict=True))
-    changed = {**changed_rows(spec, own), **shifted_rows(spec, own)}
-    rows = [*odd.rows(), *map(spec.conform, changed.values())]
+    planes = spec_in_planes(spec)
+    own = {name: to_planes(spec, row) for name, row in zip(first.names, first.batches(1), strict=True)}
+    changed = {**changed_rows(planes, own), **shifted_rows(planes, own)}
+    rows = [*odd.rows(), *(from_planes(spec, planes.conform(row)) for row in changed.values())]
     inputs = {i.name: stack_runs(row[i.name] for row in rows) for i in spec.inputs}
     extremes = replace(odd, inputs=inputs, names=(*odd.names, *changed))
     return (extremes, *at_shapes(spec, samples, dynamic, (*grid(spec.axes), *more)))
@@ -287,7 +291,7 @@ def at_shapes(
 
     The last samples are resized first, along the axes in `dynamic`; shapes with default sizes are left out.
     """
-    rows = samples.batches(1)
+    planes, rows = spec_in_planes(spec), [to_planes(spec, row) for row in samples.batches(1)]
     batches: list[Batch] = []
     if not fits(spec, rows):
         return ()
@@ -296,7 +300,8 @@ def at_shapes(
             number = len(batches)
             first = len(rows) - 1 - number * REAL_STEP % len(rows)
             names = (samples.names[first],)
-            batches.append(Batch(f"{RESIZED}-{number:02d}", batch_of(spec, rows, sizes, [first]), {}, sizes, names))
+            inputs = from_planes(spec, batch_of(planes, rows, sizes, [first]))
+            batches.append(Batch(f"{RESIZED}-{number:02d}", inputs, {}, sizes, names))
     return tuple(batches)
 
 
