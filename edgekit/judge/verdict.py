@@ -33,6 +33,8 @@ from edgekit.artifact.result import EvaluationResult, Measure, Status
 from edgekit.judge.deviation import FEW_VALUES, channel_deviations
 from edgekit.judge.limits import (
     CHANGED,
+    FP32,
+    FP32_DELEGATED,
     IDS,
     LEVELLED,
     LOSSY,
@@ -153,7 +155,7 @@ def judge(
     for batch, comparisons in batches:
         for kind in get_args(Kind):
             some = [each for each in comparisons if _kind(tolerance, batch, each) == kind]
-            checks += _checks(batch, some, tolerance, tolerance.on(kind), noise)
+            checks += _checks(batch, some, tolerance, _limits_of(tolerance, batch, kind), noise)
         faults += [fault.model_copy(update={"batch": batch}) for each in comparisons for fault in each.faults]
     every = [(batch, each) for batch, comparisons in batches for each in comparisons]
     for kind in get_args(Kind):
@@ -222,6 +224,19 @@ def _made_inputs_of(batch: str) -> str:
     """Return which inputs a batch or pool of made inputs holds, in a few words."""
     usual = "in batches" if batch.removeprefix("batch ").isdecimal() else "resized"
     return _MADE_INPUTS.get(batch, usual)
+
+
+def _limits_of(t: Tolerance, batch: str, kind: Kind) -> dict[tuple[str, str], Limit]:
+    """Return the limits on inputs of a kind in a batch.
+
+    The reference of the inputs in batches ran each alone. Libraries add up in another order with rows beside, so fp32
+    holds the limits of delegates there.
+    """
+    limits = t.on(kind)
+    if batch != IN_BATCHES or t.name != FP32.name:
+        return limits
+    delegated = FP32_DELEGATED.on(kind)
+    return {key: delegated.get(key, row) for key, row in limits.items()}
 
 
 def _kind(t: Tolerance, batch: str, comparison: Comparison) -> Kind:

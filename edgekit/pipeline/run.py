@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from edgekit.artifact.option import OptionValue, as_text
 from edgekit.artifact.result import Result
 from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlier_run, refuse_parts
 from edgekit.artifact.store import MANIFEST, read_artifact, require_build
-from edgekit.errors import ArtifactError, EdgekitError, NeedlessExportError, UsageError
+from edgekit.errors import ArtifactError, EdgekitError, ExportError, NeedlessExportError, UsageError
 from edgekit.hosts import fork_server
 from edgekit.model.folder import load_builds_model, map_weights, other_code, save_model
 from edgekit.model.program import Capture, program_matches, save_program
@@ -318,7 +318,9 @@ def _run_target(
         manifest, findings, reused = export_and_evaluate(context, name, second if kept else options, bring)
         if findings.status == "rejected" and second and not kept:
             rejected = _why_rejected(options, second, findings)
-            manifest, findings, reused = export_and_evaluate(context, name, second, bring, (rejected,))
+            # Without a second artifact the first stays, as it was judged.
+            with suppress(ExportError):
+                manifest, findings, reused = export_and_evaluate(context, name, second, bring, (rejected,))
         return _outcome(context, manifest, findings, reused)
     except NeedlessExportError as error:
         return TargetOutcome(name, folder, "skipped", str(error), is_needless=True)

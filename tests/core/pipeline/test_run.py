@@ -3,6 +3,7 @@ import shutil
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from edgekit import registry
 from edgekit.artifact.fact import Code
 from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import commit, own_files, read_artifact
-from edgekit.errors import ArtifactError, NeedlessExportError
+from edgekit.errors import ArtifactError, ExportError, NeedlessExportError
 from edgekit.hosts import process
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import EvaluationSet
@@ -203,3 +204,25 @@ def test_the_recorded_command_names_no_folder_of_its_host() -> None:
     assert "/home" not in request.command
     assert "--data .../photos --calibration more" in request.command
     assert "/home/me/net.onnx" in request.words
+
+
+def test_without_a_second_artifact_the_rejected_first_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A target exports again with other options what is rejected; that export may fail."""
+    rejected = SimpleNamespace(status="rejected", places=[SimpleNamespace(status="rejected", reasons=["error is 2"])])
+    tried: list[tuple[str, tuple[str, ...]]] = []
+
+    def export(_: object, name: str, options: dict[str, str], __: object, notes: tuple[str, ...] = ()) -> Any:
+        tried.append((options["precision"], notes))
+        if options["precision"] == "fp32":
+            raise ExportError("the converter stops")
+        return SimpleNamespace(target=name), rejected, False
+
+    monkeypatch.setattr(run, "export_and_evaluate", export)
+    monkeypatch.setattr(run, "stored", lambda *_: None)
+    monkeypatch.setattr(registry, "require", lambda *_: None)
+    context = SimpleNamespace(
+        folder=lambda name: tmp_path / name, targets={"coreml": SimpleNamespace(source="program")}, fresh=False
+    )
+    outcome = run._run_target(context, "coreml", {"precision": "fp16"}, {"precision": "fp32"}, {}, lambda _: None)  # type: ignore[arg-type]  # as far as it uses them
+    assert outcome.status == "rejected"
+    assert tried == [("fp16", ()), ("fp32", ("precision fp16 was rejected: error is 2",))]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.artifact.fact import EVALUATION, IN_BATCHES
+from edgekit.judge import verdict
+from edgekit.judge.limits import FP32, FP32_DELEGATED, INT8
 from tests.core.judge.broken.conftest import Change, Shell
 from tests.core.judge.seeded.graph import Graph
 
@@ -38,3 +41,11 @@ def test_a_right_graph_is_verified_in_batches(shell: Shell) -> None:
     said = shell.judged("table", None, "int8")
     assert said.status == "verified"
     assert any("64 of these again in batches" in note["sentence"] for note in said.notes)
+
+
+def test_in_fp32_rows_beside_may_change_the_order_of_sums() -> None:
+    key = ("tensor", "relative")
+    assert verdict._limits_of(FP32, IN_BATCHES, "real")[key] == FP32_DELEGATED.on("real")[key]
+    assert verdict._limits_of(FP32, IN_BATCHES, "real").keys() == FP32.on("real").keys()
+    assert verdict._limits_of(FP32, EVALUATION, "real") == FP32.on("real")
+    assert verdict._limits_of(INT8, IN_BATCHES, "real") == INT8.on("real")
