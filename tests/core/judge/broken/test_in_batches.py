@@ -33,8 +33,9 @@ def takes_the_answer_of_a_like_row(g: Graph) -> None:
 def test_limits_task_accepts_no_artifact_whose_rows_depend_on_each_other(shell: Shell, fault: Change) -> None:
     said = shell.judged("table", fault, "int8", "--limits", "task")
     assert said.status == "rejected"
-    metrics = {reason["metric"] for reason in said.reasons if reason["batch"] == "evaluation in batches"}
-    assert "task metric drop" in metrics, said.sentences
+    metrics = {reason["metric"] for reason in said.reasons if reason["batch"] == IN_BATCHES}
+    # Another answer for a few rows may keep their largest class.
+    assert ("task metric drop" if fault is mixes_rows else "cosine") in metrics, said.sentences
 
 
 def test_a_right_graph_is_verified_in_batches(shell: Shell) -> None:
