@@ -202,9 +202,10 @@ def external_file(path: Path) -> str:
     with contextlib.suppress(ModelError):
         check_onnx(path)
         return ""
-    siblings = sorted(p.name for p in path.parent.iterdir() if p.is_file() and p != path) if path.is_file() else []
+    siblings = [p.name for p in path.parent.iterdir() if p.is_file() and p != path] if path.is_file() else []
     # PyTorch calls it FILE.onnx.data; other tools choose any name, which the check compares with the recorded one.
-    for name in sorted(siblings[:MOST_SIBLINGS], key=lambda name: not name.startswith(path.stem)):
+    siblings.sort(key=lambda name: (not name.startswith(path.stem), name))
+    for name in siblings[:MOST_SIBLINGS]:
         with contextlib.suppress(ModelError):
             check_onnx(path, name)
             return name

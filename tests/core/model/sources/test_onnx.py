@@ -22,6 +22,7 @@ from edgekit.model.overrides import NOTHING, words_of
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
+from edgekit.model.sources.onnx import external_file
 from edgekit.model.spec import Axis, EvaluationSet
 from tests.targets.onnx.passes.graphs import answers, model, rounded
 from tests.targets.onnx.passes.test_foreign import theirs
@@ -89,6 +90,14 @@ def test_weights_in_a_second_file_are_read(location: str, tmp_path: Path) -> Non
     spec = resolve_model(str(path))
     for one, other in zip(spec.module(*inputs), answered, strict=True):
         assert torch.equal(one, other)
+
+
+def test_weights_beside_a_file_are_found_among_many_others(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.onnx"
+    for number in range(120):
+        path.with_name(f"another-{number}.bin").write_bytes(b"no weights")
+    onnx.save(theirs(), path, save_as_external_data=True, location="theirs.onnx.data", size_threshold=0)
+    assert external_file(path) == "theirs.onnx.data"
 
 
 def write_sequence(path: Path) -> None:
