@@ -177,13 +177,13 @@ _BY_BATCH = {
 # A sentence for each code. Placeholders are the fact's fields, its details, and the additions of `_Words`.
 _SENTENCES = {
     Code.LIMIT_EXCEEDED: "{what} is {value}{unit}{place}, must be {bound} {limit}",
-    Code.ROWS_BEYOND: "{what} must be {bound} {limit}, and is not in {beyond} of {rows} rows ({allowed} may exceed "
-    "it): {value}{unit}{place}",
-    Code.TOO_FEW_ROWS: "{what} must be {bound} {limit}, and is not in {beyond} of {rows} rows ({allowed} may exceed "
-    "it): too few inputs to tell whether 99 of 100 are within the limit",
+    Code.ROWS_BEYOND: "{what} must be {bound} {limit}, and is not in {beyond} of {rows} rows ({allowed} "
+    "allowed): {value}{unit}{place}",
+    Code.TOO_FEW_ROWS: "{what} must be {bound} {limit}, and is not in {beyond} of {rows} rows ({allowed} "
+    "allowed): too few inputs to tell whether 99 of 100 are within the limit",
     Code.TOO_FEW_TURNED: "{what} is {value}, and must be {bound} {limit}: {beyond} more of {rows} rows are wrong, too "
     "few to tell. Give more evaluation rows",
-    Code.ROWS_UNMOVED: "{what} is not {bound} {limit} in {beyond} of {rows} rows, of which {allowed} may exceed it; "
+    Code.ROWS_UNMOVED: "{what} is not {bound} {limit} in {beyond} of {rows} rows, of which {allowed} are allowed; "
     "the task metric does not change in the rest of these rows",
     Code.NOT_FINITE: "output '{output}' of the {side} is not finite (NaN or Inf) in {wrong} of {all} values, "
     "first{place}",

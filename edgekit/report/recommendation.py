@@ -398,6 +398,7 @@ def _explanations(folder: Path, study: BuildReport) -> Iterator[str]:
     rejected = [row for row in study.rows if row.status == "rejected" and not row.origin and row.precision in EXPLAINED]
     for target in dict.fromkeys(row.target for row in rejected):
         manifest = next(each.manifest for each in study.artifacts if each.target == target)
-        if manifest is not None and manifest.entry.endswith(".onnx"):
+        # A file of `edgekit check` has no fp32 artifact beside it.
+        if manifest is not None and manifest.entry.endswith(".onnx") and target.startswith("onnx-"):
             yield f"edgekit explain {shlex.quote(str(folder / target))}"
             return

@@ -79,7 +79,7 @@ def test_where_rows_are_too_few_those_whose_own_metric_stays_do_not_decide(
     told = [str(note) for note in found.notes if note.code is Code.ROWS_UNMOVED]
     assert told == (
         [
-            f"error of 'y' is not at most 0.3 in {beyond} of 400 rows, of which 4 may exceed it; "
+            f"error of 'y' is not at most 0.3 in {beyond} of 400 rows, of which 4 are allowed; "
             "the task metric does not change in the rest of these rows (real inputs)"
         ]
         if status == "verified"
@@ -117,8 +117,8 @@ def test_rows_of_a_metric_that_jumps_by_chance_are_set_off(gaining: int, status:
 
 def test_the_sentence_counts_the_rows() -> None:
     unsure, sure = verdict_of(400, 5), verdict_of(400, 9)
-    assert "and is not in 5 of 400 rows (4 may exceed it): too few inputs to tell" in str(unsure.reasons[0])
-    assert "and is not in 9 of 400 rows (4 may exceed it): 0.4" in str(sure.reasons[0])
+    assert "and is not in 5 of 400 rows (4 allowed): too few inputs to tell" in str(unsure.reasons[0])
+    assert "and is not in 9 of 400 rows (4 allowed): 0.4" in str(sure.reasons[0])
 
 
 @pytest.mark.parametrize(
