@@ -36,6 +36,7 @@ class _Spec:
     """As much of a model as the reader of a calibration folder asks for."""
 
     name = "small"
+    inputs = (ROWS,)
 
     def shape(self, name: str, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
         return (1, 4)
