@@ -27,7 +27,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import numpy as np
 
 from edgekit.errors import UsageError, in_any_case, suggestion
-from edgekit.model.image_input import TAKES
+from edgekit.model.image_input import COLOURS, TAKES
 from edgekit.model.spec import MOST_VALUES, SUM, Axis, Input, ModelSpec, Output, Role, axes_in
 
 BATCH = "batch"
@@ -35,7 +35,6 @@ BATCHES = ("N", "B", "bs", "batch_size")
 """Other names of the batch axis, which becomes "batch" in every artifact."""
 # For a batch without a range.
 MOST_IMAGES = 8
-COLOURS = 3
 Entry = str | Mapping[Any, Any]
 Given = Entry | Sequence[str] | None
 """Texts that each begin with a name, or one entry per name."""

@@ -54,9 +54,9 @@ def make(
             f"'{context.spec.name}' is already quantized to INT8, and '{name}' would quantize it again. Leave '{name}' "
             "out, and export to fp32 targets, which keep the model's INT8"
         )
-    if not context.fresh and not without and (kept := stored(context, name, options)) is not None:
-        return kept
     inputs = _inputs(context, name, options)
+    if not context.fresh and not without and (kept := _stored(context, name, inputs)) is not None:
+        return kept
     hashes = dict(inputs.parts)
     left_out = {n: hashes.pop(n) for n in without}
     # Checked before the export, which takes minutes.
@@ -91,13 +91,16 @@ def make(
 
 def stored(context: RunContext, name: str, options: Mapping[str, OptionValue]) -> Manifest | None:
     """Return the stored artifact if it was made with these options and nothing that it depends on changed."""
+    return _stored(context, name, _inputs(context, name, options))
+
+
+def _stored(context: RunContext, name: str, inputs: _Inputs) -> Manifest | None:
     try:
         artifact = read_artifact(context.folder(name))
         require_declared(context, artifact)
     except ArtifactError:
         # Missing, damaged or changed: it is exported again.
         return None
-    inputs = _inputs(context, name, options)
     # A target that was left out stays out as long as its artifact is the same.
     left_out = [n for n, then in artifact.bundle.left_out.items() if inputs.parts.get(n) == then]
     return artifact if artifact.export.key == inputs.key(left_out) else None
@@ -108,45 +111,46 @@ class _Inputs:
     """What an artifact depends on.
 
     Attributes:
+        name: Its target.
         source: Its source.
+        code: Digest of the target's code.
         options: Its options as the manifest records them.
         tools: Versions of its libraries.
         parts: Digests of a bundle's artifacts by target.
-        others: Digests of everything else.
-        name: Its target.
+        read: Digests of what else the export reads.
     """
 
+    name: str
     source: Source
+    code: str
     options: Mapping[str, str]
     tools: Mapping[str, str]
     parts: Mapping[str, str]
-    others: tuple[str, ...]
-    name: str
+    read: tuple[str, ...]
 
     def key(self, left_out: Collection[str] = ()) -> str:
         """Return the digest of all, without some parts."""
         parts = {n: h for n, h in self.parts.items() if n not in left_out}
-        code, *rest = self.others
-        record = (code, self.options, self.tools, parts, *rest)
+        record = (self.code, self.options, self.tools, parts, *self.read)
         return digest_text(json.dumps((self.name, self.source.name, self.source.sha256, *record), sort_keys=True))
 
 
 def _inputs(context: RunContext, name: str, options: Mapping[str, OptionValue]) -> _Inputs:
     target = context.targets[name]
     return _Inputs(
+        name=name,
         source=_source(context, target.source),
+        code=registry.code_digest(target),
         options=_options_record(options),
         tools=registry.versions(target),
         parts={n: read_artifact(context.folder(n)).sha256 for n in target.bundle.sources if _good(context, n)},
-        others=(
-            registry.code_digest(target),
+        read=(
             # Only a target that reads the reference depends on it.
             context.recorded.sha256 if target.reads.reference else "",
             # The source's file is the same with another calibration set, which lies in the model's folder.
             model_digest(context.root / MODEL) if _quantizes(target) else "",
             target.reads.content(),
         ),
-        name=name,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from edgekit import registry
-from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
+from edgekit.artifact.manifest import COLOURS, AxisInfo, Manifest, TensorInfo
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
 from edgekit.model.shapes import size_text
@@ -19,8 +19,6 @@ from edgekit.model.spec import SUM, Array, size_of
 from edgekit.reference.pictures import in_size
 from edgekit.runtime.protocol import Runtime
 from edgekit.storage.host_errors import as_sentences
-
-COLOURS = 3
 
 
 @as_sentences()

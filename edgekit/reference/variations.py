@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from edgekit.judge.limits import CLASSES
 from edgekit.model.spec import Array, Input, ModelSpec
 
-# Roles of outputs that choose one of several classes.
-CLASSES = ("logits", "probabilities")
 # Rows of a longer exposure, and the factors of their brightness: the largest values are clipped, as by a camera.
 EXPOSED, EXPOSURES = 40, (1.25, 1.5, 2.0)
 # Values of the longest row of which each is moved alone, and the share of its range by which it leaves that.

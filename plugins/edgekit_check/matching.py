@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from edgekit.errors import UsageError, suggestion
+from edgekit.model.image_input import TO_FIRST, TO_LAST
 from edgekit.model.spec import Array, axes_in
 from edgekit.runtime.protocol import FileTensor
 
@@ -25,7 +26,6 @@ FORM = (
 # Inputs that tools add to a model, with the value that stands for its absence.
 ABSENT: Mapping[str, float] = {"token_type_ids": 0.0}
 IMAGE_RANK = 4
-TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 BYTE = 255.0
 _SPAN = re.compile(r"(?P<low>-?\d+(?:\.\d+)?)\.\.(?P<high>-?\d+(?:\.\d+)?)")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

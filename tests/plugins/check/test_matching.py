@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from edgekit.errors import UsageError
+from edgekit.model.image_input import TO_FIRST, TO_LAST
 from edgekit.runtime.protocol import FileTensor
-from edgekit_check.matching import TO_FIRST, TO_LAST, ModelTensor, Pair, Pairs, pair_tensors, parse_words
+from edgekit_check.matching import ModelTensor, Pair, Pairs, pair_tensors, parse_words
 
 IMAGES = ModelTensor("images", "float32", ("batch", 3, 8, 10))
 IDS, MASK = ModelTensor("ids", "int64", ("batch", "length")), ModelTensor("mask", "int64", ("batch", "length"))
