@@ -9,6 +9,7 @@ not detect damage.
 
 from __future__ import annotations
 
+import functools
 import mmap
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -221,7 +222,7 @@ def _check_external_data(folder: Path, manifest: Manifest) -> None:
         if file.path.endswith(ONNX):
             home = Path(file.path).parent
             # ONNX Runtime would open any file that the graph names.
-            for name in external_files(folder / file.path):
+            for name in _external_files(folder / file.path, file.sha256):
                 if (home / name).as_posix() not in paths:
                     raise ArtifactError(
                         f"'{folder / file.path}' loads weights from {name!r}, which is not in the manifest. Export "
@@ -250,6 +251,12 @@ _FIELDS: dict[str, dict[int, str]] = {
 _KEY, _VALUE, _LOCATION = 1, 2, b"location"
 # Most levels of nested graphs; real ones have two or three.
 DEEPEST = 64
+
+
+@functools.lru_cache(64)
+def _external_files(path: Path, sha256: str) -> tuple[str, ...]:
+    """Return `external_files` of a file with this hash."""
+    return external_files(path)
 
 
 def external_files(path: Path) -> tuple[str, ...]:

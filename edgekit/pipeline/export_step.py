@@ -251,10 +251,10 @@ def _model_fields(context: RunContext, dynamic: Collection[str], sizes: Sequence
     defaults = {n: fixed.get(n, axis.default) for n, axis in spec.axes.items()}
     # Shapes of its own open axes only: a fixed one has one size.
     shapes = []
-    for batch in context.recorded.batches:
+    for batch, outputs in context.recorded.outputs:
         at = {**defaults, **batch.sizes}
         if all(name in dynamic or size == defaults[name] for name, size in at.items()):
-            shapes.append(({name: size for name, size in at.items() if name != BATCH}, batch.outputs))
+            shapes.append(({name: size for name, size in at.items() if name != BATCH}, outputs))
     return {
         "name": spec.name,
         "inputs": tuple(TensorInfo.of_input(i) for i in spec.inputs),

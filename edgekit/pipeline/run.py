@@ -129,7 +129,7 @@ def export(
         run_log.finish_record(
             root, record, outcomes.values(), {} if selection else run_log.missing_requirements(possible)
         )
-        report.write_report(root)
+        report.update_report(root)
         return _build_of(context, outcomes.values())
 
 

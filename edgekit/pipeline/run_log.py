@@ -27,14 +27,24 @@ def start_record(command: str, criteria: Criteria = Criteria()) -> RunRecord:
 def finish_record(
     root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left_out: Mapping[str, str]
 ) -> None:
-    """Write each target's status and the targets not tried; earlier budget facts of other places stay."""
-    targets = earlier_run(root).targets
+    """Write each target's status and the targets not tried; earlier budget facts of other places stay.
+
+    A run that changed nothing and was asked the same leaves the record of the earlier one.
+    """
+    outcomes, earlier = tuple(outcomes), earlier_run(root)
+    targets = earlier.targets
     statuses = {o.target: _status_of(o, targets.get(o.target), record.began) for o in outcomes}
     new = {
         name: why for name, why in left_out.items() if name not in targets or targets[name].status == "not installed"
     }
     missing = {n: TargetStatus(status="not installed", error=why, began=record.began) for n, why in new.items()}
-    write_run(root, record, {**missing, **statuses})
+    statuses |= missing
+    if not any(o.is_new for o in outcomes):
+        last = {n: target for n, target in targets.items() if target.began == earlier.began}
+        then = {n: target.model_copy(update={"began": earlier.began}) for n, target in statuses.items()}
+        if last == then and record.model_copy(update={"began": earlier.began, "targets": targets}) == earlier:
+            return
+    write_run(root, record, statuses)
 
 
 def _status_of(outcome: TargetOutcome, before: TargetStatus | None, began: str) -> TargetStatus:

@@ -174,13 +174,17 @@ class Batch:
 
 def batches_for(spec: ModelSpec, evaluation: EvaluationSet | None) -> tuple[Batch, ...]:
     """Return the batches on which a model is recorded and judged, without outputs; the same for the same spec."""
+    return tuple(each_batch(spec, evaluation))
+
+
+def each_batch(spec: ModelSpec, evaluation: EvaluationSet | None) -> Iterator[Batch]:
+    """Yield the batches of `batches_for`, each made when it is needed."""
     source = BatchSource(spec, evaluation, word_queries(spec, evaluation))
     entries: list[tuple[str, Mapping[str, int]]] = [(name, {}) for name in ROWS]
     for number, sizes in enumerate(grid(spec.axes)):
         entries += [(f"{GRID}-{number:02d}", sizes), (f"{RESIZED}-{number:02d}", sizes)]
     entries += [(f"{BETWEEN}-{number:02d}", sizes) for number, sizes in enumerate(shapes_between(spec.axes))]
-    batches = (source.batch(name, sizes) for name, sizes in entries)
-    return tuple(batch for batch in batches if batch is not None)
+    yield from filter(None, (source.batch(name, sizes) for name, sizes in entries))
 
 
 class BatchSource:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import statistics
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.doors import EDGEKIT
 from edgekit.errors import EdgekitError, ModelError, RecordError, out_of_memory
 from edgekit.evaluate import timing
 from edgekit.evaluate.rows import Axes, Run, rows_of
@@ -27,13 +30,15 @@ from edgekit.model.evaluation_set import evaluation_of, metric_values
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.sources.onnx import refuse_closed_axes, refuse_random
 from edgekit.model.spec import Array, EvaluationSet, ModelSpec, Output
-from edgekit.reference.batches import BETWEEN, EVALUATION, REAL, RESIZED, Batch, batches_for
+from edgekit.reference.batches import BETWEEN, EVALUATION, REAL, RESIZED, WORDS, Batch, batches_for, inputs_digest
 from edgekit.reference.plausibility import find_doubt
 from edgekit.reference.store import declaration, write_reference
+from edgekit.reference.vocabulary import word_queries
 from edgekit.runtime.cuda_graph import capture_graph
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime
+from edgekit.storage.environment import package_digest
 from edgekit.storage.files import digest_bytes, digest_text
 from edgekit.target import silent
 
@@ -363,13 +368,28 @@ class RecordingSubject:
         spec: The model.
         weights_sha256: Hash that ties a reference to the model.
         evaluation: Its evaluation set, or None.
-        asked: The batches of inputs, without outputs.
     """
 
     spec: ModelSpec
     weights_sha256: str
     evaluation: EvaluationSet | None
-    asked: tuple[Batch, ...]
+
+    @functools.cached_property
+    def asked(self) -> tuple[Batch, ...]:
+        """The batches of inputs, without outputs."""
+        return batches_for(self.spec, self.evaluation)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of all that a reference is made from: the model, its evaluation set, and the code that makes inputs."""
+        real, queries = self.evaluation, word_queries(self.spec, self.evaluation)
+        batches = [Batch(WORDS, queries, {}, {}, ())]
+        if real is not None:
+            rows = (Batch(f"{EVALUATION} {n}", row, {}, {}, ()) for n, row in enumerate(real.others))
+            batches += [Batch(EVALUATION, real.inputs, {}, {}, real.names), *rows]
+        parts = (self.weights_sha256, declaration(self.spec), inputs_digest(tuple(batches)), real and real.names)
+        code = (package_digest(EDGEKIT), np.__version__, version("pillow"))
+        return digest_text(repr((*parts, task_digest(real), *code)))
 
     @property
     def features(self) -> frozenset[str]:
@@ -396,7 +416,7 @@ class RecordingSubject:
 def subject_of(spec: ModelSpec) -> RecordingSubject:
     """Return the recording subject of a model."""
     evaluation = _dense(evaluation_of(spec))
-    return RecordingSubject(spec, weights_digest(spec), evaluation, batches_for(spec, evaluation))
+    return RecordingSubject(spec, weights_digest(spec), evaluation)
 
 
 def _dense(evaluation: EvaluationSet | None) -> EvaluationSet | None:

@@ -7,8 +7,9 @@ Pictures of 8 bits are stored as bytes; arrays keep their order in memory, which
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -38,12 +39,30 @@ class Reference:
     """A recorded reference.
 
     Attributes:
-        batches: The batches with outputs.
         info: The content of reference.json.
+        read: Reads the batches with their outputs.
     """
 
-    batches: tuple[Batch, ...]
     info: ReferenceInfo
+    read: Callable[[], tuple[Batch, ...]]
+
+    @functools.cached_property
+    def batches(self) -> tuple[Batch, ...]:
+        """The batches with outputs.
+
+        Raises:
+            RecordError: If they are missing or damaged.
+        """
+        return self.read()
+
+    @functools.cached_property
+    def outputs(self) -> tuple[tuple[BatchInfo, Mapping[str, Array]], ...]:
+        """Each batch with its outputs, without its inputs.
+
+        Raises:
+            RecordError: If they are missing or damaged.
+        """
+        return recorded_outputs(self.info)
 
     @property
     def noise(self) -> Mapping[str, float]:
@@ -132,7 +151,7 @@ def read_reference(folder: Path, in_memory: Iterable[Batch] = ()) -> Reference:
         raise RecordError(
             f"the reference in '{folder}' was changed after it was recorded. Run `edgekit reference` again"
         )
-    return Reference(batches, info)
+    return Reference(info, lambda: batches)
 
 
 def reference_of(folder: Path, weights_sha256: str) -> Reference:
@@ -149,7 +168,7 @@ def reference_of(folder: Path, weights_sha256: str) -> Reference:
     return reference
 
 
-def recorded_outputs(info: ReferenceInfo) -> tuple[tuple[BatchInfo, dict[str, Array]], ...]:
+def recorded_outputs(info: ReferenceInfo) -> tuple[tuple[BatchInfo, Mapping[str, Array]], ...]:
     """Return the batches of a reference with their outputs, with or without its inputs.
 
     Raises:

@@ -111,7 +111,7 @@ def numbered(name: str, rows: int, **sizes: int) -> Batch:
 
 def recorded() -> Reference:
     grid = (numbered("grid-00", 1, batch=1, height=96, width=96), numbered("grid-01", 3, batch=3, height=96, width=96))
-    return Reference((numbered(EVALUATION, 20), numbered(STRESS, 9), *grid), ReferenceInfo(Path()))
+    return Reference(ReferenceInfo(Path()), lambda: (numbered(EVALUATION, 20), numbered(STRESS, 9), *grid))
 
 
 def test_a_slow_place_is_asked_a_sample() -> None:
@@ -147,7 +147,7 @@ def test_a_speed_beside_an_eager_pytorch_that_stalls_is_too_noisy_to_say(pytorch
     own = "bound buffers"
     times = {own: Latency("ONNX Runtime", (0.05,) * 100), PYTORCH: Latency("PyTorch", (pytorch,) * 100)}
     info = ReferenceInfo(Path(), host=RecordedHost(kind="cpu"), speeds=(Speed("batch 1", "eager", 0.33),))
-    ratio = beside_recorded(budget.ratio(times, PYTORCH, own), times, own, Reference((), info))
+    ratio = beside_recorded(budget.ratio(times, PYTORCH, own), times, own, Reference(info, tuple))
     assert formats.speed(ratio) == text
 
 
