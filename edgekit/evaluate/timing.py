@@ -1,6 +1,7 @@
 """Timing protocol: warm-up, then runtimes take turns, so that a slow spell of the host affects all of them.
 
 Each runtime is timed at least RUNS times and for SECONDS, or FEWEST times and for LONG seconds, in turns of a few runs.
+Warm-ups end after WARM_SECONDS.
 The first runtime of a round changes from round to round. A turn starts with a run that is not timed: threads of the
 previous runtime spin for a while (OpenMP's do) and occupy a core. On 2 cores, after eager PyTorch, an ONNX model of 8.4
 ms took 11 to 16 without this.
@@ -23,16 +24,18 @@ if TYPE_CHECKING:
 
 # Runs of each runtime before the first timed one.
 WARM_UP = 10
+# Seconds after which a runtime has warmed up with fewer runs, but at least two.
+WARM_SECONDS = 0.5
 # Least timed runs of each runtime, if they take less than LONG seconds.
 RUNS = 100
 # Timed seconds after which fewer runs suffice: RUNS of a large model would cost more than its export.
 LONG = 1.0
 # Least timed runs of each runtime, if they take LONG seconds.
-FEWEST = 20
+FEWEST = 10
 # Least timed seconds of each runtime: shorter runs see only one state of the host.
 SECONDS = 1.0
-# Timed runs of a turn, if several runtimes take turns.
-TURN = 10
+# Timed runs of a turn, if several runtimes take turns; a turn ends after TURN_SECONDS.
+TURN, TURN_SECONDS = 10, 0.5
 # Times SECONDS (and at least RUNS): a runtime with so much time leaves, and no longer delays the others.
 PLENTY = 10.0
 # Most timed runs of each runtime: a run of microseconds costs more outside the clock than inside.
@@ -89,7 +92,10 @@ def measure(
     if not 1 <= runs <= MOST_RUNS:
         raise ValueError(f"runs must be 1 to {MOST_RUNS}, not {runs}")
     for name, runtime in runtimes.items():
-        for _ in range(warm_up):
+        began = clock()
+        for number in range(warm_up):
+            if number > 1 and clock() - began > WARM_SECONDS:
+                break
             answered(name, runtime.run(inputs))
     times: dict[str, list[float]] = {name: [] for name in runtimes}
     total = dict.fromkeys(runtimes, 0.0)
@@ -101,13 +107,14 @@ def measure(
         for name in names:
             if several:
                 answered(name, runtimes[name].run(inputs))
+            before = total[name]
             for _ in range(TURN if several else 1):
                 start = clock()
                 answer = runtimes[name].run(inputs)
                 total[name] += (spent := clock() - start)
                 times[name].append(spent)
                 answered(name, answer)
-                if not _short(times[name], total[name], runs, PLENTY * seconds):
+                if total[name] - before > TURN_SECONDS or not _short(times[name], total[name], runs, PLENTY * seconds):
                     break
         names.append(names.pop(0))
     return {name: Latency(runtimes[name].device, tuple(1000.0 * s for s in times[name])) for name in runtimes}

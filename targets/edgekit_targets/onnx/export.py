@@ -86,6 +86,8 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
         refuse_bfloat16(spec.name, captured.exported)
         refuse_open_pools(spec, captured.exported)
         graph = _translate(spec, captured, max(job.get(OPSET), LOWEST))
+        # Frees the program's weights.
+        del captured
         _name_axes(graph, spec)
         # module.path/OpType, numbered if a module has several: error attribution and Netron show these names.
         seen: Counter[str] = Counter()

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from edgekit.errors import ExportError, reason
-from edgekit.model.onnx_check import names_read
+from edgekit.model.onnx_check import BYTES, names_read
 
 if TYPE_CHECKING:
     import onnx
@@ -34,6 +34,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G", bound="onnx.ModelProto | ir.Model")
 Graph = TypeVar("Graph", "onnx.ModelProto", "ir.Model")
+Part = TypeVar("Part", "onnx.ModelProto", "onnx.GraphProto")
 SCOPES = "pkg.torch.onnx.name_scopes"
 """The exporter's note of the modules that contain a node, the outermost first, then the node itself."""
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
@@ -265,8 +266,54 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
     passes = _history(graph)
     _set_history(graph, [])
     graph.producer_name, graph.producer_version = "edgekit", ""
-    path.write_bytes(graph.SerializeToString(deterministic=True))
+    with path.open("wb") as stream:
+        write_graph(graph, stream)
     (path.parent / PASSES).write_text(json.dumps(passes, indent=1) + "\n")
+
+
+def write_graph(graph: onnx.ModelProto, stream: BinaryIO) -> None:
+    """Write a graph with its weights one after the other, since protobuf's own writer holds all their bytes again.
+
+    Fields in another order are the same message (https://protobuf.dev/programming-guides/encoding/#order).
+    """
+    model, inner = (part.SerializeToString(deterministic=True) for part in _split(graph))
+    heads = [_head(graph.graph, "initializer", weight.ByteSize()) for weight in graph.graph.initializer]
+    size = len(inner) + sum(map(len, heads)) + sum(weight.ByteSize() for weight in graph.graph.initializer)
+    stream.write(model + _head(graph, "graph", size) + inner)
+    for head, weight in zip(heads, graph.graph.initializer, strict=True):
+        stream.write(head + weight.SerializeToString(deterministic=True))
+
+
+def _split(graph: onnx.ModelProto) -> tuple[onnx.ModelProto, onnx.GraphProto]:
+    """Return copies of a file without its graph, and of the graph without its weights."""
+    import onnx
+
+    model, inner = onnx.ModelProto(), onnx.GraphProto()
+    _copy_fields(graph, model, "graph")
+    _copy_fields(graph.graph, inner, "initializer")
+    return model, inner
+
+
+def _copy_fields(message: Part, copy: Part, but: str) -> None:
+    """Copy the fields of a message, except one, into an empty message."""
+    for field, value in message.ListFields():
+        if field.name == but:
+            continue
+        if isinstance(value, int | float | str | bytes):
+            setattr(copy, field.name, value)
+        else:
+            getattr(copy, field.name).MergeFrom(value)
+
+
+def _head(message: Part, field: str, size: int) -> bytes:
+    """Return what precedes a message as a field of another: the field's tag, and its number of bytes."""
+    head = bytearray()
+    for number in (message.DESCRIPTOR.fields_by_name[field].number << 3 | BYTES, size):
+        while number > 127:
+            head.append(number & 127 | 128)
+            number >>= 7
+        head.append(number)
+    return bytes(head)
 
 
 def _without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
@@ -274,20 +321,16 @@ def _without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
 
     The number of a weight's bytes is checked when the file is opened (`edgekit.model.onnx_check`).
     """
-    import onnx
     from onnx import helper
 
-    lean = onnx.ModelProto(ir_version=graph.ir_version, opset_import=graph.opset_import, functions=graph.functions)
-    inner = lean.graph
-    inner.name = graph.graph.name
-    for field in ("node", "input", "output", "value_info", "sparse_initializer", "quantization_annotation"):
-        getattr(inner, field).extend(getattr(graph.graph, field))
+    lean, inner = _split(graph)
     inputs = {value.name for value in inner.input}
     for weight in graph.graph.initializer:
         if len(weight.raw_data) < LEAST:
             inner.initializer.append(weight)
         elif weight.name not in inputs:
             inner.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
+    lean.graph.MergeFrom(inner)
     return lean
 
 

@@ -35,6 +35,16 @@ def test_who_made_a_graph_does_not_change_its_bytes(tmp_path: Path) -> None:
     assert read.graph == graph().graph
 
 
+@pytest.mark.parametrize("columns", [1, 4, 30, 5000, 600_000])
+def test_a_file_is_the_whole_graph_whatever_the_sizes_of_its_weights(tmp_path: Path, columns: int) -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    made = model([node], {"x": [2, 3]}, {"y": [2, columns]}, {"w": rounded(3, columns), "unused": rounded(2, columns)})
+    made.metadata_props.add(key="a", value="1")
+    made.producer_name = "edgekit"
+    save_graph(made, tmp_path / "model.onnx")
+    assert onnx.load(tmp_path / "model.onnx") == made
+
+
 def test_a_graph_that_breaks_the_rules_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"^the graph violates ONNX's rules: [^\n]+$"):
         save_graph(graph(rows=5), tmp_path / "model.onnx")
