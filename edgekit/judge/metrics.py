@@ -4,8 +4,9 @@ An output that cannot be compared (missing, wrong shape or dtype, NaN or Inf on 
 count out of range) is a fault. Neither that output nor the outputs derived from it get measures. A measure is one
 float64 per row, computed in float64, with its name in reports:
 - spearman: correlation of average ranks, after each of the artifact's scores is moved towards the reference's by up to
-  RESOLUTION. So a smaller difference does not change the order; plain ranks weigh 0.0003 against 0.0004 like 0.3
-  against 0.4. A map that is constant within the resolution counts 1 if both sides are, 0 if one is. "spearman raw" is
+  RESOLUTION, or TIED of the spread of real scores if they are few: of 16 items one exchange of equals costs as much as
+  a limit. So a smaller difference does not change the order; plain ranks weigh 0.0003 against 0.0004 like 0.3 against
+  0.4. A map that is constant within the resolution counts 1 if both sides are, 0 if one is. "spearman raw" is
   plain.
 - cosine: 1 - s (1 - plain cosine). s is 1 if the larger map's root mean square is at least the floor, else the square
   of their quotient: if nothing is relevant, the direction is rounding. The floor is MASS_FLOOR, for other outputs
@@ -76,6 +77,9 @@ RESOLVED, FLOORED = 0.01, 0.5
 FEW_SCORES = 8
 # Score units: the least divisor. If the best K have a smaller mean, there is hardly any relevance to lose.
 MASS_FLOOR = 0.01
+# Share of the scores' spread within which scores of a row of FEW_RANKS or fewer have no order: a sixth of INT8's limit
+# on errors.
+TIED, FEW_RANKS = 0.05, 64
 # Share of the scores' spread: the most that MASS_FLOOR may be.
 MASSED = 0.1
 # Derived roles are compared after their bases, in this order.
@@ -272,7 +276,8 @@ def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:
     with np.errstate(divide="ignore", over="ignore"):
         ratio = np.divide((r * r).sum(1), error, out=np.full(len(r), np.inf), where=error > 0)
         yield "snr", np.clip(10 * np.log10(ratio), -SNR_CAP_DB, SNR_CAP_DB), place
-    for metric, ignored in (("spearman", resolution), ("spearman raw", 0.0)):
+    tied = max(resolution, TIED * scale) if np.isfinite(scale) and r.shape[1] <= FEW_RANKS else resolution
+    for metric, ignored in (("spearman", tied), ("spearman raw", 0.0)):
         yield metric, np.array([_spearman(a, b, ignored) for a, b in zip(r, c, strict=True)]), place
     if threshold is not None:
         tops = r.max(1)
