@@ -71,15 +71,17 @@ ROW_FLOOR = 0.1
 # Decibels: stand-in for "identical", and its negative for "all error", so that no report holds an infinity.
 SNR_CAP_DB = 200.0
 
+# Least rows of a condition whose channels are measured apart from those of other conditions.
+FEW_IN_CHANNELS = 8
 # Shares of the scores' spread: the most that RESOLUTION and SPREAD_FLOOR may be.
 RESOLVED, FLOORED = 0.01, 0.5
 # Fewer scores in a row are no map.
 FEW_SCORES = 8
-# Score units: the least divisor. If the best K have a smaller mean, there is hardly any relevance to lose.
-MASS_FLOOR = 0.01
 # Share of the scores' spread within which scores of a row of FEW_RANKS or fewer have no order: a sixth of INT8's limit
 # on errors.
 TIED, FEW_RANKS = 0.05, 64
+# Score units: the least divisor. If the best K have a smaller mean, there is hardly any relevance to lose.
+MASS_FLOOR = 0.01
 # Share of the scores' spread: the most that MASS_FLOOR may be.
 MASSED = 0.1
 # Derived roles are compared after their bases, in this order.
@@ -124,7 +126,8 @@ class Comparison:
 
     Attributes:
         task: The task metric [n] of the reference and of the artifact.
-        sums: Sums of each channel, by floating output; they add up over batches.
+        sums: Sums of each channel, by floating output and condition of at least FEW_IN_CHANNELS rows ("": all); they
+            add up over batches.
         kind: Kind of the inputs where the batch's name does not say it: real ones at another size, whole or cut.
     """
 
@@ -132,7 +135,7 @@ class Comparison:
     measures: tuple[RowValues, ...] = ()
     faults: tuple[Fact, ...] = ()
     task: _Sides | None = None
-    sums: Mapping[str, Sums] = field(default_factory=dict)
+    sums: Mapping[tuple[str, str], Sums] = field(default_factory=dict)
     kind: Kind | None = None
 
     def get(self, output: str, metric: str) -> Array | None:
@@ -171,7 +174,8 @@ def compare(
     if not names:
         return failed_comparison((), fact(Code.NOTHING_COMPARED))
     values: dict[str, list[RowValues]] = {}
-    sums: dict[str, Sums] = {}
+    sums: dict[tuple[str, str], Sums] = {}
+    conditions = rows_by_condition(names)
     faults: list[Fact] = []
     # Resolution of the scores behind each ranking.
     steps: dict[str, float] = {}
@@ -189,7 +193,7 @@ def compare(
             steps[output.name] = min(RESOLUTION, RESOLVED * float(scale.max()))
             real = float(scale.max()) if output.name in (scales or {}) else 0.0
             values[output.name] = list(_measures(output, base, answers, score_tolerance, scale, real))
-            values[output.name] += _scaled_values(output, outputs, answers, scale, scales or {}, sums)
+            values[output.name] += _scaled_values(output, outputs, answers, scale, scales or {}, conditions, sums)
         faults += wrong
     task = None
     if metric is not None and truth is not None and not faults:
@@ -234,13 +238,14 @@ def _scaled_values(
     answers: Answers,
     scale: Array,
     scales: Spreads,
-    sums: dict[str, Sums],
+    conditions: Mapping[str, Sequence[int]],
+    sums: dict[tuple[str, str], Sums],
 ) -> Iterator[RowValues]:
     of = output.name if output.role == "scores" else ""
     rows = answers[0][output.name]
     has_positions = rows.size > 0 and as_rows(output, rows).shape[1] > 1
     far = distances(output, rows, scales) if rows.dtype.kind == "f" else None
-    for metric, values, places in scaled_measures(output, outputs, answers, scale, scales, sums):
+    for metric, values, places in scaled_measures(output, outputs, answers, scale, scales, conditions, sums):
         labels: tuple[str, ...] = (ALL_ROWS,) if metric in (ACROSS_ROWS, PLACE) else ()
         if metric.startswith("channel "):
             classes = output.classes if len(output.classes) == len(values) else ()
@@ -347,7 +352,8 @@ def scaled_measures(
     answers: Answers,
     scale: Array,
     scales: Spreads,
-    sums: dict[str, Sums],
+    conditions: Mapping[str, Sequence[int]],
+    sums: dict[tuple[str, str], Sums],
 ) -> _Rows:
     """Yield the deviations of a floating output, and the measures of its role.
 
@@ -357,13 +363,14 @@ def scaled_measures(
         answers: Outputs of both sides, without faults.
         scale: The spread of each channel.
         scales: Spreads of real inputs.
-        sums: Receives the sums of the output's channels.
+        conditions: The rows of each condition.
+        sums: Receives the sums of the output's channels, of all rows and of the rows of each condition.
     """
     if output.role in ("counts", "ranking"):
         return
     r, c = (arrays[output.name] for arrays in answers)
     if r.dtype.kind == "f" and output.role != "detections":
-        yield from _deviations(output, answers, scale, sums)
+        yield from _deviations(output, answers, scale, conditions, sums)
     if output.role not in ("scores", "features"):
         base = next((o for o in outputs if o.name == output.of and o.name in answers[0]), None)
         values = (r.astype(np.float64), c.astype(np.float64))
@@ -378,7 +385,21 @@ def _classes(base: Output | None, answers: Answers) -> tuple[Output, Array, Arra
     return base, r.astype(np.float64), (r if c is None or c.shape != r.shape else c).astype(np.float64)
 
 
-def _deviations(output: Output, answers: Answers, scale: Array, sums: dict[str, Sums]) -> _Rows:
+def rows_by_condition(names: Sequence[str]) -> dict[str, list[int]]:
+    """Return the rows of each condition, such as "grey bars": what follows the last comma of a name."""
+    rows: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        rows.setdefault(name.rpartition(", ")[2] if ", " in name else "", []).append(number)
+    return rows
+
+
+def _deviations(
+    output: Output,
+    answers: Answers,
+    scale: Array,
+    conditions: Mapping[str, Sequence[int]],
+    sums: dict[tuple[str, str], Sums],
+) -> _Rows:
     z, y = (as_rows(output, arrays[output.name]) / scale for arrays in answers)
     is_shared = np.ones(z.shape[:2], bool)
     if output.role == "features":
@@ -388,8 +409,11 @@ def _deviations(output: Output, answers: Answers, scale: Array, sums: dict[str, 
         yield next(row_deviations(z, y, is_shared))
         return
     yield from row_deviations(z, y, is_shared)
-    sums[output.name] = channel_sums(z, y, is_shared)
-    yield from channel_deviations(sums[output.name])
+    sums[output.name, ""] = channel_sums(z, y, is_shared)
+    for condition, rows in conditions.items():
+        if condition and len(rows) >= FEW_IN_CHANNELS and len(z) == sum(map(len, conditions.values())):
+            sums[output.name, condition] = channel_sums(z[rows], y[rows], is_shared[rows])
+    yield from channel_deviations(sums[output.name, ""])
     yield from error_across_rows(z, y, is_shared)
     if is_shared.all():
         yield from place_errors(z, y, output.role in ("logits", "probabilities"))
