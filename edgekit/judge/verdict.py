@@ -98,7 +98,7 @@ _MADE_INPUTS = {
     IDS: "other ids",
     STRESS: "drawn",
     SHIFTED: "moved towards their ends",
-    POOLS["real"]: "real ones at all sizes together",
+    POOLS["real"]: "yours at other sizes, and photographs",
     POOLS["changed"]: "changed",
     POOLS["random"]: "drawn",
 }
