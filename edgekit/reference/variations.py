@@ -34,7 +34,8 @@ def camera_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     """
     pictures = [i for i in spec.inputs if i.kind == "image"]
     roles = {output.role for output in spec.outputs} if pictures else set()
-    exposed, moved = EXPOSED if roles & {*CLASSES} else 0, UNFOCUSED if roles & {*DECISIONS} else 0
+    # Rows of another decision cost more, and are compared place by place.
+    exposed, moved = (EXPOSED, UNFOCUSED) if roles & {*CLASSES} else (0, UNFOCUSED // 2 if roles & {*DECISIONS} else 0)
     items = list(rows.items())
     by_name: dict[str, Row] = {}
     for number, (name, row) in enumerate(_spread(items, exposed)):

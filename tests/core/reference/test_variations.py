@@ -29,16 +29,18 @@ def test_a_classifier_of_pictures_is_asked_pictures_from_all_over_the_set_with_c
     assert not camera_rows(classifier("embedding"), rows)
 
 
-@pytest.mark.parametrize(("role", "others"), [("logits", EXPOSED), ("boxes", 0)])
+@pytest.mark.parametrize(
+    ("role", "exposed", "unfocused"), [("logits", EXPOSED, UNFOCUSED), ("boxes", 0, UNFOCUSED // 2)]
+)
 def test_a_decision_on_pictures_is_asked_for_blurred_objects_in_each_corner_and_mirrored(
-    role: str, others: int
+    role: str, exposed: int, unfocused: int
 ) -> None:
     picture = np.full((1, 3, 40, 40), -1.0, np.float32)
     picture[..., 16:24, 16:20] = 1.0
     picture[..., 16:24, 20:24] = 0.5
-    rows = camera_rows(classifier(role, 40), {f"picture {n}": {"images": picture} for n in range(UNFOCUSED)})
+    rows = camera_rows(classifier(role, 40), {f"picture {n}": {"images": picture} for n in range(unfocused)})
     moved = {name: row["images"] for name, row in rows.items() if "out of focus" in name}
-    assert (len(moved), len(rows)) == (UNFOCUSED, UNFOCUSED + others)
+    assert (len(moved), len(rows) - len(moved)) == (unfocused, min(exposed, unfocused))
     for name, image in moved.items():
         weights = (image[0].mean(0) + 1).astype(np.float64)
         down, across = (float((weights.sum(axis) * np.arange(40)).sum() / weights.sum()) for axis in (1, 0))
