@@ -6,6 +6,7 @@ should check the code, never the words of a sentence.
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Any, Self
 
@@ -111,7 +112,7 @@ class Fact(BaseModel):
 
     def __str__(self) -> str:
         needs_batch = self.code in _BY_BATCH and self.batch not in ("", EVALUATION)
-        where = f" ({self.batch})" if needs_batch else ""
+        where = f" ({_BATCHES.get(self.batch, self.batch)})" if needs_batch else ""
         return _SENTENCES[self.code].format_map(_Words(self)) + where
 
     def as_record(self) -> dict[str, Any]:
@@ -137,11 +138,18 @@ class _Words(dict[str, Any]):
             limit=info.format_limit(fact.limit) if fact.limit is not None else "",
             tolerance=plain(fact.limit, 2),
             error=plain(fact.value, 2),
-            what=f"{fact.metric} of '{fact.output}'" if fact.output else fact.metric,
+            what=f"{_METRICS.get(fact.metric, fact.metric)} of '{fact.output}'" if fact.output else fact.metric,
             place=_place(fact),
             unit=f" of its {info.unit}" if info.unit in ("spread", "peak") else "",
             bound="at least" if info.better == "higher" else "at most",
+            needed=_rows_needed(fact),
         )
+
+
+def _rows_needed(fact: Fact) -> int:
+    """Return the number of rows of which as many may be wrong as are: one of a hundred, or the limit on a mean."""
+    share = fact.limit if fact.code is Code.TOO_FEW_TURNED and fact.limit else 0.01
+    return math.ceil(float(fact.details.get("beyond", 0)) / share - 1e-9)
 
 
 def _place(fact: Fact) -> str:
@@ -149,14 +157,20 @@ def _place(fact: Fact) -> str:
     if not fact.row:
         return ""
     # What is no row of the inputs: a channel, a class, or all of them.
-    if fact.row.startswith(("channel ", "class '")) or fact.row == "all inputs":
+    if fact.row.startswith(("channel ", "class '")) or fact.row == "all inputs" or fact.metric.startswith("channel "):
         return f" in {fact.row}"
     if fact.row.startswith("photograph "):
         return f" in edgekit's {fact.row}"
-    row = f" in row '{fact.row}'" if fact.output else f", most in row '{fact.row}'"
+    # The name of a row in a batch of one shape starts with its number there.
+    number, _, name = fact.row.partition(": ")
+    text = f"row '{name}', number {number} of its batch" if number.isdecimal() and name else f"row '{fact.row}'"
+    row = f" in {text}" if fact.output else f", most in {text}"
     return row + (f", index {fact.index}" if fact.index >= 0 else "")
 
 
+# Words for batches and metrics that a reader cannot know.
+_BATCHES = {"real inputs": "your inputs at all sizes, and photographs"}
+_METRICS = {"usual error": "error, where the model answers as on real inputs,"}
 _BY_BATCH = {
     Code.LIMIT_EXCEEDED,
     Code.ROWS_BEYOND,
@@ -180,9 +194,9 @@ _SENTENCES = {
     Code.ROWS_BEYOND: "{what} must be {bound} {limit}, and is not in {beyond} of {rows} rows ({allowed} "
     "allowed): {value}{unit}{place}",
     Code.TOO_FEW_ROWS: "{what} must be {bound} {limit}, and is not in {beyond} of {rows} rows ({allowed} "
-    "allowed): too few inputs to tell whether 99 of 100 are within the limit",
+    "allowed): too few inputs to tell whether 99 of 100 are within the limit. {needed} would, if no others exceed it",
     Code.TOO_FEW_TURNED: "{what} is {value}, and must be {bound} {limit}: {beyond} more of {rows} rows are wrong, too "
-    "few to tell. Give more evaluation rows",
+    "few to tell. Give more evaluation rows: {needed}, if no others turn wrong",
     Code.ROWS_UNMOVED: "{what} is not {bound} {limit} in {beyond} of {rows} rows, of which {allowed} are allowed; "
     "the task metric does not change in the rest of these rows",
     Code.NOT_FINITE: "output '{output}' of the {side} is not finite (NaN or Inf) in {wrong} of {all} values, "

@@ -188,9 +188,8 @@ class Evidence(_Record):
         kinds = _KINDS if "levelled" in self.inputs else {**_KINDS, "changed": _CHANGED}
         parts += [f"{count} {kinds.get(kind, kind)}" for kind, count in self.inputs.items() if count]
         shapes = f"{self.shapes} of {self.combinations:,}" if self.combinations else f"{self.shapes}"
-        parts += (
-            [f"{shapes} shapes of its open axes ({self.between} of them between the others)"] if self.shapes else []
-        )
+        between = "at sizes between the smallest, default and largest"
+        parts += [f"{shapes} shapes that its axes allow ({self.between} {between})"] if self.shapes else []
         parts += [f"{self.repeated} inputs again in another order"] if self.repeated else []
         settings = "".join(f", {name} {value}" for name, value in sorted(self.settings.items()))
         where = f" in {self.place}{settings}" if self.place else ""

@@ -27,7 +27,7 @@ REAL: tuple[Kind, ...] = ("real",)
 NOT_REAL: tuple[Kind, ...] = ("changed", "random")
 
 SCORES, RANKING, COUNTS, FEATURES, TASK = ("scores",), ("ranking",), ("counts",), ("features",), ("task",)
-CLASSES, DETECTIONS = ("logits", "probabilities"), ("detections",)
+CLASSES, DETECTIONS, STATE = ("logits", "probabilities"), ("detections",), ("state",)
 _OTHERS = ("tensor", "labels", "boxes", "mask", "embedding", "image", "state")
 # Roles whose values are judged in units of the reference's own spread.
 SCALED = ("features", *CLASSES, *_OTHERS)
@@ -145,6 +145,7 @@ _OWN = "what follows from the artifact's own scores; counts up to 400 in fp16 ar
 _CHANGED_GAP = "twice that of real inputs; sound INT8 has up to 0.03, two exchanged classes of twenty 2 to 4"
 _GAP = "a class as likely within twice the limit on differences; INT8: within half of the spread of the classes"
 _LINES = "INT8: half of the error, since these move every decision the same way and do not average out"
+_EIGHT_RUNS = "adds up over runs: eight of 2 % are the limit of one answer; sound INT8 of a GRU has up to 0.002"
 # Every limit of every precision. If ranks need not be exact (INT8), no absolute limit applies: INT8 is not calibrated
 # for inputs that are not real.
 TABLE = (
@@ -256,6 +257,10 @@ TABLE = (
         reason="as of a row; of a hundred channels one may be beyond it",
     ),
     Row(
+        metric="channel error", roles=SCALED, kinds=("changed",), int8=0.5,
+        reason="of all rows of a condition; sound INT8 has up to 0.32, exchanged classes 0.6 to 1.2",
+    ),
+    Row(
         metric="channel gain", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.15, worst=0.4,
         reason="as of a row; of a hundred channels one may be beyond it",
     ),
@@ -266,6 +271,18 @@ TABLE = (
     Row(
         metric="channel correlation", roles=SCALED, kinds=REAL, fp32=0.99999, delegated=0.9999, fp16=0.997, int8=0.95,
         worst=0.8, reason="as of a row; of a hundred channels one may be beyond it",
+    ),
+    Row(
+        metric="gain", roles=STATE, kinds=REAL, int8=0.02, worst=0.1, reason=_EIGHT_RUNS,
+    ),
+    Row(
+        metric="offset", roles=STATE, kinds=REAL, int8=0.02, worst=0.1, reason=_EIGHT_RUNS,
+    ),
+    Row(
+        metric="channel gain", roles=STATE, kinds=REAL, int8=0.075, worst=0.2, reason="half of those of others",
+    ),
+    Row(
+        metric="channel offset", roles=STATE, kinds=REAL, int8=0.075, worst=0.2, reason="half of those of others",
     ),
     Row(
         metric="error across inputs", roles=SCALED, kinds=REAL, fp16=0.5, int8=0.75,

@@ -4,8 +4,9 @@ An output that cannot be compared (missing, wrong shape or dtype, NaN or Inf on 
 count out of range) is a fault. Neither that output nor the outputs derived from it get measures. A measure is one
 float64 per row, computed in float64, with its name in reports:
 - spearman: correlation of average ranks, after each of the artifact's scores is moved towards the reference's by up to
-  RESOLUTION. So a smaller difference does not change the order; plain ranks weigh 0.0003 against 0.0004 like 0.3
-  against 0.4. A map that is constant within the resolution counts 1 if both sides are, 0 if one is. "spearman raw" is
+  RESOLUTION, or TIED of the spread of real scores if they are few: of 16 items one exchange of equals costs as much as
+  a limit. So a smaller difference does not change the order; plain ranks weigh 0.0003 against 0.0004 like 0.3 against
+  0.4. A map that is constant within the resolution counts 1 if both sides are, 0 if one is. "spearman raw" is
   plain.
 - cosine: 1 - s (1 - plain cosine). s is 1 if the larger map's root mean square is at least the floor, else the square
   of their quotient: if nothing is relevant, the direction is rounding. The floor is MASS_FLOOR, for other outputs
@@ -70,10 +71,15 @@ ROW_FLOOR = 0.1
 # Decibels: stand-in for "identical", and its negative for "all error", so that no report holds an infinity.
 SNR_CAP_DB = 200.0
 
+# Least rows of a condition whose channels are measured apart from those of other conditions.
+FEW_IN_CHANNELS = 8
 # Shares of the scores' spread: the most that RESOLUTION and SPREAD_FLOOR may be.
 RESOLVED, FLOORED = 0.01, 0.5
 # Fewer scores in a row are no map.
 FEW_SCORES = 8
+# Share of the scores' spread within which scores of a row of FEW_RANKS or fewer have no order: a sixth of INT8's limit
+# on errors.
+TIED, FEW_RANKS = 0.05, 64
 # Score units: the least divisor. If the best K have a smaller mean, there is hardly any relevance to lose.
 MASS_FLOOR = 0.01
 # Share of the scores' spread: the most that MASS_FLOOR may be.
@@ -120,7 +126,8 @@ class Comparison:
 
     Attributes:
         task: The task metric [n] of the reference and of the artifact.
-        sums: Sums of each channel, by floating output; they add up over batches.
+        sums: Sums of each channel, by floating output and condition of at least FEW_IN_CHANNELS rows ("": all); they
+            add up over batches.
         kind: Kind of the inputs where the batch's name does not say it: real ones at another size, whole or cut.
     """
 
@@ -128,7 +135,7 @@ class Comparison:
     measures: tuple[RowValues, ...] = ()
     faults: tuple[Fact, ...] = ()
     task: _Sides | None = None
-    sums: Mapping[str, Sums] = field(default_factory=dict)
+    sums: Mapping[tuple[str, str], Sums] = field(default_factory=dict)
     kind: Kind | None = None
 
     def get(self, output: str, metric: str) -> Array | None:
@@ -167,7 +174,8 @@ def compare(
     if not names:
         return failed_comparison((), fact(Code.NOTHING_COMPARED))
     values: dict[str, list[RowValues]] = {}
-    sums: dict[str, Sums] = {}
+    sums: dict[tuple[str, str], Sums] = {}
+    conditions = rows_by_condition(names)
     faults: list[Fact] = []
     # Resolution of the scores behind each ranking.
     steps: dict[str, float] = {}
@@ -185,7 +193,7 @@ def compare(
             steps[output.name] = min(RESOLUTION, RESOLVED * float(scale.max()))
             real = float(scale.max()) if output.name in (scales or {}) else 0.0
             values[output.name] = list(_measures(output, base, answers, score_tolerance, scale, real))
-            values[output.name] += _scaled_values(output, outputs, answers, scale, scales or {}, sums)
+            values[output.name] += _scaled_values(output, outputs, answers, scale, scales or {}, conditions, sums)
         faults += wrong
     task = None
     if metric is not None and truth is not None and not faults:
@@ -230,13 +238,14 @@ def _scaled_values(
     answers: Answers,
     scale: Array,
     scales: Spreads,
-    sums: dict[str, Sums],
+    conditions: Mapping[str, Sequence[int]],
+    sums: dict[tuple[str, str], Sums],
 ) -> Iterator[RowValues]:
     of = output.name if output.role == "scores" else ""
     rows = answers[0][output.name]
     has_positions = rows.size > 0 and as_rows(output, rows).shape[1] > 1
     far = distances(output, rows, scales) if rows.dtype.kind == "f" else None
-    for metric, values, places in scaled_measures(output, outputs, answers, scale, scales, sums):
+    for metric, values, places in scaled_measures(output, outputs, answers, scale, scales, conditions, sums):
         labels: tuple[str, ...] = (ALL_ROWS,) if metric in (ACROSS_ROWS, PLACE) else ()
         if metric.startswith("channel "):
             classes = output.classes if len(output.classes) == len(values) else ()
@@ -272,7 +281,8 @@ def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:
     with np.errstate(divide="ignore", over="ignore"):
         ratio = np.divide((r * r).sum(1), error, out=np.full(len(r), np.inf), where=error > 0)
         yield "snr", np.clip(10 * np.log10(ratio), -SNR_CAP_DB, SNR_CAP_DB), place
-    for metric, ignored in (("spearman", resolution), ("spearman raw", 0.0)):
+    tied = max(resolution, TIED * scale) if np.isfinite(scale) and r.shape[1] <= FEW_RANKS else resolution
+    for metric, ignored in (("spearman", tied), ("spearman raw", 0.0)):
         yield metric, np.array([_spearman(a, b, ignored) for a, b in zip(r, c, strict=True)]), place
     if threshold is not None:
         tops = r.max(1)
@@ -342,7 +352,8 @@ def scaled_measures(
     answers: Answers,
     scale: Array,
     scales: Spreads,
-    sums: dict[str, Sums],
+    conditions: Mapping[str, Sequence[int]],
+    sums: dict[tuple[str, str], Sums],
 ) -> _Rows:
     """Yield the deviations of a floating output, and the measures of its role.
 
@@ -352,13 +363,14 @@ def scaled_measures(
         answers: Outputs of both sides, without faults.
         scale: The spread of each channel.
         scales: Spreads of real inputs.
-        sums: Receives the sums of the output's channels.
+        conditions: The rows of each condition.
+        sums: Receives the sums of the output's channels, of all rows and of the rows of each condition.
     """
     if output.role in ("counts", "ranking"):
         return
     r, c = (arrays[output.name] for arrays in answers)
     if r.dtype.kind == "f" and output.role != "detections":
-        yield from _deviations(output, answers, scale, sums)
+        yield from _deviations(output, answers, scale, conditions, sums)
     if output.role not in ("scores", "features"):
         base = next((o for o in outputs if o.name == output.of and o.name in answers[0]), None)
         values = (r.astype(np.float64), c.astype(np.float64))
@@ -373,7 +385,21 @@ def _classes(base: Output | None, answers: Answers) -> tuple[Output, Array, Arra
     return base, r.astype(np.float64), (r if c is None or c.shape != r.shape else c).astype(np.float64)
 
 
-def _deviations(output: Output, answers: Answers, scale: Array, sums: dict[str, Sums]) -> _Rows:
+def rows_by_condition(names: Sequence[str]) -> dict[str, list[int]]:
+    """Return the rows of each condition, such as "grey bars": what follows the last comma of a name."""
+    rows: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        rows.setdefault(name.rpartition(", ")[2] if ", " in name else "", []).append(number)
+    return rows
+
+
+def _deviations(
+    output: Output,
+    answers: Answers,
+    scale: Array,
+    conditions: Mapping[str, Sequence[int]],
+    sums: dict[tuple[str, str], Sums],
+) -> _Rows:
     z, y = (as_rows(output, arrays[output.name]) / scale for arrays in answers)
     is_shared = np.ones(z.shape[:2], bool)
     if output.role == "features":
@@ -383,8 +409,11 @@ def _deviations(output: Output, answers: Answers, scale: Array, sums: dict[str, 
         yield next(row_deviations(z, y, is_shared))
         return
     yield from row_deviations(z, y, is_shared)
-    sums[output.name] = channel_sums(z, y, is_shared)
-    yield from channel_deviations(sums[output.name])
+    sums[output.name, ""] = channel_sums(z, y, is_shared)
+    for condition, rows in conditions.items():
+        if condition and len(rows) >= FEW_IN_CHANNELS and len(z) == sum(map(len, conditions.values())):
+            sums[output.name, condition] = channel_sums(z[rows], y[rows], is_shared[rows])
+    yield from channel_deviations(sums[output.name, ""])
     yield from error_across_rows(z, y, is_shared)
     if is_shared.all():
         yield from place_errors(z, y, output.role in ("logits", "probabilities"))

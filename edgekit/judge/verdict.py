@@ -98,7 +98,7 @@ _MADE_INPUTS = {
     IDS: "other ids",
     STRESS: "drawn",
     SHIFTED: "moved towards their ends",
-    POOLS["real"]: "real ones at all sizes together",
+    POOLS["real"]: "yours at other sizes, and photographs",
     POOLS["changed"]: "changed",
     POOLS["random"]: "drawn",
 }
@@ -360,6 +360,8 @@ def _pooled_measures(
             yield _check(POOLS[kind], group, row.value, noise, 0.0)
         elif metric_info(row.metric).mean and kind == "changed":
             yield from _worst_condition(group)
+        elif _together(t, row) and kind == "changed":
+            yield from _worst_channel(group, row.value)
         elif _together(t, row):
             yield from _channels(POOLS[kind], group, rules, noise) if row.metric == f"{CHANNEL}error" else ()
         elif row.worst is not None:
@@ -372,7 +374,9 @@ def _worst_condition(group: Sequence[Found]) -> Iterator[Measure]:
     for comparison, m in group:
         weights = np.ones(len(m.values)) if m.answers is None else m.answers
         for name, value, weight in zip(m.names or comparison.names, m.values, weights, strict=True):
-            by_condition.setdefault(name.partition(", ")[2], []).append((float(value * weight), float(weight)))
+            by_condition.setdefault(name.rpartition(", ")[2] if ", " in name else "", []).append(
+                (float(value * weight), float(weight))
+            )
     shares = {
         condition: sum(wrong for wrong, _ in rows) / max(sum(weight for _, weight in rows), 1)
         for condition, rows in by_condition.items()
@@ -391,6 +395,29 @@ def _worst_condition(group: Sequence[Found]) -> Iterator[Measure]:
         passed=shares[worst] <= WRONG_IN_CONDITION,
         row=worst,
     )
+
+
+def _worst_channel(group: Sequence[Found], limit: float) -> Iterator[Measure]:
+    """Yield the error of the worst channel in the worst condition, such as "out of focus": two exchanged classes."""
+    output = group[0][1].output
+    worst: tuple[float, str, str] = (-1.0, "", "")
+    for comparison, m in group:
+        for (name, condition), sums in comparison.sums.items():
+            if name == output and condition:
+                _, values, _ = next(channel_deviations(sums))
+                worst = max(worst, (float(values.max()), condition, m.names[int(values.argmax())]))
+    value, condition, channel = worst
+    if condition:
+        yield Measure(
+            batch=POOLS["changed"],
+            output=output,
+            metric=f"{CHANNEL}error",
+            value=_finite(value),
+            limit=limit,
+            table=limit,
+            passed=value <= limit,
+            row=f"{condition}, {channel}",
+        )
 
 
 def _share_check(
@@ -472,7 +499,7 @@ def _channels(
 ) -> Iterator[Measure]:
     """Yield the checks of channels over all rows of a kind: 99 of 100 within a limit, all within its worst."""
     role, output = rows[0][1].role, rows[0][1].output
-    every = [each.sums[output] for each, _ in rows if output in each.sums]
+    every = [each.sums[output, ""] for each, _ in rows if (output, "") in each.sums]
     alike = [channels for channels in every if len(channels.count) == len(every[0].count)]
     for metric, values, places in channel_deviations(functools.reduce(operator.add, alike)):
         row = rules.get((role, metric))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from edgekit.artifact.manifest import AxisInfo, BundleInfo, ExportInfo, Manifest
 from edgekit.artifact.option import OptionValue, as_text
 from edgekit.artifact.run_record import CACHE, MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, commit, own_files, read_artifact
-from edgekit.errors import ArtifactError, ExportError, UsageError
+from edgekit.errors import ArtifactError, EdgekitError, ExportError, UsageError
 from edgekit.hosts import process
 from edgekit.judge.limits import INT8
 from edgekit.judge.rows import BATCH, shape_of
@@ -78,9 +79,14 @@ def make(
         def progress(share: float, text: str) -> None:
             context.listener.progress(name, 0.6 * share, text)
 
-        progress(0.05, "exporting")
+        progress(0.05, "reading the file" if "file" in options else "exporting")
         arguments = {"request": request.model_dump(mode="json")}
-        answer = process.call(worker.export_target, arguments, progress, context.limits, worker.EXPORT_MODULES)
+        try:
+            answer = process.call(worker.export_target, arguments, progress, context.limits, worker.EXPORT_MODULES)
+        except EdgekitError as error:
+            # The folder is gone when a user reads this.
+            error.args = tuple(str(text).replace(f"{staged}{os.sep}", "") for text in error.args)
+            raise
         # A worker returns plain data: a record cannot cross the process.
         exported = _export(answer)
         if not (staged / exported.entry).exists():

@@ -42,7 +42,7 @@ from edgekit.model.image_input import from_planes, set_in_planes, spec_in_planes
 from edgekit.model.shapes import grid, shapes_between
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.pictures import fit_picture, mosaic, photographs, resize
-from edgekit.reference.variations import exposed_rows, random_variation, rows_beyond
+from edgekit.reference.variations import camera_rows, random_variation, rows_beyond
 from edgekit.reference.vocabulary import word_queries
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
@@ -231,7 +231,7 @@ class BatchSource:
             rows = shifted_rows(self._spec, self._examples)
         else:
             levelled = levelled_rows(self._spec, self._examples) if _takes_pictures(self._spec) else {}
-            rows = {**levelled, **exposed_rows(self._spec, self._examples)}
+            rows = {**levelled, **camera_rows(self._spec, self._examples)}
         if not rows:
             return None
         rows = {n: self._spec.conform(row) for n, row in rows.items()}

@@ -1,4 +1,4 @@
-"""Real rows varied a little, as in use: pictures of a longer exposure, and numbers just beyond those of the data.
+"""Real rows varied a little, as in use: pictures of another camera, and numbers just beyond those of the data.
 
 Random inputs reach all of a declared range, but no two of their values fit each other. A clamp at the largest value of
 the data, or two classes exchanged in bright pictures, shows in real rows that are changed no more than that.
@@ -14,7 +14,11 @@ from edgekit.judge.limits import CLASSES
 from edgekit.model.spec import Array, Input, ModelSpec
 
 # Rows of a longer exposure, and the factors of their brightness: the largest values are clipped, as by a camera.
-EXPOSED, EXPOSURES = 40, (1.25, 1.5, 2.0)
+EXPOSED, EXPOSURES = 27, (1.25, 1.5, 2.0)
+# Rows out of focus, and the share of a picture by which they are moved to a corner.
+UNFOCUSED, MOVED_BY = 32, 0.25
+# Roles of outputs that decide something in a picture.
+DECISIONS = (*CLASSES, "labels", "boxes", "detections", "mask")
 # Values of the longest row of which each is moved alone, and the share of its range by which it leaves that.
 MOVED, BEYOND = 32, 0.1
 # Rows furthest from the mean of the data, and the factors of this distance.
@@ -22,20 +26,59 @@ FURTHEST, STRETCHED = 4, (1.1, 1.25)
 Row = Mapping[str, Array]
 
 
-def exposed_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
-    """Return real rows with pictures of a longer exposure, for a classifier of pictures: from all over the set."""
+def camera_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return real rows from all over the set, as another camera sees them.
+
+    For a classifier of pictures some have a longer exposure. For every decision on pictures some are out of focus,
+    with their objects moved to a corner; every second one of a corner is mirrored.
+    """
     pictures = [i for i in spec.inputs if i.kind == "image"]
-    if not pictures or not any(output.role in CLASSES for output in spec.outputs):
-        return {}
+    roles = {output.role for output in spec.outputs} if pictures else set()
+    # Rows of another decision cost more, and are compared place by place.
+    exposed, moved = (EXPOSED, UNFOCUSED) if roles & {*CLASSES} else (0, UNFOCUSED // 2 if roles & {*DECISIONS} else 0)
     items = list(rows.items())
     by_name: dict[str, Row] = {}
-    count = min(EXPOSED, len(items))
-    for number in range(count):
-        name, row = items[number * len(items) // count]
+    for number, (name, row) in enumerate(_spread(items, exposed)):
         factor = EXPOSURES[number % len(EXPOSURES)]
         brighter = {i.name: _within(i, i.low + factor * (row[i.name].astype(np.float64) - i.low)) for i in pictures}
         by_name[f"{name}, exposed {factor:g} times"] = {**row, **brighter}
+    for number, (name, row) in enumerate(_spread(items, moved)):
+        down, across = divmod(number % 4, 2)
+        corner = f"{('upper', 'lower')[down]} {('left', 'right')[across]}"
+        mirrored = 1 - 2 * (number // 4 % 2)
+        blurred = {i.name: _unfocused(row[i.name][..., ::mirrored]) for i in pictures}
+        images = {i.name: _within(i, _moved(blurred[i.name], down, across)) for i in pictures}
+        by_name[f"{name}, out of focus in the {corner}"] = {**row, **images}
     return by_name
+
+
+def _spread(items: Sequence[tuple[str, Row]], most: int) -> list[tuple[str, Row]]:
+    """Return up to some items, from all over a list."""
+    count = min(most, len(items))
+    return [items[number * len(items) // count] for number in range(count)]
+
+
+def _unfocused(x: Array) -> Array:
+    """Return pictures [..., H, W] under two box filters of a 40th of their edges, of three pixels at least."""
+    x = x.astype(np.float64)
+    for axis in (-2, -1):
+        size = x.shape[axis]
+        width = max(3, size // 40 | 1)
+        for _ in range(2):
+            pads = [(0, 0)] * x.ndim
+            pads[axis] = (width // 2, width // 2)
+            edged = np.pad(x, pads, mode="edge")
+            x = np.asarray(sum(np.take(edged, range(k, k + size), axis) for k in range(width)) / width)
+    return x
+
+
+def _moved(x: Array, down: int, across: int) -> Array:
+    """Return pictures [..., H, W] moved by MOVED_BY towards a corner; the edges that come into view are repeated."""
+    for axis, end in ((-2, down), (-1, across)):
+        size = x.shape[axis]
+        step = round(MOVED_BY * size)
+        x = np.take(x, np.clip(np.arange(size) + (-step if end else step), 0, size - 1), axis)
+    return x
 
 
 def rows_beyond(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:

@@ -136,3 +136,16 @@ def test_results_of_both_schema_versions_are_read(version: int, tmp_path: Path) 
     [reason] = found.places[0].reasons
     assert reason.code is (Code.TEXT if version == 1 else Code.LIMIT_EXCEEDED)
     assert "max abs" in str(reason)
+
+
+def test_a_reason_names_rows_inputs_and_needed_numbers_in_plain_words() -> None:
+    details: dict[str, str | int | float] = {"beyond": 4, "rows": 160, "allowed": 1}
+    numbers = {"output": "y", "metric": "error", "value": 0.5, "limit": 0.3}
+    unsure = Fact(code=Code.TOO_FEW_ROWS, batch="real inputs", row="2: list 40", details=details, **numbers)  # type: ignore[arg-type]
+    assert "400 would, if no others exceed it (your inputs at all sizes" in str(unsure)
+    turned = Fact(code=Code.TOO_FEW_TURNED, metric="top-1 drop", value=0.02, limit=0.005, details=details)
+    assert "800, if no others turn wrong" in str(turned)
+    rows = Fact(code=Code.LIMIT_EXCEEDED, row="2: list 40", index=7, **numbers)  # type: ignore[arg-type]
+    assert "in row 'list 40', number 2 of its batch, index 7" in str(rows)
+    condition = Fact(code=Code.LIMIT_EXCEEDED, row="grey bars, channel 3", **numbers | {"metric": "channel error"})  # type: ignore[arg-type]
+    assert " in grey bars, channel 3" in str(condition)

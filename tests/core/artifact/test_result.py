@@ -82,8 +82,9 @@ def test_the_line_names_kinds_shapes_place_who_answered_and_what_was_not_asked()
         not_asked=("answers of timed runs",),
     )
     assert str(found) == (
-        "evidence: 80 evaluation inputs, 8 photographs, 51 random inputs of several shapes, 43 of 5,832 shapes of its "
-        "open axes (27 of them between the others), 81 inputs again in another order in ONNX Runtime 1.31, CPU, 2 "
+        "evidence: 80 evaluation inputs, 8 photographs, 51 random inputs of several shapes, 43 of 5,832 shapes that "
+        "its axes allow (27 at sizes between the smallest, default and largest), "
+        "81 inputs again in another order in ONNX Runtime 1.31, CPU, 2 "
         "threads, provider CPU; compared with the model's outputs on NVIDIA H200 (139 inputs), PyTorch (60 inputs); "
         "not covered: answers of timed runs"
     )

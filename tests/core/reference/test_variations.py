@@ -1,16 +1,17 @@
-"""Real rows varied a little: pictures of a longer exposure, and numbers just beyond those of the data."""
+"""Real rows varied a little: pictures of another camera, and numbers just beyond those of the data."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from edgekit.model.spec import Input, ModelSpec, Output
-from edgekit.reference.variations import EXPOSED, exposed_rows, rows_beyond
+from edgekit.reference.variations import EXPOSED, UNFOCUSED, camera_rows, rows_beyond
 
 
-def classifier(role: str = "logits") -> ModelSpec:
-    images = Input("images", ("batch", 3, 4, 4), low=-1.0, high=1.0, kind="image")
+def classifier(role: str = "logits", size: int = 4) -> ModelSpec:
+    images = Input("images", ("batch", 3, size, size), low=-1.0, high=1.0, kind="image")
     output = Output("y", role=role)  # type: ignore[arg-type]  # one of the roles
     return ModelSpec("net", torch.nn.Identity(), (images,), (output,))
 
@@ -18,14 +19,37 @@ def classifier(role: str = "logits") -> ModelSpec:
 def test_a_classifier_of_pictures_is_asked_pictures_from_all_over_the_set_with_clipped_values() -> None:
     draw = np.random.default_rng(0)
     rows = {f"picture {n}": {"images": draw.uniform(-1, 1, (1, 3, 4, 4)).astype(np.float32)} for n in range(120)}
-    exposed = exposed_rows(classifier(), rows)
+    exposed = {name: row for name, row in camera_rows(classifier(), rows).items() if "exposed" in name}
     assert len(exposed) == EXPOSED
     assert len({name.partition(",")[0] for name in exposed}) == EXPOSED
     assert int([*exposed][-1].partition(",")[0].split()[1]) > 110
-    picture = exposed["picture 3, exposed 1.5 times"]["images"]
-    assert np.allclose(picture, np.minimum(1.5 * (rows["picture 3"]["images"] + 1) - 1, 1), atol=1e-6)
+    picture = exposed["picture 4, exposed 1.5 times"]["images"]
+    assert np.allclose(picture, np.minimum(1.5 * (rows["picture 4"]["images"] + 1) - 1, 1), atol=1e-6)
     assert picture.max() == 1.0
-    assert not exposed_rows(classifier("embedding"), rows)
+    assert not camera_rows(classifier("embedding"), rows)
+
+
+@pytest.mark.parametrize(
+    ("role", "exposed", "unfocused"), [("logits", EXPOSED, UNFOCUSED), ("boxes", 0, UNFOCUSED // 2)]
+)
+def test_a_decision_on_pictures_is_asked_for_blurred_objects_in_each_corner_and_mirrored(
+    role: str, exposed: int, unfocused: int
+) -> None:
+    picture = np.full((1, 3, 40, 40), -1.0, np.float32)
+    picture[..., 16:24, 16:20] = 1.0
+    picture[..., 16:24, 20:24] = 0.5
+    rows = camera_rows(classifier(role, 40), {f"picture {n}": {"images": picture} for n in range(unfocused)})
+    moved = {name: row["images"] for name, row in rows.items() if "out of focus" in name}
+    assert (len(moved), len(rows) - len(moved)) == (unfocused, min(exposed, unfocused))
+    for name, image in moved.items():
+        weights = (image[0].mean(0) + 1).astype(np.float64)
+        down, across = (float((weights.sum(axis) * np.arange(40)).sum() / weights.sum()) for axis in (1, 0))
+        assert (down < 15, across < 15) == ("upper" in name, "left" in name)
+        assert (down > 25, across > 25) == ("lower" in name, "right" in name)
+        assert np.abs(np.diff(image, axis=-2)).max() < 0.7  # an edge of 2 before
+        assert image.min() >= -1
+    left, right = (moved[f"picture {n}, out of focus in the upper left"][0, 0] for n in (0, 4))
+    assert left[..., :10].sum() > right[..., :10].sum()
 
 
 def test_each_number_of_a_row_is_asked_alone_just_beyond_the_data_and_within_its_range() -> None:

@@ -257,6 +257,18 @@ def test_weights_in_many_files_are_refused_with_the_way_out(file: Path, tmp_path
     assert "all_tensors_to_one_file=True" in outcome.error
 
 
+def test_an_error_names_the_file_without_the_folder_of_its_copy(file: Path, tmp_path: Path) -> None:
+    onnx.save(
+        onnx.load(file), tmp_path / "net.onnx", save_as_external_data=True, size_threshold=0,
+        location="weights",
+    )  # fmt: skip
+    (tmp_path / "weights").write_bytes(b"short")
+    outcome = verdict(tmp_path / "net.onnx", tmp_path / "results", inputs="images:shape=1,3,16,20")
+    assert outcome.status == "failed"
+    assert "net.onnx" in outcome.error
+    assert ".tmp" not in outcome.error
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

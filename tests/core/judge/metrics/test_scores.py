@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
+from edgekit.judge.deviation import spreads
 from edgekit.judge.metrics import MASS_FLOOR, RESOLUTION, SNR_CAP_DB, SPREAD_FLOOR, compare
-from edgekit.model.spec import Array
+from edgekit.model.spec import Array, Output
 from tests.answers import OUTPUTS
 from tests.core.judge.metrics.answers import against, answer, maps, scores, value
 
@@ -130,3 +131,20 @@ def test_ten_per_cent_is_twenty_decibels_and_one_bad_image_is_not_averaged_away(
     assert (value(found, "relevance", "snr")[[0, 7]] == SNR_CAP_DB).all()
     assert value(found, "relevance", "cosine")[3] == pytest.approx(1)
     assert value(found, "relevance", "cosine whole")[0] < 1
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_of_few_items_only_an_exchange_of_unequal_ones_changes_the_order(far: bool) -> None:
+    """Neighbours at 2 % of the spread of all scores are exchanged in pairs, and two items far from each other."""
+    right = np.random.default_rng(0).uniform(0, 1, (40, 16)).astype(np.float32)
+    right[:, 1::2] = right[:, ::2] + 0.02 * right.std()
+    wrong = right.reshape(40, -1, 2)[:, :, ::-1].reshape(40, 16)
+    if far:
+        places = np.argsort(right, axis=1)[:, [2, -3]]
+        np.put_along_axis(wrong, places, np.take_along_axis(right, places[:, ::-1], 1), 1)
+    outputs, names = (Output("scores", role="scores"),), [f"list {n}" for n in range(40)]
+    scales = spreads(outputs, [{"scores": right}], {}, 0.0)
+    comparison = compare(outputs, {"scores": right}, {"scores": wrong}, names, scales=scales)
+    ranks = comparison.get("scores", "spearman")
+    assert ranks is not None
+    assert (ranks.max() < 0.96) if far else (ranks.min() > 0.999)

@@ -151,3 +151,40 @@ def test_a_sure_choice_of_another_class_in_one_changed_picture_rejects_int8(wron
     real, levelled = (compare(outputs, {"logits": logits}, {"logits": y}, names) for y in (logits, answers))
     verdict = judge(INT8, {}, evaluation=[real], more={"levelled": [levelled]})
     assert {reason.metric for reason in verdict.reasons} == ({"argmax gap"} if wrong else set())
+
+
+@pytest.mark.parametrize(("condition", "metrics"), [("in the upper left", {"channel error"}), ("in the dark", set())])
+def test_two_classes_exchanged_in_one_condition_reject_int8_whatever_the_picture_shows(
+    condition: str, metrics: set[str]
+) -> None:
+    """No picture of the condition shows either class, so that no decision changes."""
+    logits = np.random.default_rng(0).normal(0, 1, (64, 100)).astype(np.float32)
+    logits[np.arange(64), np.arange(64) % 90] = 6.0
+    names = [f"Paris, {n}, in the {('upper left', 'upper right')[n % 2]}" for n in range(64)]
+    answers = logits.copy()
+    wrong = [number for number, name in enumerate(names) if name.endswith(condition)]
+    answers[np.ix_(wrong, [90, 91])] = logits[np.ix_(wrong, [91, 90])]
+    outputs = (Output("logits", role="logits"),)
+    scales = spreads(outputs, [{"logits": logits}], {}, 0.0)
+    real, levelled = (
+        compare(outputs, {"logits": logits}, {"logits": y}, names, scales=scales) for y in (logits, answers)
+    )
+    verdict = judge(INT8, {}, evaluation=[real], more={"levelled": [levelled]})
+    assert {reason.metric for reason in verdict.reasons} == metrics
+    assert all(reason.row.startswith(condition) for reason in verdict.reasons)
+
+
+@pytest.mark.parametrize(
+    ("gain", "drift", "status"), [(1.0, 0.0, "verified"), (1.03, 0.0, "rejected"), (1, 0.05, "rejected")]
+)
+def test_an_error_of_a_state_that_adds_up_over_runs_rejects_int8(gain: float, drift: float, status: str) -> None:
+    draw = np.random.default_rng(1)
+    state = draw.normal(0, 1, (ROWS, 32)).astype(np.float32)
+    rounded = (gain * state + drift + draw.normal(0, 0.01, state.shape)).astype(np.float32)
+    verdicts = {}
+    for role in ("state", "tensor"):
+        outputs = (Output("next", role=role),)
+        scales = spreads(outputs, [{"next": state}], {}, 0.0)
+        compared = compare(outputs, {"next": state}, {"next": rounded}, NAMES, scales=scales)
+        verdicts[role] = judge(INT8, {}, evaluation=[compared]).status
+    assert verdicts == {"state": status, "tensor": "verified"}
