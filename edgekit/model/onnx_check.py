@@ -67,6 +67,11 @@ _PLACE = (b"location", b"offset", b"length")
 Data = bytes | mmap.mmap
 
 
+def data_name(path: Path) -> str:
+    """Return the name that edgekit and PyTorch give to the file of an ONNX file's weights, if it has one."""
+    return f"{path.name}.data"
+
+
 def check_onnx(path: Path, beside: str = "") -> None:
     """Check an ONNX file.
 

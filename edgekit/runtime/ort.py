@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ArtifactError, DependencyError, ModelError, install_command
-from edgekit.model.onnx_check import check_onnx
+from edgekit.model.onnx_check import check_onnx, data_name
 from edgekit.runtime.ort_session import OrtSession
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ class OrtRuntime(OrtSession):
 
 
 def check_file(model: Path, beside: str = "") -> None:
-    """Check a file before a runtime opens it. A file named `beside`, if any, holds its weights.
+    """Check a file before a runtime opens it. A file named `beside`, or `model.onnx.data`, may hold its weights.
 
     Raises:
         ArtifactError: If the check refuses it.
     """
+    own = data_name(model)
     try:
-        check_onnx(model, beside)
+        check_onnx(model, beside or (own if (model.parent / own).is_file() else ""))
     except ModelError as error:
         raise ArtifactError(str(error)) from error
 

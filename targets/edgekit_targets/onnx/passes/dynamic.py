@@ -14,7 +14,15 @@ import numpy as np
 
 from edgekit.model.onnx_check import bodies
 from edgekit_targets.onnx.passes import weight_only
-from edgekit_targets.onnx.passes.graph import LSTM, copy_graph, graph_pass, readers, set_nodes, set_weights
+from edgekit_targets.onnx.passes.graph import (
+    LSTM,
+    copy_graph,
+    graph_pass,
+    readers,
+    set_nodes,
+    set_weights,
+    write_graph,
+)
 from edgekit_targets.onnx.passes.groups import groups, nodes_of
 
 if TYPE_CHECKING:
@@ -81,7 +89,7 @@ def quantize_dynamic(
     copy = scale_tokens(copy, selected) if token_scales else copy
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         source, result = Path(folder) / "source.onnx", Path(folder) / "result.onnx"
-        source.write_bytes(copy.SerializeToString())
+        write_graph(copy, source)
         with _quiet():
             quantize_dynamic(
                 source,

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from edgekit.errors import ExportError, reason
-from edgekit.model.onnx_check import BYTES, names_read
+from edgekit.model.onnx_check import BYTES, LARGEST, data_name, names_read
 
 if TYPE_CHECKING:
     import onnx
@@ -48,6 +48,8 @@ LAYERS = frozenset((*CHANNEL, *RECURRENT))
 _FX_NAMES = re.compile(r"[^\w.]+")
 LEAST = 1024
 """Bytes: smaller tensors stay in the graph, since ONNX Runtime needs shapes and axes while it reads it."""
+GRAPH = 1 << 26
+"""Bytes left to nodes in a file with all weights."""
 ALIGNED = 64
 """Bytes: a runtime may read the tensors in place, and vector instructions need this alignment."""
 TOLERANCES = ("_rel_tol", "_abs_tol")
@@ -266,22 +268,59 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
     passes = _history(graph)
     _set_history(graph, [])
     graph.producer_name, graph.producer_version = "edgekit", ""
-    with path.open("wb") as stream:
-        write_graph(graph, stream)
+    write_graph(graph, path)
     (path.parent / PASSES).write_text(json.dumps(passes, indent=1) + "\n")
 
 
-def write_graph(graph: onnx.ModelProto, stream: BinaryIO) -> None:
-    """Write a graph with its weights one after the other, since protobuf's own writer holds all their bytes again.
+def write_graph(graph: onnx.ModelProto, path: Path) -> None:
+    """Write a graph; weights that are too large for one file go to another next to it, `model.onnx.data`."""
+    if sum(weight.ByteSize() for weight in graph.graph.initializer) > LARGEST - GRAPH:
+        graph = _with_weights_apart(graph, path.parent / data_name(path))
+    with path.open("wb") as stream:
+        stream.writelines(pieces(graph))
+
+
+def pieces(graph: onnx.ModelProto) -> Iterator[bytes]:
+    """Yield a graph's bytes, its weights one after the other: protobuf's own writer holds all their bytes again.
 
     Fields in another order are the same message (https://protobuf.dev/programming-guides/encoding/#order).
     """
     model, inner = (part.SerializeToString(deterministic=True) for part in _split(graph))
     heads = [_head(graph.graph, "initializer", weight.ByteSize()) for weight in graph.graph.initializer]
     size = len(inner) + sum(map(len, heads)) + sum(weight.ByteSize() for weight in graph.graph.initializer)
-    stream.write(model + _head(graph, "graph", size) + inner)
+    yield model + _head(graph, "graph", size) + inner
     for head, weight in zip(heads, graph.graph.initializer, strict=True):
-        stream.write(head + weight.SerializeToString(deterministic=True))
+        yield head + weight.SerializeToString(deterministic=True)
+
+
+def _with_weights_apart(graph: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """Write a graph's weights to a file, and return the graph that reads them from there."""
+    model, inner = _split(graph)
+    with path.open("wb") as stream:
+        for weight in graph.graph.initializer:
+            if len(weight.raw_data) >= LEAST:
+                stream.write(b"\0" * (-stream.tell() % ALIGNED))
+                inner.initializer.append(_external(weight, path.name, stream.tell(), len(weight.raw_data)))
+                stream.write(weight.raw_data)
+            else:
+                inner.initializer.append(weight)
+    model.graph.MergeFrom(inner)
+    return model
+
+
+def _external(tensor: onnx.TensorProto, name: str, offset: int, length: int) -> onnx.TensorProto:
+    """Return a tensor whose bytes lie in another file.
+
+    A tensor names the file, the offset of its bytes in it, and their number
+    (https://github.com/onnx/onnx/blob/main/docs/ExternalData.md).
+    """
+    from onnx import TensorProto
+
+    moved = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    moved.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", name), ("offset", str(offset)), ("length", str(length))):
+        moved.external_data.add(key=key, value=value)
+    return moved
 
 
 def _split(graph: onnx.ModelProto) -> tuple[onnx.ModelProto, onnx.GraphProto]:
@@ -368,9 +407,6 @@ class SharedWeights:
 
         graph at 224x224 (13 MB), graph at 512x512 (13 MB) -> two graphs of 200 KB, weights.bin (13 MB)
 
-    ONNX's external data: a tensor names the file, the offset of its bytes in it, and their number
-    (https://github.com/onnx/onnx/blob/main/docs/ExternalData.md).
-
     Args:
         name: Name of the file that will hold them.
     """
@@ -395,13 +431,7 @@ class SharedWeights:
                 self.data.extend(b"\0" * (-len(self.data) % ALIGNED))
                 self._places[digest] = len(self.data)
                 self.data.extend(raw)
-            place = self._places[digest]
-            tensor_proto = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-            tensor_proto.data_location = TensorProto.EXTERNAL
-            for key, value in (("location", self.name), ("offset", str(place)), ("length", str(len(raw)))):
-                entry = tensor_proto.external_data.add()
-                entry.key, entry.value = key, value
-            tensor.CopyFrom(tensor_proto)
+            tensor.CopyFrom(_external(tensor, self.name, self._places[digest], len(raw)))
 
 
 @contextmanager

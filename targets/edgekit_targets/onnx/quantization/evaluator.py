@@ -23,6 +23,7 @@ from edgekit.reference.batches import EVALUATION, Batch
 from edgekit.reference.record import run_batches
 from edgekit.runtime import ort
 from edgekit_targets.onnx.passes import weight_only
+from edgekit_targets.onnx.passes.graph import write_graph
 from edgekit_targets.onnx.quantization.calibration import Samples
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Evaluator:
     def open_graph(self, graph: onnx.ModelProto, name: str) -> Runtime:
         """Open a graph in ONNX Runtime."""
         path = self._folder / f"{name}.onnx"
-        path.write_bytes(graph.SerializeToString())
+        write_graph(graph, path)
         return ort.OrtRuntime(path, self._settings)
 
     def judge(self, graph: onnx.ModelProto) -> Quality:

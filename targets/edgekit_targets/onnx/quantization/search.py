@@ -32,6 +32,7 @@ from edgekit.storage.environment import package_digest
 from edgekit.storage.files import digest_text, load_json
 from edgekit.storage.verified_io import SEAL, seal_of
 from edgekit_targets.onnx.passes import qdq
+from edgekit_targets.onnx.passes.graph import pieces
 from edgekit_targets.onnx.passes.groups import (
     METHODS,
     Activation,
@@ -175,10 +176,12 @@ def _context(spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, options:
 
     arrays = [hashlib.sha256(array.tobytes()).hexdigest() for array in samples.inputs.values()]
     arrays += [] if samples.truth is None else [hashlib.sha256(samples.truth.tobytes()).hexdigest()]
-    source = hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()
+    source = hashlib.sha256()
+    for piece in pieces(graph):
+        source.update(piece)
     identity = repr((replace(options, rank=0, more_floats=True), spec.outputs, spec.inputs))
     host = [int8_arithmetic(), onnxruntime.__version__]
-    return digest_text("\n".join([source, identity, *host, package_digest("edgekit"), *arrays]))
+    return digest_text("\n".join([source.hexdigest(), identity, *host, package_digest("edgekit"), *arrays]))
 
 
 @dataclass

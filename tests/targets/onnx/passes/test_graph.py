@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
-from edgekit.errors import ExportError
+from edgekit.artifact.store import external_files
+from edgekit.errors import ArtifactError, ExportError
+from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets.onnx.passes.dynamic import quantize_dynamic
 from edgekit_targets.onnx.passes.graph import PASSES, save_graph
 from edgekit_targets.onnx.passes.smoothquant import round_weights
@@ -43,6 +45,29 @@ def test_a_file_is_the_whole_graph_whatever_the_sizes_of_its_weights(tmp_path: P
     made.producer_name = "edgekit"
     save_graph(made, tmp_path / "model.onnx")
     assert onnx.load(tmp_path / "model.onnx") == made
+
+
+def test_weights_that_are_too_large_for_one_file_lie_next_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = {"w": rounded(3, 300), "v": rounded(300, 40), "small": rounded(2, 40)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "v"], ["g"])]
+    nodes.append(helper.make_node("Add", ["g", "small"], ["y"]))
+    made = model(nodes, {"x": [2, 3]}, {"y": [2, 40]}, weights)
+    monkeypatch.setattr("edgekit_targets.onnx.passes.graph.LARGEST", (1 << 26) + 1000)
+    save_graph(made, tmp_path / "model.onnx")
+    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data", "passes.json"}
+    assert external_files(tmp_path / "model.onnx") == ("model.onnx.data",)
+    read = onnx.load(tmp_path / "model.onnx")
+    for weight in read.graph.initializer:
+        np.testing.assert_array_equal(numpy_helper.to_array(weight), weights[weight.name])
+    x = rounded(2, 3)
+    answer = OrtRuntime(tmp_path / "model.onnx").run({"x": x})["y"]
+    np.testing.assert_allclose(answer, x @ weights["w"] @ weights["v"] + weights["small"], rtol=1e-5)
+    with (tmp_path / "model.onnx.data").open("r+b") as stream:
+        stream.truncate(1000)
+    with pytest.raises(ArtifactError, match="does not contain it"):
+        OrtRuntime(tmp_path / "model.onnx")
 
 
 def test_a_graph_that_breaks_the_rules_is_not_written(tmp_path: Path) -> None:
