@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ArtifactError, DependencyError, ModelError, install_command
 from edgekit.model.onnx_check import check_onnx, data_name
+from edgekit.model.onnx_write import write_graph
 from edgekit.runtime.ort_session import OrtSession
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def open_with_taps(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime
     copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in names)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         path = Path(folder) / "tapped.onnx"
-        path.write_bytes(copy.SerializeToString())
+        write_graph(copy, path)
         return OrtRuntime(path)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.model.onnx_check import bodies
+from edgekit.model.onnx_write import write_graph
 from edgekit_targets.onnx.passes import weight_only
 from edgekit_targets.onnx.passes.graph import (
     LSTM,
@@ -21,7 +22,6 @@ from edgekit_targets.onnx.passes.graph import (
     readers,
     set_nodes,
     set_weights,
-    write_graph,
 )
 from edgekit_targets.onnx.passes.groups import groups, nodes_of
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from edgekit.errors import ExportError, reason
-from edgekit.model.onnx_check import BYTES, LARGEST, data_name, names_read
+from edgekit.model.onnx_check import names_read
+from edgekit.model.onnx_write import ALIGNED, LEAST, external, split, write_graph
 
 if TYPE_CHECKING:
     import onnx
@@ -34,7 +35,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G", bound="onnx.ModelProto | ir.Model")
 Graph = TypeVar("Graph", "onnx.ModelProto", "ir.Model")
-Part = TypeVar("Part", "onnx.ModelProto", "onnx.GraphProto")
 SCOPES = "pkg.torch.onnx.name_scopes"
 """The exporter's note of the modules that contain a node, the outermost first, then the node itself."""
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
@@ -46,12 +46,6 @@ CHANNEL = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 LAYERS = frozenset((*CHANNEL, *RECURRENT))
 """Operators whose second input is a weight."""
 _FX_NAMES = re.compile(r"[^\w.]+")
-LEAST = 1024
-"""Bytes: smaller tensors stay in the graph, since ONNX Runtime needs shapes and axes while it reads it."""
-GRAPH = 1 << 26
-"""Bytes left to nodes in a file with all weights."""
-ALIGNED = 64
-"""Bytes: a runtime may read the tensors in place, and vector instructions need this alignment."""
 TOLERANCES = ("_rel_tol", "_abs_tol")
 LARGEST_WEIGHT = 1 << 28
 """Largest number of elements of a constant that is folded: any weight of a model for the edge."""
@@ -272,89 +266,6 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
     (path.parent / PASSES).write_text(json.dumps(passes, indent=1) + "\n")
 
 
-def write_graph(graph: onnx.ModelProto, path: Path) -> None:
-    """Write a graph; weights that are too large for one file go to another next to it, `model.onnx.data`."""
-    if sum(weight.ByteSize() for weight in graph.graph.initializer) > LARGEST - GRAPH:
-        graph = _with_weights_apart(graph, path.parent / data_name(path))
-    with path.open("wb") as stream:
-        stream.writelines(pieces(graph))
-
-
-def pieces(graph: onnx.ModelProto) -> Iterator[bytes]:
-    """Yield a graph's bytes, its weights one after the other: protobuf's own writer holds all their bytes again.
-
-    Fields in another order are the same message (https://protobuf.dev/programming-guides/encoding/#order).
-    """
-    model, inner = (part.SerializeToString(deterministic=True) for part in _split(graph))
-    heads = [_head(graph.graph, "initializer", weight.ByteSize()) for weight in graph.graph.initializer]
-    size = len(inner) + sum(map(len, heads)) + sum(weight.ByteSize() for weight in graph.graph.initializer)
-    yield model + _head(graph, "graph", size) + inner
-    for head, weight in zip(heads, graph.graph.initializer, strict=True):
-        yield head + weight.SerializeToString(deterministic=True)
-
-
-def _with_weights_apart(graph: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """Write a graph's weights to a file, and return the graph that reads them from there."""
-    model, inner = _split(graph)
-    with path.open("wb") as stream:
-        for weight in graph.graph.initializer:
-            if len(weight.raw_data) >= LEAST:
-                stream.write(b"\0" * (-stream.tell() % ALIGNED))
-                inner.initializer.append(_external(weight, path.name, stream.tell(), len(weight.raw_data)))
-                stream.write(weight.raw_data)
-            else:
-                inner.initializer.append(weight)
-    model.graph.MergeFrom(inner)
-    return model
-
-
-def _external(tensor: onnx.TensorProto, name: str, offset: int, length: int) -> onnx.TensorProto:
-    """Return a tensor whose bytes lie in another file.
-
-    A tensor names the file, the offset of its bytes in it, and their number
-    (https://github.com/onnx/onnx/blob/main/docs/ExternalData.md).
-    """
-    from onnx import TensorProto
-
-    moved = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-    moved.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", name), ("offset", str(offset)), ("length", str(length))):
-        moved.external_data.add(key=key, value=value)
-    return moved
-
-
-def _split(graph: onnx.ModelProto) -> tuple[onnx.ModelProto, onnx.GraphProto]:
-    """Return copies of a file without its graph, and of the graph without its weights."""
-    import onnx
-
-    model, inner = onnx.ModelProto(), onnx.GraphProto()
-    _copy_fields(graph, model, "graph")
-    _copy_fields(graph.graph, inner, "initializer")
-    return model, inner
-
-
-def _copy_fields(message: Part, copy: Part, but: str) -> None:
-    """Copy the fields of a message, except one, into an empty message."""
-    for field, value in message.ListFields():
-        if field.name == but:
-            continue
-        if isinstance(value, int | float | str | bytes):
-            setattr(copy, field.name, value)
-        else:
-            getattr(copy, field.name).MergeFrom(value)
-
-
-def _head(message: Part, field: str, size: int) -> bytes:
-    """Return what precedes a message as a field of another: the field's tag, and its number of bytes."""
-    head = bytearray()
-    for number in (message.DESCRIPTOR.fields_by_name[field].number << 3 | BYTES, size):
-        while number > 127:
-            head.append(number & 127 | 128)
-            number >>= 7
-        head.append(number)
-    return bytes(head)
-
-
 def _without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
     """Return a graph with inputs in place of its large weights: its rules, without copies of all its bytes.
 
@@ -362,7 +273,7 @@ def _without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
     """
     from onnx import helper
 
-    lean, inner = _split(graph)
+    lean, inner = split(graph)
     inputs = {value.name for value in inner.input}
     for weight in graph.graph.initializer:
         if len(weight.raw_data) < LEAST:
@@ -431,7 +342,7 @@ class SharedWeights:
                 self.data.extend(b"\0" * (-len(self.data) % ALIGNED))
                 self._places[digest] = len(self.data)
                 self.data.extend(raw)
-            tensor.CopyFrom(_external(tensor, self.name, self._places[digest], len(raw)))
+            tensor.CopyFrom(external(tensor, self.name, self._places[digest], len(raw)))
 
 
 @contextmanager

@@ -18,12 +18,12 @@ from edgekit.judge import metrics, verdict
 from edgekit.judge.deviation import spreads
 from edgekit.judge.limits import CHANGED, INT8, TASK_DROP, TASK_DROP_WORST, Tolerance, kind_at_sizes
 from edgekit.judge.verdict import score_tolerance
+from edgekit.model.onnx_write import write_graph
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch
 from edgekit.reference.record import run_batches
 from edgekit.runtime import ort
 from edgekit_targets.onnx.passes import weight_only
-from edgekit_targets.onnx.passes.graph import write_graph
 from edgekit_targets.onnx.quantization.calibration import Samples
 
 if TYPE_CHECKING:

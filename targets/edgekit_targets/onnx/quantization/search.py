@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from edgekit.errors import ExportError
 from edgekit.evaluate import timing
 from edgekit.judge.limits import INT8, TASK_DROP
+from edgekit.model.onnx_write import pieces
 from edgekit.model.shapes import shapes_between
 from edgekit.model.spec import ModelSpec
 from edgekit.reference.batches import Batch
@@ -32,7 +33,6 @@ from edgekit.storage.environment import package_digest
 from edgekit.storage.files import digest_text, load_json
 from edgekit.storage.verified_io import SEAL, seal_of
 from edgekit_targets.onnx.passes import qdq
-from edgekit_targets.onnx.passes.graph import pieces
 from edgekit_targets.onnx.passes.groups import (
     METHODS,
     Activation,

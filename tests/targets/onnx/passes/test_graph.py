@@ -54,7 +54,7 @@ def test_weights_that_are_too_large_for_one_file_lie_next_to_it(
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "v"], ["g"])]
     nodes.append(helper.make_node("Add", ["g", "small"], ["y"]))
     made = model(nodes, {"x": [2, 3]}, {"y": [2, 40]}, weights)
-    monkeypatch.setattr("edgekit_targets.onnx.passes.graph.LARGEST", (1 << 26) + 1000)
+    monkeypatch.setattr("edgekit.model.onnx_write.LARGEST", (1 << 26) + 1000)
     save_graph(made, tmp_path / "model.onnx")
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data", "passes.json"}
     assert external_files(tmp_path / "model.onnx") == ("model.onnx.data",)

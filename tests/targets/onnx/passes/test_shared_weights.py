@@ -11,9 +11,10 @@ import pytest
 from onnx import helper
 
 from edgekit.errors import ArtifactError
+from edgekit.model.onnx_write import LEAST
 from edgekit.runtime.ort import OrtRuntime, check_file
 from edgekit.runtime.ort_session import OrtSession
-from edgekit_targets.onnx.passes.graph import LEAST, SharedWeights
+from edgekit_targets.onnx.passes.graph import SharedWeights
 from tests.targets.onnx.passes.graphs import model, rounded
 
 LARGE = rounded(32, 16)
