@@ -42,7 +42,7 @@ from edgekit.model.image_input import from_planes, set_in_planes, spec_in_planes
 from edgekit.model.shapes import grid, shapes_between
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.pictures import fit_picture, mosaic, photographs, resize
-from edgekit.reference.variations import camera_rows, random_variation, rows_beyond
+from edgekit.reference.variations import Columns, camera_rows, distinct, random_variation, rows_beyond
 from edgekit.reference.vocabulary import word_queries
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
@@ -215,7 +215,7 @@ class BatchSource:
 
     def _rows(self, name: str) -> Batch | None:
         if name == STRESS:
-            return stress_batch(self._spec)
+            return replace(stress := stress_batch(self._spec), inputs=self._columns.narrow(stress.inputs))
         if name == EVALUATION:
             real = self._evaluation
             return Batch(EVALUATION, real.inputs, {}, {}, real.names) if real is not None else None
@@ -228,13 +228,13 @@ class BatchSource:
         elif name == CHANGED:
             rows = changed_rows(self._spec, self._examples)
         elif name == SHIFTED:
-            rows = shifted_rows(self._spec, self._examples)
+            rows = shifted_rows(self._spec, self._examples, self._columns)
         else:
             levelled = levelled_rows(self._spec, self._examples) if _takes_pictures(self._spec) else {}
             rows = {**levelled, **camera_rows(self._spec, self._examples)}
         if not rows:
             return None
-        rows = {n: self._spec.conform(row) for n, row in rows.items()}
+        rows = distinct({n: self._spec.conform(row) for n, row in rows.items()})
         inputs = {i: stack_runs(row[i] for row in rows.values()) for i in next(iter(rows.values()))}
         return Batch(name, inputs, {}, {}, tuple(rows))
 
@@ -243,7 +243,7 @@ class BatchSource:
         if kind in steps and (self._mixed_rows or self._at(sizes)):
             return self._resized_rows(name, sizes, steps[kind] * number)
         if kind in seeds:
-            inputs = self._spec.random(seeds[kind] + number, sizes)
+            inputs = self._columns.narrow(self._spec.random(seeds[kind] + number, sizes))
             return Batch(name, inputs, {}, sizes, tuple(f"row {row}" for row in range(sizes.get(BATCH, 1))))
         return None
 
@@ -277,6 +277,10 @@ class BatchSource:
     @functools.cached_property
     def _own(self) -> Mapping[str, Row]:
         return real_rows(self._spec, self._evaluation) if self._evaluation is not None else {}
+
+    @functools.cached_property
+    def _columns(self) -> Columns:
+        return Columns(self._spec, self._own)
 
     @functools.cached_property
     def _pictures(self) -> Mapping[str, Row]:
@@ -481,11 +485,14 @@ def changed_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     return by_name
 
 
-def shifted_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
+def shifted_rows(spec: ModelSpec, rows: Mapping[str, Row], columns: Columns) -> dict[str, Row]:
     """Return what other light is for pictures, of a model without any: rows moved towards their ends."""
     if _takes_pictures(spec):
         return {}
-    by_name = {**_in_conditions(spec, rows), **_at_ends(spec, rows), **levelled_rows(spec, rows)}
+    spread = columns.spread(rows)
+    by_name = {**_in_conditions(spec, spread), **_at_ends(spec, spread), **levelled_rows(spec, spread)}
+    if columns:
+        by_name = {f"{name} in each column": columns.narrow(row) for name, row in by_name.items()}
     for name, row in list(rows.items())[:CONDITIONED]:
         by_name |= {f"{name}, {change}": values for change, values in _silences(spec, row, signals=False)}
     return by_name | rows_beyond(spec, rows)

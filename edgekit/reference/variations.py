@@ -23,7 +23,56 @@ DECISIONS = (*CLASSES, "labels", "boxes", "detections", "mask")
 MOVED, BEYOND = 32, 0.1
 # Rows furthest from the mean of the data, and the factors of this distance.
 FURTHEST, STRETCHED = 4, (1.1, 1.25)
+# Numbers of the longest row of a table, and the quotient of its columns' ranges from which they are of several units.
+TABLE, UNITS = 63, 30.0
 Row = Mapping[str, Array]
+
+
+class Columns:
+    """Ranges of a table's columns of several units. The input has one range for all of them.
+
+    Over that range, random rows would be ages of 9,000 years beside amounts of 9,000 euros.
+
+    Args:
+        spec: The model.
+        rows: Real rows.
+    """
+
+    def __init__(self, spec: ModelSpec, rows: Mapping[str, Row]) -> None:
+        self._ranges: dict[str, tuple[Input, Array, Array]] = {}
+        for i in spec.inputs if len(rows) > 1 else ():
+            values = [row[i.name].astype(np.float64) for row in rows.values()]
+            if i.kind == "tensor" and np.dtype(i.dtype).kind == "f" and all(v.shape == (1, v.size) for v in values):
+                low, span = np.min(values, 0), np.ptp(values, 0)
+                vary = span[span > 0]
+                if len(vary) > 1 and values[0].size <= TABLE and vary.max() > UNITS * vary.min():
+                    self._ranges[i.name] = (i, low, np.where(span > 0, span, np.maximum(np.abs(low), 1.0)))
+
+    def spread(self, rows: Mapping[str, Row]) -> dict[str, Row]:
+        """Return rows with each column's range as the input's."""
+        return {
+            name: {**row, **{n: i.low + (i.high - i.low) * (row[n] - low) / span for n, (i, low, span) in self}}
+            for name, row in rows.items()
+        }
+
+    def narrow(self, row: Row) -> dict[str, Array]:
+        """Return inputs of any rows with the input's range as each column's."""
+        shares = {n: (row[n].astype(np.float64) - i.low) / (i.high - i.low) for n, (i, _, _) in self}
+        return {**row, **{n: (low + span * shares[n]).astype(i.dtype) for n, (i, low, span) in self}}
+
+    def __iter__(self) -> Iterator[tuple[str, tuple[Input, Array, Array]]]:
+        return iter(self._ranges.items())
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+
+def distinct(rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return rows without those that are the same as an earlier one: two texts cut to their first token, say."""
+    first: dict[tuple[bytes, ...], str] = {}
+    for name, row in rows.items():
+        first.setdefault(tuple(array.tobytes() for array in row.values()), name)
+    return {name: rows[name] for name in first.values()}
 
 
 def camera_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:

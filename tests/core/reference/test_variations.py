@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from edgekit.model.spec import Input, ModelSpec, Output
-from edgekit.reference.variations import EXPOSED, UNFOCUSED, camera_rows, rows_beyond
+from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
+from edgekit.reference.batches import EVALUATION, STRESS, batches_for
+from edgekit.reference.variations import EXPOSED, UNFOCUSED, camera_rows, distinct, rows_beyond
 
 
 def classifier(role: str = "logits", size: int = 4) -> ModelSpec:
@@ -67,3 +68,42 @@ def test_each_number_of_a_row_is_asked_alone_just_beyond_the_data_and_within_its
     stretched = [row["x"] for name, row in rows.items() if "times as far" in name]
     assert len(stretched) == 8
     assert max(np.abs(row).max() for row in stretched) <= 10
+
+
+def table(values: np.ndarray) -> tuple[ModelSpec, EvaluationSet]:
+    axes = {"batch": Axis(1, 1, 8)}
+    x = Input("x", ("batch", values.shape[1]), low=float(values.min()), high=float(values.max()))
+    spec = ModelSpec("net", torch.nn.Identity(), (x,), (Output("y"),), axes=axes)
+    return spec, EvaluationSet({"x": values}, tuple(f"row {n}" for n in range(len(values))))
+
+
+def test_numbers_of_several_units_are_drawn_and_moved_in_the_range_of_their_own_column() -> None:
+    draw = np.random.default_rng(0)
+    columns = (draw.uniform(18, 90, 40), draw.uniform(-3000, 9000, 40), draw.uniform(0, 1, 40))
+    values = np.stack(columns, 1).astype(np.float32)
+    batches = {batch.name: batch.inputs["x"] for batch in batches_for(*table(values))}
+    low, span = values.min(0), np.ptp(values, 0)
+    for name, made in batches.items():
+        # Just beyond the data are asked a few rows; nothing is far from it but a silence, which is zero.
+        near = (made >= low - 0.2 * span - 1e-3) & (made <= low + 1.2 * span + 1e-3)
+        assert (near | (made == 0) | (np.abs(made) < 10)).all(), name
+    stress = batches[STRESS]
+    assert np.allclose((stress.min(0), stress.max(0)), (low, low + span), rtol=1e-5)
+    assert any(name.startswith("grid") for name in batches)
+    assert np.array_equal(batches[EVALUATION], values)
+
+
+def test_numbers_of_one_unit_are_drawn_in_the_range_of_their_input() -> None:
+    values = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32) * [1, 2, 3]
+    spec, rows = table(values.astype(np.float32))
+    stress = next(batch for batch in batches_for(spec, rows) if batch.name == STRESS)
+    assert (stress.inputs["x"].min(), stress.inputs["x"].max()) == (
+        values.min().astype(np.float32),
+        values.max().astype(np.float32),
+    )
+
+
+def test_rows_that_became_the_same_are_asked_once() -> None:
+    first, other = np.array([[101, 0]]), np.array([[101, 7]])
+    rows = {"a, the first 1 of 3": {"ids": first}, "b, the first 1 of 2": {"ids": first.copy()}, "c": {"ids": other}}
+    assert [*distinct(rows)] == ["a, the first 1 of 3", "c"]

@@ -46,6 +46,7 @@ from edgekit.reference.batches import (
 from edgekit.reference.dataset import LEAST as LEAST
 from edgekit.reference.dataset import read_folder, refuse_shared
 from edgekit.reference.pictures import fit_picture, photographs
+from edgekit.reference.variations import Columns
 from edgekit.runtime import ort
 from edgekit_targets.onnx.passes.groups import Method, ObservedRange
 
@@ -270,12 +271,13 @@ def extra_inputs(
     The first samples are changed (dark, bright, grey, flat ...), the last are resized along the axes in `dynamic`.
     """
     odd = stress_batch(spec)
-    first = samples.part(0, CONDITIONED)
     planes = spec_in_planes(spec)
-    own = {name: to_planes(spec, row) for name, row in zip(first.names, first.batches(1), strict=True)}
-    changed = {**changed_rows(planes, own), **shifted_rows(planes, own)}
-    rows = [*odd.rows(), *(from_planes(spec, planes.conform(row)) for row in changed.values())]
-    inputs = {i.name: stack_runs(row[i.name] for row in rows) for i in spec.inputs}
+    rows = dict(zip(samples.names, samples.batches(1), strict=True))
+    own = {name: to_planes(spec, rows[name]) for name in samples.names[:CONDITIONED]}
+    columns = Columns(planes, rows)
+    changed = {**changed_rows(planes, own), **shifted_rows(planes, own, columns)}
+    made = [*map(columns.narrow, odd.rows()), *(from_planes(spec, planes.conform(row)) for row in changed.values())]
+    inputs = {i.name: stack_runs(row[i.name] for row in made) for i in spec.inputs}
     extremes = replace(odd, inputs=inputs, names=(*odd.names, *changed))
     return (extremes, *at_shapes(spec, samples, dynamic, (*grid(spec.axes), *more)))
 
