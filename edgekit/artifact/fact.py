@@ -169,7 +169,7 @@ def _place(fact: Fact) -> str:
 
 
 # Words for batches and metrics that a reader cannot know.
-_BATCHES = {"real inputs": "your inputs at all sizes, and photographs"}
+_BATCHES = {"real inputs": "your inputs at all sizes, and edgekit's photographs if it takes pictures"}
 _METRICS = {"usual error": "error, where the model answers as on real inputs,"}
 _BY_BATCH = {
     Code.LIMIT_EXCEEDED,

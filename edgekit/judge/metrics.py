@@ -75,8 +75,9 @@ SNR_CAP_DB = 200.0
 FEW_IN_CHANNELS = 8
 # Shares of the scores' spread: the most that RESOLUTION and SPREAD_FLOOR may be.
 RESOLVED, FLOORED = 0.01, 0.5
-# Of the spread of real logits: below it a row's few logits are all near zero, and an error that is allowed turns them.
-UNDECIDED = 0.5
+# Of the spread of real logits, as INT8's limit of the error: below it, an error that is allowed turns the few logits of
+# a row.
+UNDECIDED = 0.3
 # Fewer scores in a row are no map.
 FEW_SCORES = 8
 # Share of the scores' spread within which scores of a row of FEW_RANKS or fewer have no order: a sixth of INT8's limit

@@ -98,7 +98,7 @@ _MADE_INPUTS = {
     IDS: "other ids",
     STRESS: "drawn",
     SHIFTED: "moved towards their ends",
-    POOLS["real"]: "yours at other sizes, and photographs",
+    POOLS["real"]: "yours at other sizes, photographs if it takes pictures",
     POOLS["changed"]: "changed",
     POOLS["random"]: "drawn",
 }

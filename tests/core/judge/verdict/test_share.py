@@ -80,7 +80,8 @@ def test_where_rows_are_too_few_those_whose_own_metric_stays_do_not_decide(
     assert told == (
         [
             f"error of 'y' is not at most 0.3 in {beyond} of 400 rows, of which 4 are allowed; "
-            "the task metric does not change in the rest of these rows (your inputs at all sizes, and photographs)"
+            "the task metric does not change in the rest of these rows (your inputs at all sizes, and edgekit's "
+            "photographs if it takes pictures)"
         ]
         if status == "verified"
         else []
