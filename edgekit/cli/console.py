@@ -86,7 +86,8 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
 
 
 def _show_next(build: Build) -> None:
-    """Print the recommendations, and the commands for them."""
+    """Print the recommendations, and the commands for them; without any, what the task metric says."""
+    from edgekit.report import formats
     from edgekit.report.recommendation import next_commands, recommend
     from edgekit.report.rows import read_study
 
@@ -99,6 +100,10 @@ def _show_next(build: Build) -> None:
             for other in recommendation.others:
                 if INT8 in other.partition(":")[0]:
                     _print_wrapped(f"  not {other}")
+    evaluation = study.reference.evaluation
+    for row in () if advice else study.current:
+        if text := formats.task(evaluation.metric, evaluation.mean, row.drop):
+            _print_wrapped(f"{row.label}: {text} on {len(evaluation.values)} of your inputs")
     for command in next_commands(build.path, study, advice):
         print(f"next: {command}")
 

@@ -71,6 +71,17 @@ def test_the_command_line_says_why_it_does_not_recommend_int8(builder: Any, caps
     assert lines[number + 1] == "  not onnx-int8-dynamic: 3.1x smaller, 1.3x slower"
 
 
+def test_without_a_recommendation_the_command_line_says_what_the_task_metric_says(
+    builder: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builder.reference()
+    made(builder, "checked-file", "fp32", 12_400_000)
+    (builder.folder / "report.html").touch()
+    show_build(Build((), builder.folder, "an H200"))
+    lines = capsys.readouterr().out.splitlines()
+    assert f"checked-file · cpu: coverage@32 0.9931 -> 0.9931 on {builder.n} of your inputs" in lines
+
+
 def test_a_server_gets_nothing_that_takes_fewer_sizes_than_the_original(builder: Any) -> None:
     builder.reference()
     made(builder, "onnx", "fp32", 12_000_000, 1, batches=True)
