@@ -1,10 +1,9 @@
 """Timing protocol: warm-up, then runtimes take turns, so that a slow spell of the host affects all of them.
 
 Each runtime is timed at least RUNS times and for SECONDS, or FEWEST times and for LONG seconds, in turns of a few runs.
-Warm-ups end after WARM_SECONDS.
-The first runtime of a round changes from round to round. A turn starts with a run that is not timed: threads of the
-previous runtime spin for a while (OpenMP's do) and occupy a core. On 2 cores, after eager PyTorch, an ONNX model of 8.4
-ms took 11 to 16 without this.
+Warm-ups end after WARM_SECONDS. The first runtime of a round changes from round to round. A turn starts with a run that
+is not timed: threads of the previous runtime spin for a while (OpenMP's do) and occupy a core. On 2 cores, after eager
+PyTorch, an ONNX model of 8.4 ms took 11 to 16 without this.
 
 Warm-ups and runs are those of winml-cli's and Olive's benchmarks; the turns are edgekit's.
 """

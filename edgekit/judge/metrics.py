@@ -388,11 +388,16 @@ def _classes(base: Output | None, answers: Answers) -> tuple[Output, Array, Arra
     return base, r.astype(np.float64), (r if c is None or c.shape != r.shape else c).astype(np.float64)
 
 
+def condition_of(name: str) -> str:
+    """Return the condition of a row, such as "grey bars": what follows the last comma of its name, or nothing."""
+    return name.rpartition(", ")[2] if ", " in name else ""
+
+
 def rows_by_condition(names: Sequence[str]) -> dict[str, list[int]]:
-    """Return the rows of each condition, such as "grey bars": what follows the last comma of a name."""
+    """Return the rows of each condition."""
     rows: dict[str, list[int]] = {}
     for number, name in enumerate(names):
-        rows.setdefault(name.rpartition(", ")[2] if ", " in name else "", []).append(number)
+        rows.setdefault(condition_of(name), []).append(number)
     return rows
 
 

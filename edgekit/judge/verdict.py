@@ -49,7 +49,7 @@ from edgekit.judge.limits import (
     Tolerance,
     kind_of,
 )
-from edgekit.judge.metrics import Comparison, RowValues
+from edgekit.judge.metrics import Comparison, RowValues, condition_of
 from edgekit.model.spec import ORDERED, Array, Output
 
 # Times the reference's own noise: both sides have it, and a maximum over few images is a small estimate of it.
@@ -374,9 +374,7 @@ def _worst_condition(group: Sequence[Found]) -> Iterator[Measure]:
     for comparison, m in group:
         weights = np.ones(len(m.values)) if m.answers is None else m.answers
         for name, value, weight in zip(m.names or comparison.names, m.values, weights, strict=True):
-            by_condition.setdefault(name.rpartition(", ")[2] if ", " in name else "", []).append(
-                (float(value * weight), float(weight))
-            )
+            by_condition.setdefault(condition_of(name), []).append((float(value * weight), float(weight)))
     shares = {
         condition: sum(wrong for wrong, _ in rows) / max(sum(weight for _, weight in rows), 1)
         for condition, rows in by_condition.items()

@@ -50,10 +50,12 @@ def _with_weights_apart(graph: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     model, inner = split(graph)
     with path.open("wb") as stream:
         for weight in graph.graph.initializer:
-            if len(weight.raw_data) >= LEAST:
+            # Protobuf copies the bytes at each access.
+            raw = weight.raw_data
+            if len(raw) >= LEAST:
                 stream.write(b"\0" * (-stream.tell() % ALIGNED))
-                inner.initializer.append(external(weight, path.name, stream.tell(), len(weight.raw_data)))
-                stream.write(weight.raw_data)
+                inner.initializer.append(external(weight, path.name, stream.tell(), len(raw)))
+                stream.write(raw)
             else:
                 inner.initializer.append(weight)
     model.graph.MergeFrom(inner)

@@ -94,12 +94,13 @@ def _known_reference(subject: RecordingSubject, folder: Path) -> Reference | Non
     info, path = read_info(folder), folder.parent / CACHE / KNOWN
     if info.damage or not path.is_file() or path.read_text() != _known(subject, info):
         return None
+    reference = Reference(info, lambda: read_reference(folder, subject.asked).batches)
     first = next(each_batch(subject.spec, subject.evaluation))
-    recorded, outputs = recorded_outputs(info)[0]
+    recorded, outputs = reference.outputs[0]
     # Rows for which the model itself returns NaN were left out.
     if first.names != recorded.names or not _answers_alike(subject, info, replace(first, outputs=outputs)):
         return None
-    return Reference(info, lambda: read_reference(folder, subject.asked).batches)
+    return reference
 
 
 def _existing_reference(subject: RecordingSubject, folder: Path) -> Reference | None:

@@ -379,7 +379,7 @@ class RecordingSubject:
         """The batches of inputs, without outputs."""
         return batches_for(self.spec, self.evaluation)
 
-    @property
+    @functools.cached_property
     def sha256(self) -> str:
         """Hash of all that a reference is made from: the model, its evaluation set, and the code that makes inputs."""
         real, queries = self.evaluation, word_queries(self.spec, self.evaluation)

@@ -15,14 +15,7 @@ import numpy as np
 from edgekit.model.onnx_check import bodies
 from edgekit.model.onnx_write import write_graph
 from edgekit_targets.onnx.passes import weight_only
-from edgekit_targets.onnx.passes.graph import (
-    LSTM,
-    copy_graph,
-    graph_pass,
-    readers,
-    set_nodes,
-    set_weights,
-)
+from edgekit_targets.onnx.passes.graph import LSTM, copy_graph, graph_pass, readers, set_nodes, set_weights
 from edgekit_targets.onnx.passes.groups import groups, nodes_of
 
 if TYPE_CHECKING:
