@@ -37,6 +37,7 @@ _KINDS = {
     "levelled": "inputs of another mean brightness",
     "words": "queries with words of no evaluation input",
     "ids": "real inputs with ids of no evaluation input",
+    "categories": "real inputs with each category in turn",
     "shifted": "real inputs moved towards the ends of their ranges",
     "stress": "random and extreme inputs",
     "grid": "random inputs of several shapes",

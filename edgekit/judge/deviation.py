@@ -288,6 +288,11 @@ class Sums:
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         return type(self)(*(mine + two for mine, two in pairs))
 
+    @property
+    def bias(self) -> Array:
+        """The magnitude of the mean signed error of each line."""
+        return np.asarray(np.abs(self.y - self.z) / np.maximum(self.count, 1))
+
     def lines(self) -> Iterator[tuple[str, Array]]:
         """Yield error, gain, offset and correlation of each line."""
         count = np.maximum(self.count, 1)

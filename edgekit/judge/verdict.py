@@ -32,6 +32,8 @@ from edgekit.artifact.metric import metric_info, plain
 from edgekit.artifact.result import EvaluationResult, Measure, Status
 from edgekit.judge.deviation import FEW_VALUES, channel_deviations
 from edgekit.judge.limits import (
+    BIAS,
+    CATEGORIES,
     CHANGED,
     FP32,
     FP32_DELEGATED,
@@ -96,6 +98,7 @@ _MADE_INPUTS = {
     LEVELLED: "levelled",
     WORDS: "queries of the other words",
     IDS: "other ids",
+    CATEGORIES: "each category in turn",
     STRESS: "drawn",
     SHIFTED: "moved towards their ends",
     POOLS["real"]: "yours at other sizes, photographs if it takes pictures",
@@ -352,6 +355,7 @@ def _pooled_measures(
 ) -> Iterator[Measure]:
     """Yield the measures on all inputs of a kind together: shares of wrong outputs, 99 of 100 rows, channels."""
     rules = t.on(kind)
+    batches = {id(comparison): batch for batch, comparison in every}
     for group in _group_measures((comparison, m) for _, comparison in every for m in comparison.measures):
         row = rules.get((group[0][1].role, group[0][1].metric))
         if row is None:
@@ -361,11 +365,13 @@ def _pooled_measures(
         elif metric_info(row.metric).mean and kind == "changed":
             yield from _worst_condition(group)
         elif _together(t, row) and kind == "changed":
-            yield from _worst_channel(group, row.value)
+            yield from _worst_channel(group, row)
+            if bias := rules.get((group[0][1].role, BIAS)):
+                yield from _worst_channel([(each, m) for each, m in group if batches[id(each)] == CATEGORIES], bias)
         elif _together(t, row):
             yield from _channels(POOLS[kind], group, rules, noise) if row.metric == f"{CHANNEL}error" else ()
         elif row.worst is not None:
-            yield _share_check(POOLS[kind], group, row.value, noise, {id(each): batch for batch, each in every})
+            yield _share_check(POOLS[kind], group, row.value, noise, batches)
 
 
 def _worst_condition(group: Sequence[Found]) -> Iterator[Measure]:
@@ -395,25 +401,24 @@ def _worst_condition(group: Sequence[Found]) -> Iterator[Measure]:
     )
 
 
-def _worst_channel(group: Sequence[Found], limit: float) -> Iterator[Measure]:
-    """Yield the error of the worst channel in the worst condition, such as "out of focus": two exchanged classes."""
-    output = group[0][1].output
+def _worst_channel(group: Sequence[Found], limit: Limit) -> Iterator[Measure]:
+    """Yield the error or bias of the worst channel in the worst condition, as of exchanged classes out of focus."""
     worst: tuple[float, str, str] = (-1.0, "", "")
     for comparison, m in group:
         for (name, condition), sums in comparison.sums.items():
-            if name == output and condition:
-                _, values, _ = next(channel_deviations(sums))
+            if name == m.output and condition:
+                values = sums.bias if limit.metric == BIAS else next(channel_deviations(sums))[1]
                 worst = max(worst, (float(values.max()), condition, m.names[int(values.argmax())]))
     value, condition, channel = worst
     if condition:
         yield Measure(
-            batch=POOLS["changed"],
-            output=output,
-            metric=f"{CHANNEL}error",
+            batch=CATEGORIES if limit.metric == BIAS else POOLS["changed"],
+            output=group[0][1].output,
+            metric=limit.metric,
             value=_finite(value),
-            limit=limit,
-            table=limit,
-            passed=value <= limit,
+            limit=limit.value,
+            table=limit.value,
+            passed=value <= limit.value,
             row=f"{condition}, {channel}",
         )
 

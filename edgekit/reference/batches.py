@@ -8,7 +8,8 @@ inputs (`edgekit.reference.store`). Arrays are named `<batch>/<tensor>`. These b
 `evaluation` (real inputs), `photographs` (for models that take pictures), `changed` (real inputs, else photographs,
 darkened, brightened, greyed ..., one input at its ends), `levelled` (likewise at many mean brightnesses),
 `shifted` (likewise towards their ends, of models without pictures), `words` (words of the model's vocabulary that no
-real query has), `ids` (real rows with the ids that no real row has), and `stress` (random, constant and extreme
+real query has), `ids` (real rows with the ids that no real row has), `categories` (real rows with each id that some
+real row of a table has), and `stress` (random, constant and extreme
 inputs). These batches have one shape each: `grid-NN` (random inputs at a shape of the grid), `real-NN` (real inputs
 there), and `between-NN` (real or random inputs at shapes between those of the grid).
 """
@@ -41,19 +42,19 @@ from edgekit.model.evaluation_set import (
 from edgekit.model.image_input import from_planes, set_in_planes, spec_in_planes
 from edgekit.model.shapes import grid, shapes_between
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
+from edgekit.reference.ids import RANDOM_ROWS, category_rows, id_rows, mask_axis
 from edgekit.reference.pictures import fit_picture, mosaic, photographs, resize
 from edgekit.reference.variations import Columns, camera_rows, distinct, random_variation, rows_beyond
 from edgekit.reference.vocabulary import word_queries
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
 PHOTOGRAPHS, CHANGED, LEVELLED = "photographs", "changed", "levelled"
-SHIFTED, WORDS, IDS = "shifted", "words", "ids"
+SHIFTED, WORDS, IDS, CATEGORIES = "shifted", "words", "ids", "categories"
 RESIZED, BETWEEN = "real", "between"
 # Batches of real inputs at default sizes.
 REAL = (EVALUATION, PHOTOGRAPHS)
 # Batches whose rows are run one at a time, in this order.
-ROWS = (EVALUATION, PHOTOGRAPHS, CHANGED, LEVELLED, SHIFTED, WORDS, IDS, STRESS)
-RANDOM_ROWS = 4
+ROWS = (EVALUATION, PHOTOGRAPHS, CHANGED, LEVELLED, SHIFTED, WORDS, IDS, CATEGORIES, STRESS)
 # Prime, so that shapes take real inputs from all over the set, photographs among them.
 REAL_STEP = 37
 # Times the pixels of one image of default size: the largest shape that runs with FEW evaluation images, or fewer.
@@ -61,7 +62,18 @@ SAMPLED_SHAPE = 1
 # Evaluation images that run in a slow place by default, and in the results that ship with models.
 FEW = 8
 # Rows, or small shapes, of each kind that run with FEW evaluation images: the first ones.
-SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, SHIFTED: 5, WORDS: 4, IDS: 4, GRID: 100, RESIZED: 3, BETWEEN: 4}
+SAMPLED = {
+    PHOTOGRAPHS: 2,
+    CHANGED: 6,
+    LEVELLED: 5,
+    SHIFTED: 5,
+    WORDS: 4,
+    IDS: 4,
+    CATEGORIES: 4,
+    GRID: 100,
+    RESIZED: 3,
+    BETWEEN: 4,
+}
 # With fewer, if a run takes seconds: rows spread over the kind (all brightnesses, each kind of change), and shapes
 # other than the usual one.
 SPARSELY = {
@@ -71,6 +83,7 @@ SPARSELY = {
     SHIFTED: 2,
     WORDS: 1,
     IDS: 1,
+    CATEGORIES: 1,
     STRESS: 2,
     GRID: 2,
     RESIZED: 1,
@@ -84,6 +97,7 @@ AMPLY = {
     SHIFTED: 8,
     WORDS: 12,
     IDS: 12,
+    CATEGORIES: 12,
     GRID: 100,
     RESIZED: 100,
     BETWEEN: 100,
@@ -225,6 +239,8 @@ class BatchSource:
             rows = _word_rows(self._spec, self._queries, [*(self._own or self._pictures).values()])
         elif name == IDS:
             rows = id_rows(self._spec, list(self._own.values()))
+        elif name == CATEGORIES:
+            rows = category_rows(self._spec, self._own)
         elif name == CHANGED:
             rows = changed_rows(self._spec, self._examples)
         elif name == SHIFTED:
@@ -435,8 +451,6 @@ CROWDS = (2, 3)
 STRENGTHS = (0.05, 0.25)
 # Mean brightnesses as shares of an input's range: every band as wide as the step contains one.
 LEVELS = tuple(round((step + 0.5) / 26, 4) for step in range(26))
-# Rows that ask the ids which no real row has: of several ids each, and of one.
-MOST_ID_ROWS, MOST_SINGLE_IDS = 64, 512
 # Share that a copy of another input keeps.
 FAINTER = 0.6
 # Share of a signal that a quiet one keeps, and the distance of the values that a sparse one keeps.
@@ -533,35 +547,6 @@ def _at_ends(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
         for i in spec.inputs
         for value in dict.fromkeys((float(np.clip(0.0, i.low, i.high)), i.low, i.high))
     }
-
-
-def id_rows(spec: ModelSpec, own: Sequence[Row]) -> dict[str, Row]:
-    """Return rows with the ids that no real row has; real rows in turn lend the other inputs, and their padding.
-
-    An id is a value of an integer input with more than two values. If there are too many, each n-th is asked.
-    """
-    rows = own or [spec.random(seed) for seed in range(RANDOM_ROWS)]
-    by_name: dict[str, Row] = {}
-    for i in spec.inputs:
-        if i.kind != "tensor" or np.dtype(i.dtype).kind not in "iu" or i.high - i.low < 2:
-            continue
-        most = MOST_SINGLE_IDS if rows[0][i.name].size == 1 else MOST_ID_ROWS
-        step = max(1, math.ceil((i.high - i.low + 1) / (most * rows[0][i.name].size)))
-        asked = np.concatenate([row[i.name].ravel() for row in own]) if own else np.empty(0)
-        left = np.setdiff1d(np.arange(i.low, i.high + 1, step), asked)
-        for number in range(most):
-            if not len(left):
-                break
-            row = rows[number % len(rows)]
-            kept = np.ones(row[i.name].shape, bool)
-            for mask in spec.inputs:
-                if mask.shape == i.shape and mask_axis(mask, row[mask.name]) is not None:
-                    kept &= row[mask.name].astype(bool)
-            ids, left = left[: kept.sum()], left[kept.sum() :]
-            values = np.array(row[i.name])
-            values[kept] = np.resize(ids, int(kept.sum()))
-            by_name[f"'{i.name}' from {ids[0]:g} to {ids[-1]:g}"] = {**row, i.name: values}
-    return by_name
 
 
 def _word_rows(spec: ModelSpec, queries: Mapping[str, Array], rows: Sequence[Row]) -> dict[str, Row]:
@@ -769,17 +754,6 @@ def _fit(i: Input, array: Array, shape: tuple[int, ...], lengths: Mapping[int | 
             # Repeated as a whole, a row that ends in padding would have a gap: it gets more padding, or its text again.
             array = np.take(array, places % length if length else np.minimum(places, last - 1), axis)
     return array
-
-
-def mask_axis(i: Input, array: Array) -> int | None:
-    """Return the axis along which an input of a row is a mask of a prefix (ones, then zeros); None if it is none."""
-    if i.kind != "tensor" or i.low != 0 or i.high != 1 or np.dtype(i.dtype).kind not in "iub" or array.ndim < 2:
-        return None
-    axes = [axis for axis, name in enumerate(i.shape) if isinstance(name, str) and name != BATCH]
-    # A text of fixed length is padded too.
-    axes = axes or [axis for axis, size in enumerate(i.shape) if isinstance(size, int) and size > 1]
-    falls = len(axes) == 1 and array.any() and (np.diff(array.astype(np.int8), axis=axes[0]) <= 0).all()
-    return axes[0] if falls else None
 
 
 def padded_lengths(spec: ModelSpec, row: Row, longer: bool) -> dict[int | str, int]:
