@@ -51,14 +51,13 @@ def obtain(spec: ModelSpec, folder: Path, progress: Callable[[float, str], None]
     Raises:
         RecordError: If the model's own output is not finite, or the shipped reference was changed.
     """
-    subject = subject_of(spec)
+    subject = replace(subject_of(spec), first=read_info(folder).first)
     if (known := _known_reference(subject, folder)) is not None:
         return known
     reference = _existing_reference(subject, folder)
     if reference is None:
         progress(0.1, "preparing the reference")
-        if not _adopt(subject, folder):
-            record(subject, folder, "cpu", True, progress)
+        subject = _adopt(subject, folder) or record(subject, folder, "cpu", True, progress)
         reference = read_reference(folder, subject.asked)
     # Its inputs need not be made and compared again.
     cache = folder.parent / CACHE
@@ -142,15 +141,15 @@ def _answers_alike(subject: RecordingSubject, info: ReferenceInfo, batch: Batch)
     return True
 
 
-def _adopt(subject: RecordingSubject, folder: Path) -> bool:
-    """Copy the shipped reference into a build; return False if it belongs to other weights or inputs.
+def _adopt(subject: RecordingSubject, folder: Path) -> RecordingSubject | None:
+    """Copy the shipped reference into a build; return its subject, or None if it belongs to other weights or inputs.
 
     Raises:
         RecordError: If it was changed after it was recorded.
     """
     shipped = subject.spec.reference
     if shipped is None or not shipped.is_dir():
-        return False
+        return None
     info = read_info(shipped)
     if info.missing:
         raise RecordError(
@@ -158,7 +157,8 @@ def _adopt(subject: RecordingSubject, folder: Path) -> bool:
             "it with `edgekit reference --device cuda`"
         )
     if info.weights_sha256 != subject.weights_sha256:
-        return False
+        return None
+    subject = replace(subject, first=info.first)
     by_name = {batch.name: (batch, outputs) for batch, outputs in recorded_outputs(info)}
     arrays = {
         batch.name: by_name[batch.name][1]
@@ -166,12 +166,12 @@ def _adopt(subject: RecordingSubject, folder: Path) -> bool:
         if batch.name in by_name and by_name[batch.name][0].inputs_sha256 == inputs_digest((batch,))
     }
     if not arrays:
-        return False
+        return None
     batches, axes = _complete_answers(subject, arrays, info)
     noise = _noise(subject, info, axes, batches)
     whole = {**info.raw, "row_axes": dict(axes), "noise": noise, "declared": declaration(subject.spec)}
     write_reference(folder, batches, whole, with_inputs=True)
-    return True
+    return subject
 
 
 def _complete_answers(

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgekit.artifact.manifest import Manifest
+from edgekit.judge.metrics import FEW_IN_CHANNELS
 from edgekit.judge.rows import SUFFIX
 from edgekit.model.evaluation_set import (
     BATCH,
@@ -186,14 +187,14 @@ class Batch:
         return {n: runs_of(array, rows, len(self.names)) for n, array in self.inputs.items()}
 
 
-def batches_for(spec: ModelSpec, evaluation: EvaluationSet | None) -> tuple[Batch, ...]:
-    """Return the batches on which a model is recorded and judged, without outputs; the same for the same spec."""
-    return tuple(each_batch(spec, evaluation))
+def batches_for(spec: ModelSpec, evaluation: EvaluationSet | None, first: Sequence[int] = ()) -> tuple[Batch, ...]:
+    """Return the batches on which a model is recorded and judged, without outputs; the same for the same arguments."""
+    return tuple(each_batch(spec, evaluation, first))
 
 
-def each_batch(spec: ModelSpec, evaluation: EvaluationSet | None) -> Iterator[Batch]:
+def each_batch(spec: ModelSpec, evaluation: EvaluationSet | None, first: Sequence[int] = ()) -> Iterator[Batch]:
     """Yield the batches of `batches_for`, each made when it is needed."""
-    source = BatchSource(spec, evaluation, word_queries(spec, evaluation))
+    source = BatchSource(spec, evaluation, word_queries(spec, evaluation), first)
     entries: list[tuple[str, Mapping[str, int]]] = [(name, {}) for name in ROWS]
     for number, sizes in enumerate(grid(spec.axes)):
         entries += [(f"{GRID}-{number:02d}", sizes), (f"{RESIZED}-{number:02d}", sizes)]
@@ -208,14 +209,20 @@ class BatchSource:
         spec: The model; only its inputs and axes count.
         evaluation: Its evaluation set, or None.
         queries: Queries [Q] by name, as `word_queries` gives them.
+        first: Real rows from which changed inputs are made before all others, as `rows_by_labels` gives them.
     """
 
     def __init__(
-        self, spec: ModelSpec, evaluation: EvaluationSet | None, queries: Mapping[str, Array] | None = None
+        self,
+        spec: ModelSpec,
+        evaluation: EvaluationSet | None,
+        queries: Mapping[str, Array] | None = None,
+        first: Sequence[int] = (),
     ) -> None:
         # Pictures of bytes are drawn and changed as floats, and rounded once.
         self._declared, self._spec, self._queries = spec, spec_in_planes(spec), queries or {}
         self._evaluation = set_in_planes(spec, evaluation) if evaluation is not None else None
+        self._first = first
 
     def batch(self, name: str, sizes: Mapping[str, int]) -> Batch | None:
         """Return the batch of a name at some sizes, without outputs; None if the model has none of its kind."""
@@ -305,7 +312,9 @@ class BatchSource:
     @functools.cached_property
     def _examples(self) -> Mapping[str, Row]:
         """The model's own real rows, or photographs if it has none, or else a random row: what is changed."""
-        return self._own or self._pictures or {"random": self._spec.random(0)}
+        names = list(self._own)
+        chosen = {names[place]: self._own[names[place]] for place in self._first if place < len(names)}
+        return {**chosen, **self._own} or self._pictures or {"random": self._spec.random(0)}
 
     @functools.cached_property
     def _mixed_rows(self) -> Mapping[str, Row]:
@@ -453,8 +462,8 @@ STRENGTHS = (0.05, 0.25)
 LEVELS = tuple(round((step + 0.5) / 26, 4) for step in range(26))
 # Share that a copy of another input keeps.
 FAINTER = 0.6
-# Share of a signal that a quiet one keeps, and the distance of the values that a sparse one keeps.
-QUIET, SPARSE_STEP = 1e-3, 17
+# Share of a signal that a quiet and a faint one keep, and the distance of the values that a sparse one keeps.
+QUIET, FAINT, SPARSE_STEP = 1e-3, 0.25, 17
 # Values of the shortest signal: zeros in a shorter row of numbers, as of a table, are no silence.
 SHORTEST_SIGNAL = 64
 Row = Mapping[str, Array]
@@ -496,6 +505,10 @@ def changed_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     for name, row in list(rows.items())[:CONDITIONED]:
         changes = (*_structures(spec, row), *_silences(spec, row, signals=True))
         by_name |= {f"{name}, {change}": values for change, values in changes}
+    # So many that each channel is judged over these rows.
+    for name, row in list(rows.items())[:FEW_IN_CHANNELS]:
+        faint = {i.name: (row[i.name] * FAINT).astype(i.dtype) for i in _silenced(spec, row, signals=True)}
+        by_name |= {f"{name}, faint": {**row, **faint}} if faint else {}
     return by_name
 
 
@@ -669,12 +682,8 @@ def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
 
 def _silences(spec: ModelSpec, row: Row, signals: bool) -> Iterator[tuple[str, Row]]:
     """Yield a row with one input quiet, sparse or silent in part: a signal, or a short vector of numbers."""
-    for i in spec.inputs:
+    for i in _silenced(spec, row, signals):
         x = row[i.name]
-        if i.kind != "tensor" or np.dtype(i.dtype).kind != "f" or not i.low <= 0 <= i.high:
-            continue
-        if signals != (x.size >= SHORTEST_SIGNAL):
-            continue
         places = np.arange(x.size).reshape(x.shape)
         for change, kept in (
             ("quiet", QUIET),
@@ -683,6 +692,11 @@ def _silences(spec: ModelSpec, row: Row, signals: bool) -> Iterator[tuple[str, R
             ("silent at its end", places < 2 * x.size // 3),
         ):
             yield f"'{i.name}' {change}", {**row, i.name: (x * kept).astype(x.dtype)}
+
+
+def _silenced(spec: ModelSpec, row: Row, signals: bool) -> list[Input]:
+    floats = [i for i in spec.inputs if i.kind == "tensor" and np.dtype(i.dtype).kind == "f" and i.low <= 0 <= i.high]
+    return [i for i in floats if signals == (row[i.name].size >= SHORTEST_SIGNAL)]
 
 
 def _shorten(spec: ModelSpec, row: Row, axis: int | str, length: int) -> Row:

@@ -175,6 +175,12 @@ class ReferenceInfo:
         """Description of its device."""
         return self.host.device
 
+    @property
+    def first(self) -> tuple[int, ...]:
+        """Real rows from which changed inputs are made before all others; none in an older reference."""
+        rows = self.raw.get("first")
+        return tuple(row for row in rows if isinstance(row, int) and row >= 0) if isinstance(rows, list) else ()
+
     def outputs(self, names: Sequence[str]) -> dict[str, Array]:
         """Return the recorded evaluation outputs of some names, [n, ...] each; missing ones are left out."""
         return tensors(self.folder / OUTPUTS, {name: _PREFIX + name for name in names if OUTPUTS in self._whole})

@@ -30,7 +30,19 @@ from edgekit.model.evaluation_set import evaluation_of, metric_values
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.sources.onnx import refuse_closed_axes, refuse_random
 from edgekit.model.spec import Array, EvaluationSet, ModelSpec, Output
-from edgekit.reference.batches import BETWEEN, EVALUATION, REAL, RESIZED, WORDS, Batch, batches_for, inputs_digest
+from edgekit.reference.batches import (
+    BETWEEN,
+    CONDITIONED,
+    EVALUATION,
+    REAL,
+    RESIZED,
+    WORDS,
+    Batch,
+    batches_for,
+    each_batch,
+    inputs_digest,
+)
+from edgekit.reference.cover import rows_by_labels
 from edgekit.reference.plausibility import find_doubt
 from edgekit.reference.store import declaration, write_reference
 from edgekit.reference.vocabulary import word_queries
@@ -76,13 +88,13 @@ def record_reference(
 
 def record(
     subject: RecordingSubject, folder: Path, device: str, with_inputs: bool, progress: Callable[[float, str], None]
-) -> None:
-    """Record a reference as `record_reference` does, for a prepared subject."""
+) -> RecordingSubject:
+    """Record a reference as `record_reference` does, for a prepared subject; return it with its first rows."""
     _settle(device)
     runtime = subject.open_runtime(device)
     progress(0.1, f"recording on {runtime.device}")
     refuse_random(subject.spec)
-    batches, axes = _run_batches(subject, runtime)
+    subject, batches, axes = _run_subject(subject, runtime)
     _refuse_wrong_axes(subject, batches[0])
     every = tuple(replace(batch, answered_by=_describe(device)) for batch in batches)
     batches, unanswered = answerable(every)
@@ -103,6 +115,7 @@ def record(
         "flags": {"tf32": False, "deterministic": True, "dtype": "float32", "double": double},
         "weights_sha256": subject.weights_sha256,
         "row_axes": dict(axes),
+        "first": list(subject.first),
         "unanswered": unanswered,
         "noise": noise,
         "metric": _task(subject.evaluation, real),
@@ -115,6 +128,7 @@ def record(
     sketched = () if with_inputs else subject.features
     batches = tuple(replace(batch, outputs=retain(subject.spec.outputs, batch.outputs, sketched)) for batch in batches)
     write_reference(folder, batches, info, with_inputs)
+    return subject
 
 
 def measured_noise(
@@ -172,9 +186,16 @@ def _settle(device: str) -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def _run_batches(subject: RecordingSubject, runtime: Runtime) -> tuple[tuple[Batch, ...], Axes]:
+def _run_subject(subject: RecordingSubject, runtime: Runtime) -> tuple[RecordingSubject, tuple[Batch, ...], Axes]:
+    """Run all batches; the answers to the evaluation set choose the rows from which changed inputs are made."""
+    recorder, first = BatchRecorder(subject.spec.outputs), tuple[int, ...]()
     try:
-        return run_batches(runtime, subject.spec.outputs, subject.asked)
+        if subject.evaluation is not None:
+            recorder.ask(runtime, real := next(each_batch(subject.spec, subject.evaluation)))
+            answers = BatchRecorder(subject.spec.outputs, dict(recorder.runs)).of(real)
+            first = rows_by_labels(subject.spec.outputs, answers, CONDITIONED)
+        subject = replace(subject, first=first)
+        return subject, *run_batches(runtime, subject.spec.outputs, subject.asked, recorder=recorder)
     except ModelError:
         refuse_closed_axes(subject.spec)
         raise
@@ -368,16 +389,18 @@ class RecordingSubject:
         spec: The model.
         weights_sha256: Hash that ties a reference to the model.
         evaluation: Its evaluation set, or None.
+        first: Its rows from which changed inputs are made before all others (`rows_by_labels`).
     """
 
     spec: ModelSpec
     weights_sha256: str
     evaluation: EvaluationSet | None
+    first: tuple[int, ...] = ()
 
     @functools.cached_property
     def asked(self) -> tuple[Batch, ...]:
         """The batches of inputs, without outputs."""
-        return batches_for(self.spec, self.evaluation)
+        return batches_for(self.spec, self.evaluation, self.first)
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -481,12 +504,17 @@ class BatchRecorder:
 
 
 def run_batches(
-    runtime: Runtime, outputs: Sequence[Output], batches: Iterable[Batch], axes: Axes | None = None
+    runtime: Runtime,
+    outputs: Sequence[Output],
+    batches: Iterable[Batch],
+    axes: Axes | None = None,
+    recorder: BatchRecorder | None = None,
 ) -> tuple[tuple[Batch, ...], Axes]:
-    """Return batches with a runtime's outputs, and the batch axis of each output."""
-    recorder, batches = BatchRecorder(outputs, axes=axes), tuple(batches)
+    """Return batches with a runtime's outputs, and the batch axis of each output; a recorder may have run some."""
+    recorder, batches = recorder or BatchRecorder(outputs, axes=axes), tuple(batches)
     for batch in batches:
-        recorder.ask(runtime, batch)
+        if batch.name not in recorder.runs:
+            recorder.ask(runtime, batch)
     whole = tuple(replace(batch, outputs=recorder.of(batch), answered_by=runtime.device) for batch in batches)
     return whole, recorder.row_axes
 

@@ -203,7 +203,7 @@ def _inputs(info: ReferenceInfo, batches: Iterable[Batch]) -> dict[str, Mapping[
             real = EvaluationSet(inputs[EVALUATION], names) if inputs.get(EVALUATION) else None
             words = next((b.names for b in info.batches if b.name == WORDS), ())
             queries = next(iter(inputs.get(WORDS, {}).values()), ())
-            source = BatchSource(_spec(info.raw), real, dict(zip(words, queries, strict=True)))
+            source = BatchSource(_spec(info.raw), real, dict(zip(words, queries, strict=True)), info.first)
             ready = {b.name: b for b in batches}
             inputs |= {b.name: _regenerate(source, b, ready.get(b.name)) for b in lacking}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
