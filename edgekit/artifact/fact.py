@@ -169,7 +169,11 @@ def _place(fact: Fact) -> str:
 
 
 # Words for batches and metrics that a reader cannot know.
-_BATCHES = {"real inputs": "your inputs at all sizes, and edgekit's photographs if it takes pictures"}
+_BATCHES = {
+    "real inputs": "your inputs at all sizes, and edgekit's photographs if it takes pictures",
+    "changed inputs": "all changed inputs: other light, structure, words, ids or length",
+    "random inputs": "all random and extreme inputs, and yours moved towards their ends",
+}
 _METRICS = {"usual error": "error, where the model answers as on real inputs,"}
 _BY_BATCH = {
     Code.LIMIT_EXCEEDED,

@@ -44,6 +44,7 @@ _KINDS = {
     "real": "real inputs of several shapes",
     "between": "inputs of shapes between these",
 }
+_OF_SHAPES = ("grid", "real", "between")
 _CHANGED = "changed inputs (shorter, silent in part, sorted or exchanged)"
 Status = Literal["verified", "rejected", "not verified here"]
 
@@ -183,21 +184,32 @@ class Evidence(_Record):
         parts = [f"{rows} of {self.sampled_from} evaluation inputs"] if self.sampled_from else []
         return ", ".join([*parts, *([f"on your data alone, limits: {self.limits}"] if self.limits else [])])
 
-    def __str__(self) -> str:
-        parts = [] if self.inputs.get(EVALUATION) else [NO_EVALUATION_SET]
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Sentences: the compared inputs of the usual size, those of other shapes, the place, and what is left out."""
         # Only pictures are levelled.
         kinds = _KINDS if "levelled" in self.inputs else {**_KINDS, "changed": _CHANGED}
-        parts += [f"{count} {kinds.get(kind, kind)}" for kind, count in self.inputs.items() if count]
+        texts = {kind: f"{count} {kinds.get(kind, kind)}" for kind, count in self.inputs.items() if count}
+        usual = [] if self.inputs.get(EVALUATION) else [NO_EVALUATION_SET]
+        usual += [text for kind, text in texts.items() if kind not in _OF_SHAPES]
+        usual += [f"{self.repeated} inputs again in another order"] if self.repeated else []
+        others = [text for kind, text in texts.items() if kind in _OF_SHAPES]
         shapes = f"{self.shapes} of {self.combinations:,}" if self.combinations else f"{self.shapes}"
         between = "at sizes between the smallest, default and largest"
-        parts += [f"{shapes} shapes that its axes allow ({self.between} {between})"] if self.shapes else []
-        parts += [f"{self.repeated} inputs again in another order"] if self.repeated else []
+        others += [f"{shapes} shapes that its axes allow ({self.between} {between})"] if self.shapes else []
         settings = "".join(f", {name} {value}" for name, value in sorted(self.settings.items()))
-        where = f" in {self.place}{settings}" if self.place else ""
         answers = ", ".join(f"{by} ({count} inputs)" for by, count in self.answered_by.items())
-        against = f"; compared with the model's outputs on {answers}" if answers else ""
-        left_out = f"; not covered: {', '.join(self.not_asked)}" if self.not_asked else ""
-        return f"evidence: {', '.join(parts) or 'nothing'}{where}{against}{left_out}"
+        groups = {
+            "evidence": ", ".join(usual) or "nothing",
+            "shapes": ", ".join(others),
+            "run in": f"{self.place}{settings}" if self.place else "",
+            "compared with": f"the model's outputs on {answers}" if answers else "",
+            "not covered": ", ".join(self.not_asked),
+        }
+        return tuple(f"{name}: {text}" for name, text in groups.items() if text)
+
+    def __str__(self) -> str:
+        return "; ".join(self.lines)
 
 
 class EvaluationResult(_Record):

@@ -108,7 +108,7 @@ def judge_answers(
     texts += [f"latency is that of {own}"] if own != RUN else []
     texts += [str(measured.start_up)] if measured.start_up is not None else []
     notes = (
-        fact(Code.ASKED, text=str(evidence)),
+        *(fact(Code.ASKED, text=line) for line in evidence.lines),
         *result.notes,
         *(fact(Code.TEXT, text=text) for text in texts if text),
         *_speeds(ratios),

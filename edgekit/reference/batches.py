@@ -606,10 +606,12 @@ def _conditions(spec: ModelSpec) -> Iterator[tuple[str, Callable[[Row], Row]]]:
     def of(inputs: Sequence[Input], change: Change) -> Callable[[Row], Row]:
         return lambda row: {**row, **{i.name: _cast_to_declared(i, change(i, row[i.name])) for i in inputs}}
 
+    light = ("darkened to {:g}", "brightened to {:g}", "contrast {:g}")
+    # Numbers of a table have no light.
+    parts = [f"at {{:.0%}} of its distance from the {end}" for end in ("lowest", "highest", "middle")]
     for share in STRENGTHS if floats else ():
-        yield f"darkened to {share:g}", of(floats, _towards(0.0, share))
-        yield f"brightened to {share:g}", of(floats, _towards(1.0, share))
-        yield f"contrast {share:g}", of(floats, _towards(0.5, share))
+        for name, place in zip(light if pictures else parts, (0.0, 1.0, 0.5), strict=True):
+            yield name.format(share), of(floats, _towards(place, share))
     if not pictures:
         return
     yield "grey", of(pictures, lambda i, x: np.broadcast_to(x.mean(1, keepdims=True), x.shape))

@@ -117,7 +117,7 @@ def _output(row: ReportRow) -> list[str]:
     lines += [f"size {formats.sizes(row.size, row.first_visit)}"] if row.size is not None else []
     lines += [formats.protocol(row.timing, row.processor)] if row.timing else []
     lines += [f"{formats.speed(ratio)} as fast as {ratio.baseline}" for ratio in verdict.ratios if not ratio.noisy]
-    lines += [str(verdict.evidence)] if verdict.evidence else []
+    lines += verdict.evidence.lines if verdict.evidence else ()
     measures = [m for m in verdict.measures if m.limit is not None and (m.batch == EVALUATION or not m.passed)]
     return [*lines, *(f"{m.metric} {m.output} {formats.format_measure(m)} ({formats.limit(m)})" for m in measures)]
 

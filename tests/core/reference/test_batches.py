@@ -115,7 +115,7 @@ def test_without_pictures_all_floating_inputs_have_every_mean_and_integers_have_
         levelled = [number for number, row in enumerate(batch.names) if ", mean " in row]
         means = batch.inputs[name][levelled].astype(np.float64).mean(1)
         assert np.allclose((means - low) / span, LEVELS, atol=1e-6)
-    assert "random, darkened to 0.05" in batch.names
+    assert "random, at 5% of its distance from the lowest" in batch.names
     assert len(np.unique(batch.inputs["n"][levelled])) == 1
     assert "random, 'x' silent at its start" in batch.names
     tokens = replace(spec(), inputs=(spec().inputs[1],))

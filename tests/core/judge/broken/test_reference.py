@@ -111,10 +111,10 @@ def test_a_verdict_says_what_it_rests_on_and_that_there_was_no_evaluation_set(sh
     build = copied(shell, "looking")
     code, found = shell.run("verify", str(build))
     assert code == 0
-    told = next(note["sentence"] for note in found["artifacts"][0]["notes"] if note["code"] == "asked")
-    assert told.startswith("evidence: no evaluation set, 8 photographs, ")
-    assert "inputs again in another order in ONNX Runtime" in told
-    assert "not asked" not in told
+    told = [note["sentence"] for note in found["artifacts"][0]["notes"] if note["code"] == "asked"]
+    assert told[0].startswith("evidence: no evaluation set, 8 photographs, ")
+    assert told[0].endswith("inputs again in another order")
+    assert any(line.startswith("run in: ONNX Runtime") for line in told)
     manifest = json.loads((build / "onnx" / "manifest.json").read_text())
     for name, axis in manifest["axes"].items():  # every advertised axis was proved from end to end
         sizes = {shape[name] for shape in manifest["verdicts"][0]["proof"]}
