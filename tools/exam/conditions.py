@@ -18,6 +18,26 @@ BRIGHT = ((0.0, 0.15), (0.3, 0.34), (0.6, 0.64), (0.85, 1.0))
 CHANCES = (0.02, 0.1, 0.5)
 QUANTILES = (0.8, 0.95)
 """Of the largest value of the first output, over fresh inputs: above it the output is wrong."""
+FACTORS = {"halved": 0.5, "reversed": None, "negated": -1.0, "NaN": np.nan, "zero": 0.0}
+"""Wrong outputs: times a factor, or reversed along the last axis."""
+
+
+def late_rows() -> Iterator[tuple[str, When]]:
+    """Yield conditions on a row's number in its run."""
+    for number in (1, 3, 6):
+        yield f"from row {number} on", When(rows=8, first=number)
+
+
+def in_light(spec: ModelSpec) -> Iterator[tuple[str, When]]:
+    """Yield conditions on the mean of pictures alone: other inputs have no light that changes their mean."""
+    for low, high in BRIGHT if spec.inputs[0].kind == "image" else ():
+        yield f"at brightness {low:g} to {high:g}", When(brightness=(low, high))
+
+
+def above(quantiles: Sequence[float]) -> Iterator[tuple[str, When]]:
+    """Yield conditions on the largest value of the first output, for each of QUANTILES."""
+    for share, value in zip(QUANTILES, quantiles, strict=True):
+        yield f"above its quantile {share:g}", When(above=value)
 
 
 def conditional(spec: ModelSpec, ranks: Sequence[int], quantiles: Sequence[float]) -> Iterator[Fault]:
@@ -29,7 +49,11 @@ def conditional(spec: ModelSpec, ranks: Sequence[int], quantiles: Sequence[float
         quantiles: Of the largest value of the first output, for each of QUANTILES.
     """
     output, rank = spec.outputs[0].name, ranks[0]
-    conditions = (*_sizes(spec), *_rows(rank), *_brightness(spec), *_chances(), *_values(quantiles, rank))
+    late, light, values = (
+        [(word, _mask_of(spec, when, rank), when) for word, when in some]
+        for some in (late_rows(), in_light(spec), above(quantiles))
+    )
+    conditions = (*_sizes(spec), *_rows(), *late, *light, *_chances(), *values)
     for word, mask, when in conditions:
         for how, wrong in _breaks(rank).items():
             yield Fault("conditions", f"{output} {how} {word}", masked(output, mask, wrong), when)
@@ -41,13 +65,10 @@ def masked(output: str, mask: Mask, wrong: Break) -> Change:
 
 
 def _breaks(rank: int) -> dict[str, Break]:
-    return {
-        "halved": lambda g, x: g.add("Mul", x, np.float32(0.5)),
-        "reversed": backwards(rank - 1),
-        "negated": lambda g, x: g.add("Neg", x),
-        "NaN": lambda g, x: g.add("Mul", x, np.float32(np.nan)),
-        "zero": lambda g, x: g.add("Mul", x, np.float32(0)),
-    }
+    def times(factor: float) -> Break:
+        return lambda g, x: g.add("Mul", x, np.float32(factor))
+
+    return {word: backwards(rank - 1) if factor is None else times(factor) for word, factor in FACTORS.items()}
 
 
 def _sizes(spec: ModelSpec) -> Iterator[tuple[str, Mask, When]]:
@@ -59,27 +80,20 @@ def _sizes(spec: ModelSpec) -> Iterator[tuple[str, Mask, When]]:
                     yield f"at {name} {size}", _size_is(spec, place, size), When(sizes={name: size})
 
 
-def _rows(rank: int) -> Iterator[tuple[str, Mask, When]]:
+def _mask_of(spec: ModelSpec, when: When, rank: int) -> Mask:
+    if when.brightness is not None:
+        return _mean_in(spec, *when.brightness)
+    return _row_from(when.first, rank) if when.above is None else _largest_above(when.above, rank)
+
+
+def _rows() -> Iterator[tuple[str, Mask, When]]:
     for rows in range(2, 9):
         yield f"in batches of {rows}", _rows_are(rows), When(rows=rows)
-    for number in (1, 3, 6):
-        yield f"from row {number} on", _row_from(number, rank), When(rows=8)
-
-
-def _brightness(spec: ModelSpec) -> Iterator[tuple[str, Mask, When]]:
-    """Of pictures alone: other inputs have no light that changes their mean."""
-    for low, high in BRIGHT if spec.inputs[0].kind == "image" else ():
-        yield f"at brightness {low:g} to {high:g}", _mean_in(spec, low, high), When(brightness=(low, high))
 
 
 def _chances() -> Iterator[tuple[str, Mask, When]]:
     for share in CHANCES:
         yield f"by chance {share:g}", _by_chance(share), When()
-
-
-def _values(quantiles: Sequence[float], rank: int) -> Iterator[tuple[str, Mask, When]]:
-    for share, value in zip(QUANTILES, quantiles, strict=True):
-        yield f"above its quantile {share:g}", _largest_above(value, rank), When(above=value)
 
 
 def _size_is(spec: ModelSpec, place: int, size: int) -> Mask:

@@ -8,9 +8,10 @@ import multiprocessing
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -78,10 +79,15 @@ def remembered(room: Room, cache: Path, case: Case, basis: tuple[str, ...]) -> O
     key = json.dumps([*basis, case.model, case.target, case.name, case.threads])
     name = hashlib.sha256(key.encode() + case.graph).hexdigest()
     path = cache / "verdicts" / f"{name}.json"
-    if path.is_file():
-        found = Outcome.of_record(json.loads(path.read_text()))
-        return Outcome(**{**vars(found), "kind": case.kind, "effect": case.effect})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = outcome(case, room.judged(case))
-    write_text(path, json.dumps(made.record(), sort_keys=True) + "\n")
-    return made
+    found = Outcome.of_record(remember(path, lambda: outcome(case, room.judged(case)).record()))
+    return Outcome(**{**vars(found), "kind": case.kind, "effect": case.effect})
+
+
+def remember(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the record in a file, which is made and written if it is not there."""
+    if not path.is_file():
+        record = make()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(record, sort_keys=True) + "\n")
+    kept: dict[str, Any] = json.loads(path.read_text())
+    return kept

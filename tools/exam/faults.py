@@ -29,12 +29,14 @@ class When:
     Attributes:
         sizes: Height and width of the pictures.
         rows: Rows of a run.
+        first: The first of these rows that is wrong.
         brightness: Lowest and highest mean of the first input, as a share of its range.
         above: Only rows whose largest value of the first output is above this.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     rows: int = 1
+    first: int = 0
     brightness: tuple[float, float] | None = None
     above: float | None = None
 

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,14 +26,15 @@ from torch import Tensor, nn
 from edgekit.artifact.store import MANIFEST
 from edgekit.errors import EdgekitError
 from edgekit.model.adapter import signature
-from edgekit.model.spec import Array, ModelSpec
+from edgekit.model.spec import Array, Input, ModelSpec
 from edgekit.storage.environment import package_digest
 from edgekit.storage.files import digest_file, digest_text, write_text
 from tests.builds import unjudged
 from tools.exam.__main__ import CACHE
 from tools.exam.case import CLEAN, DRAW_SEED, Case, Paper
-from tools.exam.conditions import BRIGHT, QUANTILES
+from tools.exam.conditions import FACTORS, above, in_light, late_rows
 from tools.exam.damage import DAMAGES, VECTORS
+from tools.exam.examined import remember
 from tools.exam.faults import LEAST_WEIGHTS, When
 from tools.exam.models import MODELS
 from tools.exam.sitting import ENTRY, ROOT, Room, Said
@@ -92,13 +94,12 @@ def main() -> int:
 def remembered(room: Room, model: str, left_out: list[str]) -> list[Outcome]:
     """The outcomes of a model: of an earlier run where neither the judge nor the exam has changed."""
     exam = [package_digest("edgekit"), digest_file(Path(__file__)), *room.targets]
-    path = room.folder / "outcomes" / f"{model}-{digest_text(json.dumps(exam))[:16]}.json"
-    if not path.is_file():
-        unable: list[str] = []
-        found = [one.record() for one in examined(room, model, unable)]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps({"outcomes": found, "left_out": unable}) + "\n")
-    kept = json.loads(path.read_text())
+    unable: list[str] = []
+
+    def make() -> dict[str, Any]:
+        return {"outcomes": [found.record() for found in examined(room, model, unable)], "left_out": unable}
+
+    kept = remember(room.folder / "outcomes" / f"{model}-{digest_text(json.dumps(exam))[:16]}.json", make)
     left_out += kept["left_out"]
     return [Outcome.of_record(one) for one in kept["outcomes"]]
 
@@ -184,11 +185,11 @@ def faults(paper: Paper) -> Iterator[ModuleFault]:
         "of the first row": (lambda _, x: x[:1].expand_as(x), When(rows=2)),
     }
     for word, (change, when) in outputs.items():
-        yield ModuleFault("outputs", word, functools.partial(Changed, paper.spec, change), when)
-    for condition, (mask, when) in conditions(paper).items():
-        for word, wrong in BREAKS.items():
-            change = functools.partial(masked, mask, wrong)
-            spoil = functools.partial(Changed, paper.spec, change)
+        yield ModuleFault("outputs", word, functools.partial(changed, paper.spec, change), when)
+    for condition, when in (*late_rows(), *above(paper.quantiles()), *in_light(paper.spec)):
+        for word, factor in ((word, factor) for word, factor in FACTORS.items() if word != "NaN"):
+            change = functools.partial(masked, paper.spec.inputs[0], when, factor)
+            spoil = functools.partial(changed, paper.spec, change)
             yield ModuleFault("conditions", f"{word} {condition}", spoil, when)
 
 
@@ -209,60 +210,42 @@ def rolled(axis: int, _: Sequence[Tensor], x: Tensor) -> Tensor:
     return x.roll(-1, axis)
 
 
-class Changed(nn.Module):
-    """A module with another first output."""
+def changed(spec: ModelSpec, change: Change, inner: nn.Module) -> nn.Module:
+    """Return a module with another first output."""
 
-    edgekit_adapter = True
+    class Changed(nn.Module):
+        edgekit_adapter = True
 
-    def __init__(self, spec: ModelSpec, change: Change, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner, self.change = inner, change
-        type(self).forward.__signature__ = signature([i.name for i in spec.inputs])  # type: ignore[attr-defined]
-        self.eval()
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
 
-    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        answer = self.inner(*inputs)
-        if isinstance(answer, Tensor):
-            return self.change(inputs, answer)
-        return self.change(inputs, answer[0]), *answer[1:]
+        def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+            answer = self.inner(*inputs)
+            if isinstance(answer, Tensor):
+                return change(inputs, answer)
+            return change(inputs, answer[0]), *answer[1:]
 
+        forward.__signature__ = signature([i.name for i in spec.inputs])  # type: ignore[attr-defined]
 
-BREAKS: dict[str, Callable[[Tensor], Tensor]] = {
-    "halved": lambda x: 0.5 * x,
-    "reversed": lambda x: x.flip(-1),
-    "negated": lambda x: -x,
-    "zero": lambda x: 0 * x,
-}
+    return Changed().eval()
 
 
-def masked(mask: Change, wrong: Callable[[Tensor], Tensor], inputs: Sequence[Tensor], x: Tensor) -> Tensor:
-    """Where the mask says so, the output is another one."""
-    return torch.where(mask(inputs, x), wrong(x), x)
+def masked(first: Input, when: When, factor: float | None, inputs: Sequence[Tensor], x: Tensor) -> Tensor:
+    """Where a condition holds, the output is another one."""
+    wrong = x.flip(-1) if factor is None else factor * x
+    return torch.where(holds(first, when, inputs, x), wrong, x)
 
 
-def conditions(paper: Paper) -> dict[str, tuple[Change, When]]:
-    """Masks of the first output by name, and where they hold."""
-
-    def late(number: int) -> Change:
-        return lambda _, x: (torch.arange(x.shape[0]) >= number).reshape(-1, *[1] * (x.dim() - 1))
-
-    def large(value: float) -> Change:
-        return lambda _, x: (x.flatten(1).amax(1) > value).reshape(-1, *[1] * (x.dim() - 1))
-
-    def of_light(least: float, most: float) -> Change:
-        return lambda inputs, _: (inputs[0].mean() >= least) & (inputs[0].mean() <= most)
-
-    first = paper.spec.inputs[0]
-    span = first.high - first.low
-    found: dict[str, tuple[Change, When]] = {}
-    for number in (1, 3, 6):
-        found[f"from row {number} on"] = late(number), When(rows=8)
-    for share, value in zip(QUANTILES, paper.quantiles(), strict=True):
-        found[f"above its quantile {share:g}"] = large(value), When(above=value)
-    for low, high in BRIGHT if first.kind == "image" else ():
-        light = of_light(first.low + low * span, first.low + high * span)
-        found[f"at brightness {low:g} to {high:g}"] = light, When(brightness=(low, high))
-    return found
+def holds(first: Input, when: When, inputs: Sequence[Tensor], x: Tensor) -> Tensor:
+    """Return where a condition holds, in a shape that fits the output x."""
+    rows = (-1, *[1] * (x.dim() - 1))
+    if when.brightness is not None:
+        low, high = (first.low + share * (first.high - first.low) for share in when.brightness)
+        return (inputs[0].mean() >= low) & (inputs[0].mean() <= high)
+    if when.above is not None:
+        return (x.flatten(1).amax(1) > when.above).reshape(rows)
+    return (torch.arange(x.shape[0]) >= when.first).reshape(rows)
 
 
 if __name__ == "__main__":
