@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,10 @@ from torch import Tensor, nn
 
 import edgekit
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
+from edgekit.target import Job, Runtime
+from edgekit_targets.onnx.quantization.evaluator import Quality
 from edgekit_targets.openvino import int8
+from edgekit_targets.openvino.export import read_model
 from tests.targets.damage_contract import OpenvinoContract
 
 NAME = "openvino-int8"
@@ -36,10 +40,9 @@ def sentences(count: int, seed: int) -> EvaluationSet:
     return EvaluationSet({"ids": ids}, tuple(f"sentence {number}" for number in range(count)))
 
 
-@pytest.mark.nightly
-def test_a_table_of_words_is_stored_in_int8(tmp_path: Path) -> None:
+def sentences_spec() -> ModelSpec:
     pytest.importorskip("nncf", reason="no nncf: pip install -e '.[nncf]'")
-    spec = ModelSpec(
+    return ModelSpec(
         name="sentences",
         module=Sentences().eval(),
         inputs=(Input("ids", ("batch", LENGTH), dtype="int64", low=0, high=WORDS - 1),),
@@ -48,10 +51,41 @@ def test_a_table_of_words_is_stored_in_int8(tmp_path: Path) -> None:
         evaluation=lambda: sentences(16, 1),
         calibration=lambda count: sentences(count, 2),
     )
-    artifact = edgekit.export(spec, targets=[NAME], output=tmp_path, progress="none")[NAME]
+
+
+@pytest.mark.nightly
+def test_a_table_of_words_is_stored_in_int8(tmp_path: Path) -> None:
+    artifact = edgekit.export(sentences_spec(), targets=[NAME], output=tmp_path, progress="none")[NAME]
     assert artifact.status == "verified", artifact.sentences
     # A byte for each value of the table, and a scale for each row.
     assert (artifact.path / "model.bin").stat().st_size < WORDS * (WIDTH + 4) + 50_000
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("loses", [False, True])
+def test_ranges_lie_around_zero_unless_that_loses_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loses: bool
+) -> None:
+    judge = int8.Evaluator.judge_runtime
+    found: list[Quality] = []
+
+    def first_fails(evaluator: int8.Evaluator, runtime: Runtime) -> Quality:
+        found.append(judge(evaluator, runtime))
+        return replace(found[-1], passed=not loses or len(found) > 1)
+
+    monkeypatch.setattr(int8.Evaluator, "judge_runtime", first_fails)
+    build = edgekit.export(sentences_spec(), targets=["onnx"], output=tmp_path, progress="none")
+    job = Job(model=build.path / "model", entry=build["onnx"].path / "model.onnx")
+    int8.export(build.path / "model", tmp_path, job)
+    model = read_model(tmp_path / int8.ENTRY, "sentences")
+    ranges = [
+        [float(op.input_value(end).get_node().get_data().ravel()[0]) for end in (1, 2)]
+        for op in model.get_ordered_ops()
+        if op.get_type_name() == int8.ROUNDING
+    ]
+    assert ranges
+    assert len(found) == 1 + loses
+    assert all((abs(low + high) < 0.02 * high) is not loses for low, high in ranges), ranges
 
 
 @pytest.mark.parametrize(("size", "groups", "expected"), [(2, 4, True), (3, 4, False), (2, 1, False)])
