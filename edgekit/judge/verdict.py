@@ -371,7 +371,12 @@ def _pooled_measures(
         elif _together(t, row):
             yield from _channels(POOLS[kind], group, rules, noise) if row.metric == f"{CHANNEL}error" else ()
         elif row.worst is not None:
-            yield _share_check(POOLS[kind], group, row.value, noise, batches)
+            # Of a table with many ids they would outnumber all others.
+            of_categories = [found for found in group if batches[id(found[0])] == CATEGORIES]
+            others = [found for found in group if batches[id(found[0])] != CATEGORIES]
+            for pool, rows in ((POOLS[kind], others), (CATEGORIES, of_categories)):
+                if rows:
+                    yield _share_check(pool, rows, row.value, noise, batches)
 
 
 def _worst_condition(group: Sequence[Found]) -> Iterator[Measure]:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 import edgekit
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.target import Job, Runtime
-from edgekit_targets.onnx.quantization.evaluator import Quality
+from edgekit_targets.onnx.quantization.evaluator import Evaluator, Quality
 from edgekit_targets.openvino import int8
-from edgekit_targets.openvino.export import read_model
+from edgekit_targets.openvino.export import ENTRY, read_model
 from tests.targets.damage_contract import OpenvinoContract
 
 NAME = "openvino-int8"
@@ -66,18 +66,18 @@ def test_a_table_of_words_is_stored_in_int8(tmp_path: Path) -> None:
 def test_ranges_lie_around_zero_unless_that_loses_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loses: bool
 ) -> None:
-    judge = int8.Evaluator.judge_runtime
+    judge = Evaluator.judge_runtime
     found: list[Quality] = []
 
-    def first_fails(evaluator: int8.Evaluator, runtime: Runtime) -> Quality:
+    def first_fails(evaluator: Evaluator, runtime: Runtime) -> Quality:
         found.append(judge(evaluator, runtime))
         return replace(found[-1], passed=not loses or len(found) > 1)
 
-    monkeypatch.setattr(int8.Evaluator, "judge_runtime", first_fails)
+    monkeypatch.setattr(Evaluator, "judge_runtime", first_fails)
     build = edgekit.export(sentences_spec(), targets=["onnx"], output=tmp_path, progress="none")
     job = Job(model=build.path / "model", entry=build["onnx"].path / "model.onnx")
     int8.export(build.path / "model", tmp_path, job)
-    model = read_model(tmp_path / int8.ENTRY, "sentences")
+    model = read_model(tmp_path / ENTRY, "sentences")
     ranges = [
         [float(op.input_value(end).get_node().get_data().ravel()[0]) for end in (1, 2)]
         for op in model.get_ordered_ops()

@@ -122,11 +122,11 @@ def test_zero_maps_have_a_cosine_and_a_ratio() -> None:
     assert value(only, "relevance", "snr") == -SNR_CAP_DB
 
 
-def test_logits_that_are_all_near_zero_have_no_direction_that_an_allowed_error_could_turn() -> None:
+def test_few_numbers_that_are_all_near_zero_have_no_direction_that_an_allowed_error_could_turn() -> None:
     decided = np.array([[4.0, -2.0, -2.0], [-3.0, 5.0, -2.0]], np.float32)
     near, turned = np.array([[0.1, -0.2, 0.1]], np.float32), np.array([[-0.1, -0.1, 0.2]], np.float32)
     right, wrong = {"y": np.concatenate([decided, near])}, {"y": np.concatenate([decided, turned])}
-    for role, least, most in (("logits", 0.95, 1.0), ("tensor", -1.0, 0.6)):
+    for role, least, most in (("logits", 0.95, 1.0), ("tensor", 0.95, 1.0), ("embedding", -1.0, 0.6)):
         output = Output("y", role=role)  # type: ignore[arg-type]  # one of the roles
         found = compare((output,), right, wrong, list("abc"), scales={"y": np.array([3.0, 3.0, 3.0])})
         assert least <= value(found, "y", "cosine")[2] <= most

@@ -44,3 +44,18 @@ def test_a_category_whose_rows_err_alike_is_rejected(
 def test_other_conditions_and_precisions_have_other_limits() -> None:
     assert status_of(0.4, 0.0, batch="changed") == ("verified", set())
     assert BIAS not in status_of(0.4, 0.0, FP16)[1]
+
+
+def test_rows_of_categories_do_not_make_the_others_a_small_share() -> None:
+    draw = np.random.default_rng(0)
+    y = draw.normal(0, 1, (400, 5)).astype(np.float32)
+    names = [f"row {n}" for n in range(400)]
+    scales = {"y": np.ones(5)}
+    output = Output("y")
+    real = compare((output,), {"y": y}, {"y": y}, names, scales=scales)
+    wrong = y[:40].copy()
+    wrong[:4] += 0.9 * (-1.0) ** np.arange(4, dtype=np.float32)[:, None]
+    changed = compare((output,), {"y": y[:40]}, {"y": wrong}, names[:40], scales=scales)
+    verdict = judge(INT8, {}, evaluation=[real], more={"changed": [changed], CATEGORIES: [real]})
+    assert verdict.status != "verified"
+    assert {(reason.metric, reason.details["rows"]) for reason in verdict.reasons} == {("error", 40)}
