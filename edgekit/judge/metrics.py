@@ -10,7 +10,8 @@ float64 per row, computed in float64, with its name in reports:
   plain.
 - cosine: 1 - s (1 - plain cosine). s is 1 if the larger map's root mean square is at least the floor, else the square
   of their quotient: if nothing is relevant, the direction is rounding. The floor is MASS_FLOOR, for other outputs
-  RESOLVED of their real outputs' spread, and for classes and few numbers UNDECIDED of it. Two zero maps count 1.
+  RESOLVED of their real outputs' spread, and for classes UNDECIDED of it. Two zero maps count 1, and so do a few
+  numbers.
 - task metric of the artifact: computed after ties at K, within RESOLUTION, are undone (`ties_undone`).
 - nrmse: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR); "nrmse
   of spread": over half the spread of real scores if that is larger.
@@ -75,10 +76,10 @@ SNR_CAP_DB = 200.0
 FEW_IN_CHANNELS = 8
 # Shares of the scores' spread: the most that RESOLUTION and SPREAD_FLOOR may be.
 RESOLVED, FLOORED = 0.01, 0.5
-# Of the spread of real logits or few numbers, as INT8's limit of the error: below it, an error that is allowed turns a
-# row of them.
+# Of the spread of real logits, as INT8's limit of the error: below it, an error that is allowed turns the few logits of
+# a row.
 UNDECIDED = 0.3
-# Fewer scores in a row are no map.
+# Fewer scores in a row are no map, and fewer numbers have no direction.
 FEW_SCORES = 8
 # Share of the scores' spread within which scores of a row of FEW_RANKS or fewer have no order: a sixth of INT8's limit
 # on errors.
@@ -230,8 +231,10 @@ def _measures(
     elif answers[0][output.name].dtype.kind != "f" or output.role == "detections":
         return
     else:
-        few = output.role in CLASSES or (output.role == "tensor" and r[0].size < FEW_SCORES)
-        rows = _values(r, c, under, peak, (UNDECIDED if few else RESOLVED) * real)
+        floor = (UNDECIDED if output.role in CLASSES else RESOLVED) * real
+        # The deviations in units of the spread tell more.
+        few = output.role == "tensor" and r[0].size < FEW_SCORES and real > 0
+        rows = _values(r, c, under, peak, np.inf if few else floor)
     for metric, values, places in rows:
         yield RowValues(output.name, output.role, of, metric, values.astype(np.float64), places.astype(np.int64), peak)
 

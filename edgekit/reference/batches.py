@@ -45,7 +45,15 @@ from edgekit.model.shapes import grid, shapes_between
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.ids import RANDOM_ROWS, category_rows, id_rows, mask_axis
 from edgekit.reference.pictures import fit_picture, mosaic, photographs, resize
-from edgekit.reference.variations import Columns, camera_rows, distinct, random_variation, rows_beyond
+from edgekit.reference.variations import (
+    Columns,
+    camera_rows,
+    distinct,
+    of_zero,
+    paced_rows,
+    random_variation,
+    rows_beyond,
+)
 from edgekit.reference.vocabulary import word_queries
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
@@ -464,8 +472,6 @@ LEVELS = tuple(round((step + 0.5) / 26, 4) for step in range(26))
 FAINTER = 0.6
 # Share of a signal that a quiet and a faint one keep, and the distance of the values that a sparse one keeps.
 QUIET, FAINT, SPARSE_STEP = 1e-3, 0.25, 17
-# Values of the shortest signal: zeros in a shorter row of numbers, as of a table, are no silence.
-SHORTEST_SIGNAL = 64
 Row = Mapping[str, Array]
 Change = Callable[[Input, Array], Array]
 
@@ -506,10 +512,11 @@ def changed_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
         changes = (*_structures(spec, row), *_silences(spec, row, signals=True))
         by_name |= {f"{name}, {change}": values for change, values in changes}
     # So many that each channel is judged over these rows.
-    for name, row in list(rows.items())[:FEW_IN_CHANNELS]:
-        faint = {i.name: (row[i.name] * FAINT).astype(i.dtype) for i in _silenced(spec, row, signals=True)}
+    first = dict(list(rows.items())[:FEW_IN_CHANNELS])
+    for name, row in first.items():
+        faint = {i.name: (row[i.name] * FAINT).astype(i.dtype) for i in of_zero(spec, row, signals=True)}
         by_name |= {f"{name}, faint": {**row, **faint}} if faint else {}
-    return by_name
+    return by_name | paced_rows(spec, first)
 
 
 def shifted_rows(spec: ModelSpec, rows: Mapping[str, Row], columns: Columns) -> dict[str, Row]:
@@ -684,7 +691,7 @@ def _structures(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
 
 def _silences(spec: ModelSpec, row: Row, signals: bool) -> Iterator[tuple[str, Row]]:
     """Yield a row with one input quiet, sparse or silent in part: a signal, or a short vector of numbers."""
-    for i in _silenced(spec, row, signals):
+    for i in of_zero(spec, row, signals):
         x = row[i.name]
         places = np.arange(x.size).reshape(x.shape)
         for change, kept in (
@@ -694,11 +701,6 @@ def _silences(spec: ModelSpec, row: Row, signals: bool) -> Iterator[tuple[str, R
             ("silent at its end", places < 2 * x.size // 3),
         ):
             yield f"'{i.name}' {change}", {**row, i.name: (x * kept).astype(x.dtype)}
-
-
-def _silenced(spec: ModelSpec, row: Row, signals: bool) -> list[Input]:
-    floats = [i for i in spec.inputs if i.kind == "tensor" and np.dtype(i.dtype).kind == "f" and i.low <= 0 <= i.high]
-    return [i for i in floats if signals == (row[i.name].size >= SHORTEST_SIGNAL)]
 
 
 def _shorten(spec: ModelSpec, row: Row, axis: int | str, length: int) -> Row:

@@ -77,11 +77,12 @@ def category_rows(spec: ModelSpec, own: Mapping[str, Row]) -> dict[str, Row]:
 
 def _categories(spec: ModelSpec, rows: Sequence[Row]) -> Iterator[tuple[int, int, Input, int]]:
     """Yield the ids of each column of integers: number of rows that have it, column, input, id."""
+    masks = {i.shape for i in spec.inputs if all(mask_axis(i, row[i.name]) is not None for row in rows)}
     for i in spec.inputs:
-        # Words of a text are no columns.
+        # Words of a text are no columns: their number is open, or they have a mask.
         if np.dtype(i.dtype).kind not in "iu" or any(isinstance(n, str) and n != BATCH for n in i.shape):
             continue
-        if any(row[i.name].size > 1 and mask_axis(i, row[i.name]) is not None for row in rows):
+        if i.shape in masks and any(row[i.name].size > 1 for row in rows):
             continue
         columns = np.stack([row[i.name].ravel() for row in rows], 1)
         for column, values in enumerate(columns):

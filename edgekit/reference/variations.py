@@ -23,6 +23,9 @@ DECISIONS = (*CLASSES, "labels", "boxes", "detections", "mask")
 MOVED, BEYOND = 32, 0.1
 # Rows furthest from the mean of the data, and the factors of this distance.
 FURTHEST, STRETCHED = 4, (1.1, 1.25)
+# Values of the shortest signal (zeros in a shorter row of numbers, as of a table, are no silence), and how many times
+# as fast and as slow some are played.
+SHORTEST_SIGNAL, PACES = 64, {"faster": (1.15, 1.3, 1.5), "slower": (0.87, 0.77, 0.67)}
 # Numbers of the longest row of a table, and the quotient of its columns' ranges from which they are of several units.
 TABLE, UNITS = 63, 30.0
 Row = Mapping[str, Array]
@@ -99,6 +102,33 @@ def camera_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
         images = {i.name: _within(i, _moved(blurred[i.name], down, across)) for i in pictures}
         by_name[f"{name}, out of focus in the {corner}"] = {**row, **images}
     return by_name
+
+
+def paced_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return rows with faster and slower signals, each of which has one axis of time."""
+    by_name: dict[str, Row] = {}
+    for number, (name, row) in enumerate(rows.items()):
+        for change, paces in PACES.items():
+            paced = {i.name: _played(row[i.name], paces[number % len(paces)]) for i in of_zero(spec, row, signals=True)}
+            by_name |= {f"{name}, {change}": {**row, **paced}} if paced else {}
+    return by_name
+
+
+def of_zero(spec: ModelSpec, row: Row, signals: bool) -> list[Input]:
+    """Return the floating inputs that zero is an input of: signals, or rows of few numbers."""
+    floats = [i for i in spec.inputs if i.kind == "tensor" and np.dtype(i.dtype).kind == "f" and i.low <= 0 <= i.high]
+    return [i for i in floats if signals == (row[i.name].size >= SHORTEST_SIGNAL)]
+
+
+def _played(x: Array, pace: float) -> Array:
+    """Return a signal at another pace along its longest axis; a faster one begins again."""
+    axis = int(np.argmax(x.shape))
+    size = x.shape[axis]
+    places = np.arange(size) * pace % (size - 1)
+    left = places.astype(int)
+    share = np.expand_dims(places - left, [n for n in range(x.ndim) if n != axis])
+    played = (1 - share) * np.take(x, left, axis) + share * np.take(x, left + 1, axis)
+    return np.asarray(played.astype(x.dtype))
 
 
 def _spread(items: Sequence[tuple[str, Row]], most: int) -> list[tuple[str, Row]]:

@@ -63,3 +63,11 @@ def test_words_of_a_text_are_no_categories_and_their_number_is_limited() -> None
     fixed = ModelSpec("net", torch.nn.Identity(), (Input("ids", ("batch", 8), "int64", high=99),), (Output("y"),))
     wide = {f"row {n}": {"ids": draw.integers(0, 99, (1, 8))} for n in range(120)}
     assert len(category_rows(fixed, wide)) == 8 * MOST_CATEGORIES
+    mask = Input("mask", ("batch", 8), "int64", high=1)
+    padded = ModelSpec("net", torch.nn.Identity(), (*fixed.inputs, mask), fixed.outputs)
+    lengths = draw.integers(1, 9, 120)
+    texts = {
+        name: {**row, "mask": (np.arange(8) < length)[None].astype(np.int64)}
+        for (name, row), length in zip(wide.items(), lengths, strict=True)
+    }
+    assert not category_rows(padded, texts)

@@ -8,7 +8,7 @@ import torch
 
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.reference.batches import EVALUATION, STRESS, batches_for
-from edgekit.reference.variations import EXPOSED, UNFOCUSED, camera_rows, distinct, rows_beyond
+from edgekit.reference.variations import EXPOSED, PACES, UNFOCUSED, camera_rows, distinct, paced_rows, rows_beyond
 
 
 def classifier(role: str = "logits", size: int = 4) -> ModelSpec:
@@ -107,3 +107,23 @@ def test_rows_that_became_the_same_are_asked_once() -> None:
     first, other = np.array([[101, 0]]), np.array([[101, 7]])
     rows = {"a, the first 1 of 3": {"ids": first}, "b, the first 1 of 2": {"ids": first.copy()}, "c": {"ids": other}}
     assert [*distinct(rows)] == ["a, the first 1 of 3", "c"]
+
+
+def test_signals_are_played_faster_and_slower() -> None:
+    time = np.linspace(0, 1, 400, dtype=np.float32)
+    signal = Input("x", ("batch", 2, 400), low=-1.0, high=1.0)
+    spec = ModelSpec("net", torch.nn.Identity(), (signal, Input("age", ("batch", 1), low=0.0)), (Output("y"),))
+    wave = np.stack([np.sin(40 * np.pi * time), np.cos(40 * np.pi * time)])[None]
+    rows = {f"row {n}": {"x": wave, "age": np.ones((1, 1), np.float32)} for n in range(3)}
+    found = paced_rows(spec, rows)
+    assert len(found) == 6
+    for change, paces in PACES.items():
+        for number, pace in enumerate(paces):
+            row = found[f"row {number}, {change}"]
+            assert row["age"] == 1
+            assert row["x"].shape == wave.shape
+            assert row["x"].dtype == np.float32
+            turns = int((np.diff(np.sign(row["x"][0]), axis=1) != 0).sum(1).mean())
+            assert turns == pytest.approx(40 * pace, abs=2)
+    short = ModelSpec("net", torch.nn.Identity(), (Input("x", ("batch", 8), low=-1.0),), (Output("y"),))
+    assert not paced_rows(short, {"row": {"x": np.ones((1, 8), np.float32)}})
