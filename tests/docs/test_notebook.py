@@ -42,5 +42,5 @@ def test_the_notebook_names_no_machine() -> None:
 
 
 def _settled(notebook: Any) -> list[list[str]]:
-    notes = re.compile(r"^cpu: (Warning|asked:|a fresh process).*\n", re.MULTILINE)
+    notes = re.compile(r"^cpu: (run in|compared with|a fresh process|too noisy).*\n", re.MULTILINE)
     return [[notes.sub("", TIMES.sub("", shown)) for shown in cell] for cell in outputs(notebook)]

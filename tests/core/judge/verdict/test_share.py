@@ -27,9 +27,9 @@ def errors(*values: float, first: int = 0) -> Comparison:
 def verdict_of(rows: int, beyond: int, tolerance: Tolerance = INT8) -> EvaluationResult:
     values = [BEYOND] * beyond + [KEPT] * (rows - beyond)
     half = rows // 2
-    # Half of the rows are photographs: limits on shares are those of all real inputs together.
-    others = {"photographs": [errors(*values[half:], first=half)]}
-    return judge(tolerance, {}, evaluation=[errors(*values[:half])], more=others)
+    # Half of the rows have another size: limits on shares are those of all real inputs together.
+    resized = [({"height": 64}, replace(errors(*values[half:], first=half), kind="real"))]
+    return judge(tolerance, {}, evaluation=[errors(*values[:half])], grid=resized)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,15 @@ def test_one_row_of_a_hundred_may_be_beyond_the_limit(rows: int, beyond: int, st
     assert {reason.code for reason in found.reasons} == codes
     pooled = next(measure for measure in found.measures if measure.batch == REAL_INPUTS)
     assert (pooled.rows, pooled.beyond, pooled.passed) == (rows, beyond, status == "verified")
+
+
+@pytest.mark.parametrize(("own", "status"), [(100, "verified"), (0, "rejected")])
+def test_photographs_are_beside_own_inputs_changed_ones(own: int, status: str) -> None:
+    """INT8 is calibrated on the user's pictures, which photographs may be unlike."""
+    evaluation = [errors(*[KEPT] * own)] if own else []
+    more = {"photographs": [errors(WORST, *[KEPT] * 7)]}
+    assert judge(INT8, {}, evaluation=evaluation, more=more).status == status
+    assert judge(FP16, {}, evaluation=evaluation, more=more).status == "rejected"
 
 
 @pytest.mark.parametrize(
