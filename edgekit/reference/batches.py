@@ -49,6 +49,7 @@ from edgekit.reference.variations import (
     Columns,
     camera_rows,
     distinct,
+    drifting_rows,
     of_zero,
     paced_rows,
     random_variation,
@@ -512,11 +513,10 @@ def changed_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
         changes = (*_structures(spec, row), *_silences(spec, row, signals=True))
         by_name |= {f"{name}, {change}": values for change, values in changes}
     # So many that each channel is judged over these rows.
-    first = dict(list(rows.items())[:FEW_IN_CHANNELS])
-    for name, row in first.items():
+    for name, row in list(rows.items())[:FEW_IN_CHANNELS]:
         faint = {i.name: (row[i.name] * FAINT).astype(i.dtype) for i in of_zero(spec, row, signals=True)}
         by_name |= {f"{name}, faint": {**row, **faint}} if faint else {}
-    return by_name | paced_rows(spec, first)
+    return by_name
 
 
 def shifted_rows(spec: ModelSpec, rows: Mapping[str, Row], columns: Columns) -> dict[str, Row]:
@@ -529,7 +529,7 @@ def shifted_rows(spec: ModelSpec, rows: Mapping[str, Row], columns: Columns) -> 
         by_name = {f"{name} in each column": columns.narrow(row) for name, row in by_name.items()}
     for name, row in list(rows.items())[:CONDITIONED]:
         by_name |= {f"{name}, {change}": values for change, values in _silences(spec, row, signals=False)}
-    return by_name | rows_beyond(spec, rows)
+    return by_name | rows_beyond(spec, rows) | drifting_rows(spec, rows) | paced_rows(spec, rows)
 
 
 def _takes_pictures(spec: ModelSpec) -> bool:

@@ -25,7 +25,10 @@ MOVED, BEYOND = 32, 0.1
 FURTHEST, STRETCHED = 4, (1.1, 1.25)
 # Values of the shortest signal (zeros in a shorter row of numbers, as of a table, are no silence), and how many times
 # as fast and as slow some are played.
-SHORTEST_SIGNAL, PACES = 64, {"faster": (1.15, 1.3, 1.5), "slower": (0.87, 0.77, 0.67)}
+SHORTEST_SIGNAL, PACED, PACES = 64, 8, {"faster": (1.2, 1.5, 1.8), "slower": (0.83, 0.67, 0.55)}
+# Most channels of a signal, those of which each changes alone, the rows of each change, and the share of the range of a
+# channel's means and values by which it does.
+MOST_CHANNELS, CHANNELS, OF_A_CHANNEL, SHARE = 16, 8, 2, 1 / 3
 # Numbers of the longest row of a table, and the quotient of its columns' ranges from which they are of several units.
 TABLE, UNITS = 63, 30.0
 Row = Mapping[str, Array]
@@ -107,10 +110,47 @@ def camera_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
 def paced_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     """Return rows with faster and slower signals, each of which has one axis of time."""
     by_name: dict[str, Row] = {}
-    for number, (name, row) in enumerate(rows.items()):
+    for number, (name, row) in enumerate(list(rows.items())[:PACED]):
         for change, paces in PACES.items():
             paced = {i.name: _played(row[i.name], paces[number % len(paces)]) for i in of_zero(spec, row, signals=True)}
             by_name |= {f"{name}, {change}": {**row, **paced}} if paced else {}
+    return by_name
+
+
+def drifting_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return rows with one channel of a signal beyond the data: its level, or its change in the second half.
+
+    The rows that are nearest to that are moved further, within the declared range: a cold day becomes colder, a fall
+    steeper.
+    """
+    by_name: dict[str, Row] = {}
+    items = list(rows.items())
+    for i in of_zero(spec, items[0][1], signals=True) if items else ():
+        shape = items[0][1][i.name].shape
+        axis = int(np.argmax(shape))
+        size, count = shape[axis], items[0][1][i.name].size // shape[axis]
+        if count > MOST_CHANNELS or any(row[i.name].shape != shape for _, row in items):
+            continue
+        # [rows, channels, time]
+        values = np.stack([np.moveaxis(row[i.name], axis, -1).reshape(count, size) for _, row in items])
+        ramp = np.clip((np.arange(size) - size // 2 + 1) / (size // 2), 0, 1)
+        for channel in range(min(count, CHANNELS)):
+            signal = values[:, channel].astype(np.float64)
+            level, drift = signal.mean(1), signal[:, size // 2 :].mean(1) - signal[:, : size // 2].mean(1)
+            for change, by, step in (
+                ("lower", -level, -SHARE * np.ptp(level)),
+                ("higher", level, SHARE * np.ptp(level)),
+                ("falling", -drift, -SHARE * np.ptp(signal) * ramp),
+                ("rising", drift, SHARE * np.ptp(signal) * ramp),
+            ):
+                leaves = ((signal + step < i.low) | (signal + step > i.high)).any(1)
+                for place in np.lexsort((-by, leaves))[:OF_A_CHANNEL]:
+                    name, row = items[place]
+                    moved = values[place].astype(np.float64)
+                    moved[channel] += step
+                    order = [*shape[:axis], *shape[axis + 1 :], size]
+                    x = np.moveaxis(_within(i, moved.reshape(order)), -1, axis)
+                    by_name[f"{name}, '{i.name}' {channel} {change}"] = {**row, i.name: np.ascontiguousarray(x)}
     return by_name
 
 

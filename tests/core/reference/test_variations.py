@@ -8,7 +8,16 @@ import torch
 
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.reference.batches import EVALUATION, STRESS, batches_for
-from edgekit.reference.variations import EXPOSED, PACES, UNFOCUSED, camera_rows, distinct, paced_rows, rows_beyond
+from edgekit.reference.variations import (
+    EXPOSED,
+    PACES,
+    UNFOCUSED,
+    camera_rows,
+    distinct,
+    drifting_rows,
+    paced_rows,
+    rows_beyond,
+)
 
 
 def classifier(role: str = "logits", size: int = 4) -> ModelSpec:
@@ -127,3 +136,25 @@ def test_signals_are_played_faster_and_slower() -> None:
             assert turns == pytest.approx(40 * pace, abs=2)
     short = ModelSpec("net", torch.nn.Identity(), (Input("x", ("batch", 8), low=-1.0),), (Output("y"),))
     assert not paced_rows(short, {"row": {"x": np.ones((1, 8), np.float32)}})
+
+
+def test_each_channel_of_a_signal_leaves_the_data_alone() -> None:
+    draw = np.random.default_rng(0)
+    signal = Input("x", ("batch", 24, 3), low=-4.0, high=4.0)
+    spec = ModelSpec("net", torch.nn.Identity(), (signal, Input("age", ("batch", 1), low=0.0)), (Output("y"),))
+    values = (draw.uniform(-1, 1, (50, 1, 3)) + draw.normal(0, 0.005, (50, 24, 3))).astype(np.float32)
+    rows = {f"day {n}": {"x": values[n : n + 1], "age": np.ones((1, 1), np.float32)} for n in range(50)}
+    found = drifting_rows(spec, rows)
+    assert len(found) == 3 * 4 * 2
+    coldest = int(values[:, :, 1].mean(1).argmin())
+    colder = found[f"day {coldest}, 'x' 1 lower"]["x"]
+    assert colder.shape == (1, 24, 3)
+    assert colder.dtype == np.float32
+    assert colder[..., 1].mean() < values[:, :, 1].mean(1).min() - 0.5
+    assert np.array_equal(colder[..., ::2], values[coldest : coldest + 1, :, ::2])
+    falling = [row["x"][0, :, 2] for name, row in found.items() if name.endswith("2 falling")]
+    assert all((np.diff(x[-7:]) < -0.03).all() for x in falling)
+    assert max(np.abs(row["x"]).max() for row in found.values()) <= 4
+    pictures = Input("x", ("batch", 24, 24), low=-4.0, high=4.0)
+    wide = ModelSpec("net", torch.nn.Identity(), (pictures,), (Output("y"),))
+    assert not drifting_rows(wide, {"map": {"x": np.zeros((1, 24, 24), np.float32)}})
