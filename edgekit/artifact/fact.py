@@ -156,9 +156,14 @@ def _place(fact: Fact) -> str:
     """Return the row and the index in it; a task metric's mean has no row, and names the one that lost most."""
     if not fact.row:
         return ""
-    # What is no row of the inputs: a channel, a class, or all of them.
-    if fact.row.startswith(("channel ", "class '")) or fact.row == "all inputs" or fact.metric.startswith("channel "):
+    # What is no row of the inputs: a channel, a class, or all of them; or a condition, such as "faint".
+    if fact.row.startswith(("channel ", "class '")) or fact.row == "all inputs":
         return f" in {fact.row}"
+    condition, _, channel = fact.row.rpartition(", ")
+    if fact.metric.startswith("channel "):
+        return f" in the inputs '{condition}', {channel}"
+    if fact.batch == "changed inputs" and not condition:
+        return f" in the inputs '{channel}'"
     if fact.row.startswith("photograph "):
         return f" in edgekit's {fact.row}"
     # The name of a row in a batch of one shape starts with its number there.

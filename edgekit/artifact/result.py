@@ -204,7 +204,7 @@ class Evidence(_Record):
             "shapes": ", ".join(others),
             "run in": f"{self.place}{settings}" if self.place else "",
             "compared with": f"the model's outputs on {answers}" if answers else "",
-            "not covered": ", ".join(self.not_asked),
+            "not covered": "; ".join(self.not_asked),
         }
         return tuple(f"{name}: {text}" for name, text in groups.items() if text)
 

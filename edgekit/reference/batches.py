@@ -43,7 +43,7 @@ from edgekit.model.evaluation_set import (
 from edgekit.model.image_input import from_planes, set_in_planes, spec_in_planes
 from edgekit.model.shapes import grid, shapes_between
 from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
-from edgekit.reference.ids import RANDOM_ROWS, category_rows, id_rows, mask_axis
+from edgekit.reference.ids import RANDOM_ROWS, category_rows, id_rows, mask_axis, repeated_rows
 from edgekit.reference.pictures import fit_picture, mosaic, photographs, resize
 from edgekit.reference.variations import (
     Columns,
@@ -529,7 +529,8 @@ def shifted_rows(spec: ModelSpec, rows: Mapping[str, Row], columns: Columns) -> 
         by_name = {f"{name} in each column": columns.narrow(row) for name, row in by_name.items()}
     for name, row in list(rows.items())[:CONDITIONED]:
         by_name |= {f"{name}, {change}": values for change, values in _silences(spec, row, signals=False)}
-    return by_name | rows_beyond(spec, rows) | drifting_rows(spec, rows) | paced_rows(spec, rows)
+    by_name |= rows_beyond(spec, rows) | drifting_rows(spec, rows) | paced_rows(spec, rows)
+    return by_name | repeated_rows(spec, rows)
 
 
 def _takes_pictures(spec: ModelSpec) -> bool:

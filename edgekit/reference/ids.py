@@ -1,4 +1,4 @@
-"""Real rows with other ids: those that no real row has, and each category of a table in several rows.
+"""Real rows with other ids: those that no real row has, each category of a table in several rows, and words twice.
 
 In INT8 a category that few rows have may become a similar one. A single row has an error of that size by chance. In
 several rows with the same category such errors have one sign, and those of rounding cancel out.
@@ -21,6 +21,8 @@ RANDOM_ROWS = 4
 MOST_ID_ROWS, MOST_SINGLE_IDS = 64, 512
 # Most numbers of an input of a table, most ids of one of its columns, and of all of them.
 TABLE, MOST_OF_COLUMN, MOST_CATEGORIES = 63, 128, 256
+# Texts in which words are repeated, and the words of the shortest one.
+REPEATED, SHORTEST_TEXT = 8, 8
 Row = Mapping[str, Array]
 
 
@@ -73,6 +75,31 @@ def category_rows(spec: ModelSpec, own: Mapping[str, Row]) -> dict[str, Row]:
             where = f"'{i.name}'" if values.size == 1 else f"'{i.name}' {column}"
             by_name[f"{names[place]}, {where} = {value}"] = {**rows[place], i.name: values}
     return by_name
+
+
+def repeated_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return texts in which each two words follow twice: lists, and two words at other distances than in the data."""
+    by_name: dict[str, Row] = {}
+    for number, (name, row) in enumerate(list(rows.items())[:REPEATED]):
+        masks = {i.shape: row[i.name] for i in spec.inputs if mask_axis(i, row[i.name]) is not None}
+        texts = [i for i in spec.inputs if _is_text(i, row[i.name], i.shape in masks)]
+        repeated: dict[str, Array] = {}
+        for i in texts:
+            ids = row[i.name].ravel()
+            length = int(masks[i.shape].sum()) if i.shape in masks else ids.size
+            # The first word stays: it is often a mark. Pairs begin at the second or third one.
+            first = 1 + number % 2
+            places = np.maximum(np.arange(length) - first, 0)
+            places = np.where(np.arange(length) < first, np.arange(length), first + 2 * (places // 4) + places % 2)
+            repeated[i.name] = np.concatenate([ids[places], ids[length:]]).reshape(row[i.name].shape)
+        by_name |= {f"{name}, words twice": {**row, **repeated}} if repeated else {}
+    return by_name
+
+
+def _is_text(i: Input, array: Array, has_mask: bool) -> bool:
+    open_length = any(isinstance(size, str) and size != BATCH for size in i.shape)
+    of_ids = i.kind == "tensor" and np.dtype(i.dtype).kind in "iu" and i.high - i.low >= 2
+    return of_ids and array.size == array.shape[-1] >= SHORTEST_TEXT and (has_mask or open_length)
 
 
 def _categories(spec: ModelSpec, rows: Sequence[Row]) -> Iterator[tuple[int, int, Input, int]]:

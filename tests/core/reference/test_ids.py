@@ -10,7 +10,7 @@ import torch
 
 from edgekit.model.spec import Axis, EvaluationSet, Input, ModelSpec, Output
 from edgekit.reference.batches import CATEGORIES, batches_for
-from edgekit.reference.ids import MOST_CATEGORIES, MOST_OF_COLUMN, category_rows
+from edgekit.reference.ids import MOST_CATEGORIES, MOST_OF_COLUMN, category_rows, repeated_rows
 
 ROWS = 300
 
@@ -71,3 +71,20 @@ def test_words_of_a_text_are_no_categories_and_their_number_is_limited() -> None
         for (name, row), length in zip(wide.items(), lengths, strict=True)
     }
     assert not category_rows(padded, texts)
+
+
+def test_words_of_a_text_follow_twice_within_its_length() -> None:
+    ids = Input("ids", ("batch", 12), dtype="int64", high=99)
+    mask = Input("mask", ("batch", 12), dtype="int64", high=1)
+    spec = ModelSpec("net", torch.nn.Identity(), (ids, mask), (Output("y"),))
+    row = {"ids": np.arange(10, 22)[None], "mask": (np.arange(12) < 9)[None].astype(np.int64)}
+    found = repeated_rows(spec, {"a": row, "b": row})
+    assert found["a, words twice"]["ids"].tolist() == [[10, 11, 12, 11, 12, 13, 14, 13, 14, 19, 20, 21]]
+    assert found["b, words twice"]["ids"].tolist() == [[10, 11, 12, 13, 12, 13, 14, 15, 14, 19, 20, 21]]
+    assert all(np.array_equal(other["mask"], row["mask"]) for other in found.values())
+    assert not repeated_rows(*_of_table())
+
+
+def _of_table() -> tuple[ModelSpec, dict[str, dict[str, np.ndarray]]]:
+    spec, evaluation = table()
+    return spec, {"row": {name: values[:1] for name, values in evaluation.inputs.items()}}
