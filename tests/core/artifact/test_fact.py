@@ -148,4 +148,4 @@ def test_a_reason_names_rows_inputs_and_needed_numbers_in_plain_words() -> None:
     rows = Fact(code=Code.LIMIT_EXCEEDED, row="2: list 40", index=7, **numbers)  # type: ignore[arg-type]
     assert "in row 'list 40', number 2 of its batch, index 7" in str(rows)
     condition = Fact(code=Code.LIMIT_EXCEEDED, row="grey bars, channel 3", **numbers | {"metric": "channel error"})  # type: ignore[arg-type]
-    assert " in grey bars, channel 3" in str(condition)
+    assert " in the inputs 'grey bars', channel 3" in str(condition)
