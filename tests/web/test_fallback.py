@@ -125,7 +125,8 @@ def test_a_wrong_kernel_is_caught_and_wasm_is_used(library: Page) -> None:
     prefix_worker(library, WRONG_KERNEL)
     info = load(library, device="webgpu", dtype="fp32")
     assert (info["device"], info["dtype"]) == ("wasm", "fp32")
-    assert [(f["device"], f["code"]) for f in info["fallbacks"]] == [("webgpu", "SELF_TEST")]
+    # Where the GPU has 16-bit floats, the file in fp16 was tried too.
+    assert {(f["device"], f["code"]) for f in info["fallbacks"]} == {("webgpu", "SELF_TEST")}
 
 
 @pytest.mark.nightly

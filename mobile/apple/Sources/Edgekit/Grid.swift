@@ -100,11 +100,19 @@ extension Manifest {
         return values
     }
 
-    /// Rows and columns of the patches at a size, by the number of scores at the default size; nil where they are not
-    /// those of square patches.
-    func patches(_ scores: TensorInfo, _ size: InputSize) throws -> (rows: Int, columns: Int)? {
-        let number = try count(scores)
-        let usual = try defaultSize()
+    /// Whether the size of each axis of an output is known before a run. That of patches that follow from a picture is not.
+    func declares(_ output: TensorInfo) -> Bool {
+        output.shape.allSatisfy { size in
+            guard case .axis(let name) = size else { return true }
+            return axes[name] != nil
+        }
+    }
+
+    /// Rows and columns of the patches at a size, by the number of scores at the default size, or of those in an answer
+    /// (`found`) if that is not known; nil where they are not those of square patches.
+    func patches(_ scores: TensorInfo, _ size: InputSize, found: Int) throws -> (rows: Int, columns: Int)? {
+        let number = try declares(scores) ? count(scores) : found
+        let usual = try declares(scores) ? defaultSize() : size
         let area = usual.height * usual.width
         guard number > 0, area > 0, area % number == 0 else { return nil }
         let edge = Int(Double(area / number).squareRoot().rounded())

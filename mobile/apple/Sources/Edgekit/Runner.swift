@@ -78,10 +78,11 @@ extension Runner {
             throw EdgekitError("the model '\(manifest.name)' has no scores output: use Runner.run")
         }
         let used = try size ?? manifest.fittingSize(picture.size)
-        let patches = try manifest.patches(scores, used)
         let computed = try await run(model.inputs(picture, query: query, size: used))
         guard let relevance = computed[scores.name]?.floats, relevance.allSatisfy(\.isFinite) else { throw wrong(scores) }
-        let usual = try used == manifest.defaultSize() ? manifest.count(scores) : relevance.count
+        let patches = try manifest.patches(scores, used, found: relevance.count)
+        let isUsual = try used == manifest.defaultSize() && manifest.declares(scores)
+        let usual = try isUsual ? manifest.count(scores) : relevance.count
         let expected = patches.map { $0.rows * $0.columns } ?? usual
         guard relevance.count == expected else {
             throw EdgekitError(

@@ -64,13 +64,16 @@ class Grid(
 /** The number of scores at the default size. */
 internal fun Manifest.count(scores: TensorInfo): Long = shape(scores, mapOf("batch" to 1)).fold(1L) { all, edge -> all * edge }
 
+/** Whether the size of each axis of an output is known before a run. That of patches that follow from a picture is not. */
+internal fun Manifest.declares(output: TensorInfo): Boolean = output.shape.all { it is Size.Fixed || (it as Size.Axis).name in axes }
+
 /**
- * Rows and columns of the patches at a size, by the number of scores at the default size; null where they are not those of
- * square patches.
+ * Rows and columns of the patches at a size, by the number of scores at the default size, or of those in an answer (`found`)
+ * if that is not known; null where they are not those of square patches.
  */
-internal fun Manifest.patches(scores: TensorInfo, size: InputSize): Pair<Int, Int>? {
-    val count = count(scores)
-    val usual = defaultSize()
+internal fun Manifest.patches(scores: TensorInfo, size: InputSize, found: Int): Pair<Int, Int>? {
+    val count = if (declares(scores)) count(scores) else found.toLong()
+    val usual = if (declares(scores)) defaultSize() else size
     val area = usual.height.toLong() * usual.width
     if (count < 1 || area % count != 0L) return null
     val edge = Math.round(sqrt((area / count).toDouble()))

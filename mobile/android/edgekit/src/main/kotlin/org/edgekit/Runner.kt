@@ -60,8 +60,8 @@ fun Runner.answer(picture: Picture, query: FloatArray, k: Int = 0, size: InputSi
     fun integers(role: String): LongArray? = manifest.output(role)?.let { (outputs[it.name] as? LongTensor)?.data ?: throw wrong(it) }
     val budgets = integers("counts") ?: LongArray(0)
     val ranking = integers("ranking")
-    val patches = manifest.patches(scores, size)
-    val expected = patches?.let { (rows, columns) -> rows * columns } ?: if (size == manifest.defaultSize()) manifest.count(scores).toInt() else relevance.size
+    val patches = manifest.patches(scores, size, relevance.size)
+    val expected = patches?.let { (rows, columns) -> rows * columns } ?: if (size == manifest.defaultSize() && manifest.declares(scores)) manifest.count(scores).toInt() else relevance.size
     if (relevance.size != expected) {
         throw EdgekitException("the model '${manifest.name}' answered with ${relevance.size} scores instead of $expected for a picture of $size: export the assets again")
     }
