@@ -5,18 +5,17 @@ The suite is imported at first use: the small model can be exported without pyte
 
 from typing import TYPE_CHECKING, Any
 
-from edgekit.testing.contract import QuietListener
 from edgekit.testing.models import SMALL, small_model
 
 if TYPE_CHECKING:
-    from edgekit.testing.contract import TargetContract
+    from edgekit.testing.contract import QuietListener, TargetContract
 
 __all__ = ["SMALL", "QuietListener", "TargetContract", "small_model"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "TargetContract":
-        from edgekit.testing.contract import TargetContract
+    if name in ("QuietListener", "TargetContract"):
+        from edgekit.testing import contract
 
-        return TargetContract
+        return getattr(contract, name)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

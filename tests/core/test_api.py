@@ -288,3 +288,13 @@ def test_importing_is_quick_and_the_version_is_printed() -> None:
     assert done.stdout.strip() == "[]"
     done = subprocess.run([sys.executable, "-m", "edgekit", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"edgekit {edgekit.__version__}"
+
+
+def test_the_small_model_of_the_first_export_needs_no_pytest() -> None:
+    """What `make export` installs has none."""
+    code = (
+        "import sys; sys.modules['pytest'] = None; from edgekit.model.sources.factory import import_function; "
+        "print(import_function('edgekit.testing:small_model').__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["small_model"], done.stderr
