@@ -159,11 +159,11 @@ def _place(fact: Fact) -> str:
     # What is no row of the inputs: a channel, a class, or all of them; or a condition, such as "faint".
     if fact.row.startswith(("channel ", "class '")) or fact.row == "all inputs":
         return f" in {fact.row}"
-    condition, _, channel = fact.row.rpartition(", ")
+    condition, _, channel = fact.row.partition(", ")
     if fact.metric.startswith("channel "):
         return f" in the inputs '{condition}', {channel}"
-    if fact.batch == "changed inputs" and not condition:
-        return f" in the inputs '{channel}'"
+    if fact.batch == "changed inputs" and not channel:
+        return f" in the inputs '{condition}'"
     if fact.row.startswith("photograph "):
         return f" in edgekit's {fact.row}"
     # The name of a row in a batch of one shape starts with its number there.

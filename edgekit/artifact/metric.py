@@ -109,11 +109,7 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(name="deviation", meaning="largest difference in units of the spread", unit="spread"),
         *_lines("", "of a row"),
         *_lines("channel ", "of a channel"),
-        MetricInfo(
-            name="channel bias",
-            meaning="mean signed difference in one category, less chance",
-            unit="spread",
-        ),
+        MetricInfo(name="channel bias", meaning="mean signed difference in one category, less chance", unit="spread"),
         MetricInfo(name="argmax gap", meaning="loss of the largest class, in units of the classes' spread"),
         MetricInfo(name="label gap", meaning="loss of the labelled class, in units of the classes' spread"),
         MetricInfo(name="own label gap", meaning="loss of the labelled class, by the artifact's own classes"),

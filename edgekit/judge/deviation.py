@@ -288,13 +288,9 @@ class Sums:
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         return type(self)(*(mine + two for mine, two in pairs))
 
-    def bias(self, error: Array) -> Array:
-        """Return the magnitude of the mean signed error of each line, less what is chance.
-
-        Args:
-            error: Root mean square error of each line over more rows.
-        """
-        count = np.maximum(self.count, 1)
+    def bias(self, whole: Self) -> Array:
+        """Return the magnitude of the mean signed error of each line, less what is chance by the errors of all rows."""
+        count, error = np.maximum(self.count, 1), np.sqrt(whole.off / np.maximum(whole.count, 1))
         return np.asarray(np.maximum(np.abs(self.y - self.z) / count - CHANCE * error / np.sqrt(count), 0.0))
 
     def lines(self) -> Iterator[tuple[str, Array]]:

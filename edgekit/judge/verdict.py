@@ -420,8 +420,7 @@ def _worst_channel(group: Sequence[Found], limit: Limit) -> Iterator[Measure]:
         conditions = {condition: sums for (name, condition), sums in comparison.sums.items() if name == m.output}
         for condition, sums in conditions.items():
             if condition:
-                error = next(channel_deviations(sums))[1]
-                values = sums.bias(next(channel_deviations(conditions[""]))[1]) if limit.metric == BIAS else error
+                values = sums.bias(conditions[""]) if limit.metric == BIAS else next(channel_deviations(sums))[1]
                 place = int(np.argsort(-values, kind="stable")[len(values) // 100])
                 worst = max(worst, (float(values[place]), condition, m.names[place]))
     value, condition, channel = worst

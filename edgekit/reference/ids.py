@@ -7,23 +7,23 @@ several rows with the same category such errors have one sign, and those of roun
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from edgekit.judge.metrics import FEW_IN_CHANNELS
 from edgekit.model.evaluation_set import BATCH
 from edgekit.model.spec import Array, Input, ModelSpec
+from edgekit.reference.variations import TABLE, Row
 
 # Rows that lend their other inputs if the model has no real ones.
 RANDOM_ROWS = 4
 # Rows that ask the ids which no real row has: of several ids each, and of one.
 MOST_ID_ROWS, MOST_SINGLE_IDS = 64, 512
-# Most numbers of an input of a table, most ids of one of its columns, and of all of them.
-TABLE, MOST_OF_COLUMN, MOST_CATEGORIES = 63, 128, 256
+# Most ids of one column of a table, and of all of them.
+MOST_OF_COLUMN, MOST_CATEGORIES = 128, 256
 # Texts in which words are repeated, and the words of the shortest one.
 REPEATED, SHORTEST_TEXT = 8, 8
-Row = Mapping[str, Array]
 
 
 def id_rows(spec: ModelSpec, own: Sequence[Row]) -> dict[str, Row]:
@@ -34,7 +34,7 @@ def id_rows(spec: ModelSpec, own: Sequence[Row]) -> dict[str, Row]:
     rows = own or [spec.random(seed) for seed in range(RANDOM_ROWS)]
     by_name: dict[str, Row] = {}
     for i in spec.inputs:
-        if i.kind != "tensor" or np.dtype(i.dtype).kind not in "iu" or i.high - i.low < 2:
+        if not _has_ids(i):
             continue
         most = MOST_SINGLE_IDS if rows[0][i.name].size == 1 else MOST_ID_ROWS
         step = max(1, math.ceil((i.high - i.low + 1) / (most * rows[0][i.name].size)))
@@ -82,10 +82,11 @@ def repeated_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     by_name: dict[str, Row] = {}
     for number, (name, row) in enumerate(list(rows.items())[:REPEATED]):
         masks = {i.shape: row[i.name] for i in spec.inputs if mask_axis(i, row[i.name]) is not None}
-        texts = [i for i in spec.inputs if _is_text(i, row[i.name], i.shape in masks)]
         repeated: dict[str, Array] = {}
-        for i in texts:
+        for i in spec.inputs:
             ids = row[i.name].ravel()
+            if not _has_ids(i) or not _is_text(i, masks) or not ids.size == row[i.name].shape[-1] >= SHORTEST_TEXT:
+                continue
             length = int(masks[i.shape].sum()) if i.shape in masks else ids.size
             # The first word stays: it is often a mark. Pairs begin at the second or third one.
             first = 1 + number % 2
@@ -96,20 +97,21 @@ def repeated_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     return by_name
 
 
-def _is_text(i: Input, array: Array, has_mask: bool) -> bool:
-    open_length = any(isinstance(size, str) and size != BATCH for size in i.shape)
-    of_ids = i.kind == "tensor" and np.dtype(i.dtype).kind in "iu" and i.high - i.low >= 2
-    return of_ids and array.size == array.shape[-1] >= SHORTEST_TEXT and (has_mask or open_length)
+def _has_ids(i: Input) -> bool:
+    return i.kind == "tensor" and np.dtype(i.dtype).kind in "iu" and i.high - i.low >= 2
+
+
+def _is_text(i: Input, masks: Collection[tuple[int | str, ...]]) -> bool:
+    """Return whether the values of an input are a text's: their number is open, or a mask has the same shape."""
+    return i.shape in masks or any(isinstance(size, str) and size != BATCH for size in i.shape)
 
 
 def _categories(spec: ModelSpec, rows: Sequence[Row]) -> Iterator[tuple[int, int, Input, int]]:
     """Yield the ids of each column of integers: number of rows that have it, column, input, id."""
     masks = {i.shape for i in spec.inputs if all(mask_axis(i, row[i.name]) is not None for row in rows)}
     for i in spec.inputs:
-        # Words of a text are no columns: their number is open, or they have a mask.
-        if np.dtype(i.dtype).kind not in "iu" or any(isinstance(n, str) and n != BATCH for n in i.shape):
-            continue
-        if i.shape in masks and any(row[i.name].size > 1 for row in rows):
+        # Words of a text are no columns.
+        if np.dtype(i.dtype).kind not in "iu" or _is_text(i, masks):
             continue
         columns = np.stack([row[i.name].ravel() for row in rows], 1)
         for column, values in enumerate(columns):
