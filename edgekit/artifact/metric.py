@@ -142,6 +142,7 @@ def _table() -> dict[str, MetricInfo]:
             name="error of a place",
             meaning="error of the single position that errs most over all inputs, such as a coordinate of one point",
         ),
+        MetricInfo(name="mixed rows", meaning="share of other inputs of the same batch in an answer", unit="share"),
         MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
         MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),
         MetricInfo(name="total variation", meaning="half of the sum of differences of two distributions"),

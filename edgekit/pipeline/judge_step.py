@@ -21,9 +21,10 @@ from edgekit.evaluate.timing import Latency
 from edgekit.hosts.run_record import Measurement
 from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.detections import SCORE
-from edgekit.judge.deviation import Spreads, spreads
-from edgekit.judge.limits import CLASSES, DETECTIONS, Tolerance, kind_at_sizes, kind_of
-from edgekit.judge.metrics import BASES, Comparison
+from edgekit.judge.deviation import ALL_ROWS, Spreads, spreads
+from edgekit.judge.limits import CLASSES, DETECTIONS, MIXED, Tolerance, kind_at_sizes, kind_of
+from edgekit.judge.metrics import BASES, Comparison, RowValues
+from edgekit.judge.mixing import share_of_others
 from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
 from edgekit.judge.verdict import score_tolerance, too_noisy
 from edgekit.model.evaluation_set import BATCH, evaluation_of
@@ -248,7 +249,28 @@ def _compare_in_batches(
         return [_failed(batch, measured)]
     if real is not None and real.truth is not None and values:
         task, values = replace(real, truth=np.asarray(real.truth)[whole.order]), [values[row] for row in whole.order]
-    return compare_batch(outputs, batch, arrays_of(IN_BATCHES, answers), units, task, values)
+    beside = arrays_of(IN_BATCHES, answers)
+    return [*compare_batch(outputs, batch, beside, units, task, values), _mixing(outputs, whole, answers)]
+
+
+def _mixing(outputs: tuple[Output, ...], whole: EvaluationInBatches, answers: Mapping[str, Array]) -> Comparison:
+    """Return the shares of other rows of a run in the artifact's answers, compared with its own answers alone."""
+    alone, beside = arrays_of(EVALUATION, answers), arrays_of(IN_BATCHES, answers)
+    measures = [
+        RowValues(
+            output=output.name,
+            role=output.role,
+            of=output.name if output.role == "scores" else "",
+            metric=MIXED,
+            values=np.full(1, share_of_others(alone[output.name][whole.order], beside[output.name], whole.size)),
+            places=np.full(1, -1),
+            peak=1.0,
+            names=(ALL_ROWS,),
+        )
+        for output in outputs
+        if output.name in beside and output.name in alone and beside[output.name].dtype.kind == "f"
+    ]
+    return Comparison(tuple(whole.batch().names), tuple(measures))
 
 
 def _failed(batch: Batch, measured: Measurement) -> Comparison:

@@ -7,7 +7,7 @@ import pytest
 
 from edgekit.artifact.fact import EVALUATION, IN_BATCHES
 from edgekit.judge import verdict
-from edgekit.judge.limits import FP32, FP32_DELEGATED, INT8
+from edgekit.judge.limits import FP32, FP32_DELEGATED, INT8, MIXED
 from tests.core.judge.broken.conftest import Change, Shell
 from tests.core.judge.seeded.graph import Graph
 
@@ -29,6 +29,10 @@ def takes_the_answer_of_a_like_row(g: Graph) -> None:
     g.wrap("logits", lambda x: g.add("Where", like, before(g, x), x))
 
 
+def mixes_an_eighth(g: Graph) -> None:
+    g.wrap("logits", lambda x: g.add("Add", x, g.add("Mul", g.add("Sub", before(g, x), x), np.float32(0.12))))
+
+
 @pytest.mark.parametrize("fault", [mixes_rows, takes_the_answer_of_a_like_row])
 def test_limits_task_accepts_no_artifact_whose_rows_depend_on_each_other(shell: Shell, fault: Change) -> None:
     said = shell.judged("table", fault, "int8", "--limits", "task")
@@ -36,6 +40,13 @@ def test_limits_task_accepts_no_artifact_whose_rows_depend_on_each_other(shell: 
     metrics = {reason["metric"] for reason in said.reasons if reason["batch"] == IN_BATCHES}
     # Another answer for a few rows may keep their largest class.
     assert ("task metric drop" if fault is mixes_rows else "cosine") in metrics, said.sentences
+
+
+def test_an_eighth_of_the_row_before_is_too_much_in_int8(shell: Shell) -> None:
+    said = shell.judged("table", mixes_an_eighth, "int8")
+    assert said.status == "rejected"
+    (reason,) = [reason for reason in said.reasons if reason["metric"] == MIXED]
+    assert reason["value"] == pytest.approx(0.12, abs=0.01)
 
 
 def test_a_right_graph_is_verified_in_batches(shell: Shell) -> None:
