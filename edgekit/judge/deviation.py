@@ -72,6 +72,7 @@ def spreads(
     answers: Sequence[Mapping[str, Array]],
     noise: Mapping[str, float],
     rounding: float = 0.0,
+    channel_noise: Mapping[str, Array] | None = None,
 ) -> Spreads:
     """Return the scales of all floating outputs.
 
@@ -81,6 +82,8 @@ def spreads(
             batches.
         noise: Noise of the reference, by output.
         rounding: The least scale as a share of a channel's peak (`Tolerance.rounding`).
+        channel_noise: Measured noise of each channel of outputs whose channels are quantities, as `noise_by_channel`
+            returns it.
     """
     by_output = {}
     for output in outputs:
@@ -89,16 +92,43 @@ def spreads(
         parts = [part for part in parts if part.shape[2] == parts[0].shape[2]]
         if parts:
             whole = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
-            own, own_noise = are_quantities(output, parts[0]), np.full(whole.shape[1], noise.get(output.name, 0.0))
+            own = are_quantities(output, parts[0])
+            own_noise = np.full(whole.shape[1], noise.get(output.name, 0.0))
             if own:
-                # Rounding is a share of a value: the noise of a pressure is not that of a temperature beside it.
-                peaks = np.abs(whole).max(0)
-                own_noise *= peaks / max(float(peaks.max()), LEAST)
+                own_noise = _quantity_noise(whole, own_noise, (channel_noise or {}).get(output.name))
             by_output[output.name] = np.maximum(_scale(output, whole, rounding, own), NOISE_FLOOR * own_noise)
             by_output[middle_of(output.name)] = whole.mean(0)
             if output.role in ("logits", "probabilities"):
                 by_output[classes_of(output.name)] = np.full(1, class_spread(whole))
     return by_output
+
+
+def _quantity_noise(values: Array, noise: Array, measured: Array | None) -> Array:
+    """Return the noise of each quantity of values [m, channels]; `noise` is the output's, once for each channel."""
+    if measured is not None and len(measured) == len(noise) and not np.isnan(measured).all():
+        # A channel that was constant (dead behind a ReLU) may move on other inputs, with noise like its neighbors'. The
+        # lower median: in other units a neighbor's noise may be much larger.
+        return np.where(np.isnan(measured), np.nanquantile(measured, 0.5, method="lower"), measured)
+    # A reference recorded before the noise of channels was. Rounding is a share of a value: the noise of a pressure is
+    # not that of a temperature beside it.
+    peaks = np.abs(values).max(0)
+    return np.asarray(noise * peaks / max(float(peaks.max()), LEAST))
+
+
+def noise_by_channel(output: Output, runs: Sequence[tuple[Array, Array]]) -> Array | None:
+    """Return the largest difference of each channel between runs of the same model, float64 [channels].
+
+    A channel whose values are all equal has NaN: its noise is unknown. None if the channels are no quantities.
+
+    Args:
+        output: The output.
+        runs: Pairs of runs, each [n, ...].
+    """
+    pairs = [(as_rows(output, first), as_rows(output, second)) for first, second in runs]
+    if not pairs or not pairs[0][0].size or not are_quantities(output, pairs[0][0]):
+        return None
+    off = np.max([np.abs(first - second).max((0, 1)) for first, second in pairs], axis=0)
+    return np.where(np.ptp(pairs[0][0], axis=(0, 1)) > 0, off, np.nan)
 
 
 def middle_of(output: str) -> str:

@@ -281,7 +281,8 @@ def units_of(spec: ModelSpec, reference: Reference, tolerance: Tolerance) -> Uni
     """Return the units of a model's outputs, from its reference outputs for real inputs."""
     scored = [reference.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
     limit = score_tolerance(tolerance, max(scored, default=0.0))
-    return Units(limit, spreads(spec.outputs, _known_errors(reference), reference.noise, tolerance.rounding))
+    known = _known_errors(reference)
+    return Units(limit, spreads(spec.outputs, known, reference.noise, tolerance.rounding, reference.channel_noise))
 
 
 def _known_errors(reference: Reference) -> list[Mapping[str, Array]]:

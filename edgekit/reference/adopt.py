@@ -169,7 +169,7 @@ def _adopt(subject: RecordingSubject, folder: Path) -> RecordingSubject | None:
         return None
     batches, axes = _complete_answers(subject, arrays, info)
     noise = _noise(subject, info, axes, batches)
-    whole = {**info.raw, "row_axes": dict(axes), "noise": noise, "declared": declaration(subject.spec)}
+    whole = {**info.raw, "row_axes": dict(axes), **noise, "declared": declaration(subject.spec)}
     write_reference(folder, batches, whole, with_inputs=True)
     return subject
 
@@ -216,17 +216,15 @@ def _fill_features(
     return filled
 
 
-def _noise(
-    subject: RecordingSubject, info: ReferenceInfo, axes: Axes, batches: tuple[Batch, ...]
-) -> dict[str, dict[str, float]]:
-    """Return the recorded noise; for floating outputs without any, the distance of the CPU's two precisions."""
-    noise: dict[str, dict[str, float]] = dict(info.raw.get("noise", {}))
+def _noise(subject: RecordingSubject, info: ReferenceInfo, axes: Axes, batches: tuple[Batch, ...]) -> dict[str, object]:
+    """Return the recorded noise by output and by channel; of outputs without any, that of the CPU's two precisions."""
+    noise, channel_noise = dict(info.raw.get("noise", {})), dict(info.raw.get("channel_noise", {}))
     first = batches[0].first(NOISE_ROWS)
     lacking = {name for name, array in first.outputs.items() if array.dtype.kind == "f" and name not in noise}
     lacking = {name for name in lacking if not name.endswith((SUFFIX, PLACES))}
     if lacking:
         rows = next(b for b in subject.asked if b.name == first.name).first(NOISE_ROWS)
         own, _ = run_batches(subject.open_runtime(), subject.spec.outputs, (rows,), axes)
-        by_output, _ = measured_noise(subject, own[0], "cpu", axes, lacking)
-        noise |= by_output
-    return noise
+        by_output, by_channel, _ = measured_noise(subject, own[0], "cpu", axes, lacking)
+        noise, channel_noise = noise | by_output, channel_noise | by_channel
+    return {"noise": noise, "channel_noise": channel_noise}

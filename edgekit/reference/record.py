@@ -21,6 +21,7 @@ from edgekit.errors import EdgekitError, ModelError, RecordError, out_of_memory
 from edgekit.evaluate import timing
 from edgekit.evaluate.rows import Axes, Run, rows_of
 from edgekit.judge.detections import pair_detections
+from edgekit.judge.deviation import noise_by_channel
 from edgekit.judge.metrics import AXES_OF_ROLES, match_indices, reorder_rows
 from edgekit.judge.rows import PLACED, PLACES, PROJECTIONS, SUFFIX, row_axes, sample_places, sketch
 from edgekit.model.adapter import copy_module, to_tensors
@@ -101,7 +102,7 @@ def record(
     _refuse_not_finite(subject, batches if _suffice(batches, every) else every)
     progress(0.5, "measuring the noise floor")
     real = next((b for b in batches if b.name == EVALUATION), batches[0])
-    noise, double = measured_noise(subject, real, device, axes)
+    noise, channel_noise, double = measured_noise(subject, real, device, axes)
     progress(0.7, "measuring the model's own latency for the report")
     import torch
 
@@ -118,6 +119,7 @@ def record(
         "first": list(subject.first),
         "unanswered": unanswered,
         "noise": noise,
+        "channel_noise": channel_noise,
         "metric": _task(subject.evaluation, real),
         "task_sha256": task_digest(subject.evaluation),
         "doubt": find_doubt(subject.spec, subject.evaluation, real.outputs) if real.name == EVALUATION else "",
@@ -133,7 +135,7 @@ def record(
 
 def measured_noise(
     subject: RecordingSubject, batch: Batch, device: str, axes: Axes, outputs: Collection[str] | None = None
-) -> tuple[dict[str, dict[str, float]], bool]:
+) -> tuple[dict[str, dict[str, float]], dict[str, list[float | None]], bool]:
     """Largest absolute difference of each floating output between device fp32, CPU fp32 and CPU fp64.
 
     Args:
@@ -144,7 +146,8 @@ def measured_noise(
         outputs: Names of the outputs to measure; None for all.
 
     Returns:
-        Noise by output and pair, and whether the module runs in double precision; if not, that pair is left out.
+        Noise by output and pair; noise by output and channel, over all pairs, of outputs whose channels are quantities,
+        None if it is unknown; and whether the module runs in double precision. If not, that pair is left out.
     """
     answers: dict[str, Mapping[str, Array]] = {device: batch.outputs} if device != "cpu" else {}
     answers["cpu32"] = _answers(subject.open_runtime(), subject, batch, axes) if device != "cpu" else batch.outputs
@@ -159,7 +162,12 @@ def measured_noise(
     pairs = [(a, b) for i, a in enumerate(kinds) for b in kinds[i + 1 :]]
     others = {b: align_ranking(subject.spec.outputs, answers[kinds[0]], answers[b]) for b in kinds}
     noise = {o: {f"{a} {b}": _furthest(others[a][o], others[b][o]) for a, b in pairs} for o in floats}
-    return noise, "cpu64" in answers
+    channel_noise = {}
+    for output in (o for o in subject.spec.outputs if o.name in floats):
+        runs = [(others[a][output.name], others[b][output.name]) for a, b in pairs]
+        if (values := noise_by_channel(output, runs)) is not None:
+            channel_noise[output.name] = [None if np.isnan(value) else float(value) for value in values]
+    return noise, channel_noise, "cpu64" in answers
 
 
 def host() -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -74,6 +74,15 @@ class Reference:
         """
         raw: Mapping[str, Mapping[str, float]] = self.info.raw.get("noise", {})
         return {output: _largest(by_pair.values()) for output, by_pair in raw.items()}
+
+    @property
+    def channel_noise(self) -> Mapping[str, Array]:
+        """The noise of each channel of outputs whose channels are quantities, float64 [channels]; NaN if unknown.
+
+        Empty in a reference that was recorded by an earlier version.
+        """
+        raw: Mapping[str, Sequence[float | None]] = self.info.raw.get("channel_noise", {})
+        return {output: np.array(values, np.float64) for output, values in raw.items()}
 
     @property
     def sha256(self) -> str:

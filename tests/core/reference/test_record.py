@@ -17,6 +17,7 @@ from edgekit.reference.batches import EVALUATION
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, read_info
 from edgekit.reference.record import WHOLE_ROWS, record_reference
 from edgekit.reference.store import read_reference, recorded_outputs
+from edgekit.storage.verified_io import seal_record
 from edgekit.testing import small_model
 
 
@@ -144,6 +145,23 @@ def test_the_noise_is_the_distance_to_double_precision(tmp_path: Path) -> None:
     off = np.abs((drawn.astype(np.float64) + 1e8 - 1e8) - ((drawn + np.float32(1e8)) - np.float32(1e8)))
     assert noise["y"]["cpu32 cpu64"] == pytest.approx(off.max(), rel=1e-6)
     assert noise["y"]["cpu32 cpu64"] > 0.1
+
+
+def test_the_noise_of_each_quantity_is_recorded_apart(tmp_path: Path) -> None:
+    """Of a noisy, an exact and a constant channel; a reference of an earlier version has none."""
+
+    class Channels(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            many = torch.stack([(x[:, 0] + 1e4) - 1e4, x[:, 1], torch.relu(x[:, 2] - 9)], -1)
+            return many, many[..., :2].repeat(1, 50)
+
+    record_reference(replace(spec(), module=Channels().eval(), outputs=(Output("y"), Output("z"))), tmp_path / "new")
+    said, found = info(tmp_path / "new"), read_reference(tmp_path / "new")
+    assert said["channel_noise"] == {"y": [said["noise"]["y"]["cpu32 cpu64"], 0.0, None]}
+    assert np.array_equal(found.channel_noise["y"], [found.noise["y"], 0.0, np.nan], equal_nan=True)
+    del said["channel_noise"], said["content_sha256"]
+    (tmp_path / "new" / INFO).write_text(seal_record(said))
+    assert read_reference(tmp_path / "new").channel_noise == {}
 
 
 def test_the_model_itself_is_not_moved_or_changed(tmp_path: Path) -> None:
