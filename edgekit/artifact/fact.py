@@ -27,6 +27,7 @@ class Code(StrEnum):
     ROWS_BEYOND = "rows beyond a limit"
     TOO_FEW_ROWS = "too few rows"
     TOO_FEW_TURNED = "too few rows turned"
+    TOO_FEW_FOR_MEAN = "too few rows for a mean"
     ROWS_UNMOVED = "rows beyond a limit, whose task metric stays"
     NOT_FINITE = "not finite"
     WRONG_DTYPE = "wrong dtype"
@@ -185,6 +186,7 @@ _BY_BATCH = {
     Code.ROWS_BEYOND,
     Code.TOO_FEW_ROWS,
     Code.TOO_FEW_TURNED,
+    Code.TOO_FEW_FOR_MEAN,
     Code.ROWS_UNMOVED,
     Code.NOT_FINITE,
     Code.WRONG_DTYPE,
@@ -206,6 +208,8 @@ _SENTENCES = {
     "allowed): too few inputs to tell whether 99 of 100 are within the limit. {needed} would, if no others exceed it",
     Code.TOO_FEW_TURNED: "{what} is {value}, and must be {bound} {limit}: {beyond} more of {rows} rows are wrong, too "
     "few to tell. Give more evaluation rows: {needed}, if no others turn wrong",
+    Code.TOO_FEW_FOR_MEAN: "{what} is {value}, and must be {bound} {limit}: up to {chance} may be chance in so few "
+    "rows. Give more evaluation rows",
     Code.ROWS_UNMOVED: "{what} is not {bound} {limit} in {beyond} of {rows} rows, of which {allowed} are allowed; "
     "the task metric does not change in the rest of these rows",
     Code.NOT_FINITE: "output '{output}' of the {side} is not finite (NaN or Inf) in {wrong} of {all} values, "

@@ -63,7 +63,7 @@ class Measure(_Record):
         value: Measured value; None if it is not finite.
         limit: Its limit; None if it is only shown.
         table: The limit before the reference's noise widened it.
-        noise: The reference's own noise in this metric.
+        noise: The reference's own noise in this metric; of the mean of a task metric, what it may be by chance.
         passed: True if it is within its limit.
         row: The worst row, by name.
         index: Position in the row, along the output's axes; -1 if that has no meaning.
@@ -87,7 +87,7 @@ class Measure(_Record):
 
     @property
     def within_noise(self) -> bool:
-        """True if it failed by less than the reference differs from itself."""
+        """True if it failed by less than the reference differs from itself, or by chance in few rows."""
         has_numbers = self.noise is not None and self.value is not None
         return not self.passed and has_numbers and self.value <= self.noise  # type: ignore[operator]  # both are numbers
 

@@ -81,6 +81,8 @@ FEW_ROWS = 6
 WRONG_IN_CONDITION, FEW_IN_CONDITION = 0.4, 4
 # Confidence needed to reject an artifact for the share of its rows beyond a limit (binomial).
 SURE = 0.95
+# Standard errors of that confidence, of a mean.
+SURE_ERRORS = 1.645
 # Standard deviations by which the share of wrong outputs in one batch may exceed its limit: three of 128 outputs are
 # allowed where the limit is 1 %, and two of 96.
 CHANCE = 2.0
@@ -91,7 +93,7 @@ TASK_DROP_UNMOVED = 0.0025
 # Of a drop: a metric that is a mean of ten numbers is off by some 1e-17.
 DIGITS = 12
 # Codes of reasons that name a limit; any other fault is one on whatever inputs it shows.
-_LIMIT_CODES = {Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND, Code.TOO_FEW_ROWS, Code.TOO_FEW_TURNED}
+_LIMIT_CODES = {Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND, Code.TOO_FEW_ROWS, Code.TOO_FEW_TURNED, Code.TOO_FEW_FOR_MEAN}
 # Inputs that edgekit makes or brings, by batch or pool; any other batch has its own sizes.
 _MADE_INPUTS = {
     PHOTOGRAPHS: "photographs of edgekit",
@@ -336,6 +338,9 @@ def _check(
 def reason_of(measure: Measure) -> Fact:
     """Return the reason that a failed measure gives."""
     shared = measure.model_dump(include=SHARED)
+    if not measure.output and measure.within_noise:
+        chance = plain(measure.noise or 0.0, 2)
+        return Fact(code=Code.TOO_FEW_FOR_MEAN, details={"chance": chance}, **shared)
     if not measure.rows:
         return Fact(code=Code.LIMIT_EXCEEDED, **shared)
     details: dict[str, str | int | float] = {
@@ -563,12 +568,16 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str, batch: str 
     # Rows that turned wrong, less those that turned right: so few may be chance.
     turned = round(drops.sum()) if not graded and not t.exact_ranking else 0
     lost = int((drops > row_limit).sum()) if graded and row_limit is not None else 0
+    # A mean of so few rows may exceed its limit by chance.
+    error = float(drops.std()) / math.sqrt(len(drops)) if graded and not t.exact_ranking else 0.0
+    is_unsure = mean_limit is not None and mean > mean_limit and error > 0 and len(drops) >= FEW_ROWS
+    chance = mean_limit + SURE_ERRORS * error if mean_limit is not None and is_unsure else None
     # An average precision of few objects jumps by chance, up as often as down: rows that gain as much are set off.
     if row_limit is not None and len(drops) >= FEW_ROWS:
         lost = max(lost - int((drops < -row_limit).sum()), 0)
-    for metric, value, limit, beyond, passed in (
-        ("drop", mean, mean_limit, turned, mean_limit is None or mean <= mean_limit),
-        (ONE_ROW, float(drops[worst]), row_limit if graded else None, lost, lost <= _may_pass(len(drops))),
+    for metric, value, limit, noise, beyond, passed in (
+        ("drop", mean, mean_limit, chance, turned, mean_limit is None or mean <= mean_limit),
+        (ONE_ROW, float(drops[worst]), row_limit if graded else None, None, lost, lost <= _may_pass(len(drops))),
     ):
         yield Measure(
             batch=batch,
@@ -577,6 +586,7 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str, batch: str 
             value=value,
             limit=limit,
             table=limit,
+            noise=noise,
             passed=passed,
             row=rows[worst],
             rows=len(drops) if beyond > 0 else 0,

@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from edgekit.artifact.metric import METRICS, NOT_FINITE, metric_info, plain, share
 from edgekit.judge import verdict
 from edgekit.judge.deviation import spreads
-from edgekit.judge.limits import BIAS, FP16, FP32, FP32_DELEGATED, INT8, TASK_DROP, TASK_DROP_WORST, Kind
+from edgekit.judge.limits import (
+    BIAS,
+    FP16,
+    FP32,
+    FP32_DELEGATED,
+    INT8,
+    MIXED,
+    TASK_DROP,
+    TASK_DROP_WORST,
+    Kind,
+)
 from edgekit.judge.metrics import Comparison, compare
 from edgekit.model.spec import Array, Output
 from tests.answers import OUTPUTS, answer
@@ -75,8 +85,8 @@ def roles(right: Mapping[str, Array], wrong: Mapping[str, Array]) -> Comparison:
 
 
 def test_every_metric_that_the_judge_measures_is_in_the_table_and_no_other() -> None:
-    # The verdict measures the rows of a category.
-    assert {*measured(), BIAS} == set(METRICS)
+    # The verdict measures the rows of a category, and what the rows of a run share.
+    assert {*measured(), BIAS, MIXED} == set(METRICS)
 
 
 def test_every_limit_is_on_a_metric_of_the_table() -> None:

@@ -135,7 +135,8 @@ class Evaluator:
         tolerance = INT8 if comparison.task is not None else without_task(INT8)
         gate = verdict.judge(tolerance, {}, evaluation=[comparison])
         return Quality(
-            passed=result.status != "rejected" and all(r.code is not Code.TOO_FEW_ROWS for r in result.reasons),
+            passed=result.status != "rejected"
+            and all(r.code not in (Code.TOO_FEW_ROWS, Code.TOO_FEW_FOR_MEAN) for r in result.reasons),
             snr_db=_snr(
                 self._truth[0],
                 answers[0],

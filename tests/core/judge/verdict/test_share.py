@@ -97,6 +97,28 @@ def test_where_rows_are_too_few_those_whose_own_metric_stays_do_not_decide(
     )
 
 
+@pytest.mark.parametrize(
+    ("scatter", "loss", "status"),
+    [
+        (0.03, 0.008, "not verified here"),
+        (0.03, 0.004, "verified"),
+        # So much is no chance, and neither is what all rows lose alike.
+        (0.03, 0.013, "rejected"),
+        (0.0, 0.006, "rejected"),
+    ],
+)
+def test_a_mean_drop_of_few_rows_is_no_proof_within_chance(scatter: float, loss: float, status: str) -> None:
+    """Of 160 rows with a standard deviation of 0.03 the mean has a standard error of 0.0024."""
+    drops = loss + scatter * np.where(np.arange(160) % 2, 1.0, -1.0)
+    task = (np.full(160, 0.8), 0.8 - drops)
+    found = judge(INT8, {}, evaluation=[replace(errors(*[KEPT] * 160), task=task)])
+    assert found.status == status
+    codes = {"not verified here": [Code.TOO_FEW_FOR_MEAN], "verified": [], "rejected": [Code.LIMIT_EXCEEDED]}[status]
+    assert [reason.code for reason in found.reasons] == codes
+    if status == "not verified here":
+        assert "up to 0.0089 may be chance in so few rows" in str(found.reasons[0])
+
+
 def test_no_row_may_pass_the_worst() -> None:
     found = judge(INT8, {}, evaluation=[errors(*[KEPT] * 399, WORST)])
     assert found.status == "rejected"
