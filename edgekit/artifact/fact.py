@@ -131,7 +131,8 @@ class _Words(dict[str, Any]):
 
     def __init__(self, fact: Fact) -> None:
         info = metric_info(fact.metric)
-        super().__init__(fact.details)
+        # Records of earlier versions have no outcome.
+        super().__init__({"outcome": "fails", **fact.details})
         self.update(
             output=fact.output,
             metric=fact.metric,
@@ -253,9 +254,9 @@ _SENTENCES = {
     Code.NOISE_WITHOUT_FP64: "the reference's own noise was measured without float64, which the model does not support",
     Code.ASKED: "{text}",
     Code.SAMPLED: "slow here, so judged on {images} of {all_images} evaluation images and {shapes} of {all_shapes} "
-    "shapes. To judge on all, use `-O {target}.images=all`",
-    Code.MADE_INPUTS: "fails only on made inputs ({inputs}); your own {name} is {before:.4g} -> {after:.4g} on {rows} "
-    "inputs. {option}",
+    "input shapes. To judge on all, use `-O {target}.images=all`",
+    Code.MADE_INPUTS: "{outcome} only on made inputs ({inputs}); your own {name} is {before:.4g} -> {after:.4g} on "
+    "{rows} inputs. {option}",
     Code.SLOWER: "Warning: {ratio:.2f}x the speed of {baseline}",
     Code.SPEED_UNKNOWN: "too noisy to say how fast it is beside {baseline}",
     Code.VARIANT_REPLACED: "'{variant}' was rejected here and left out: {why}",

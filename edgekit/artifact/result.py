@@ -195,8 +195,9 @@ class Evidence(_Record):
         usual += [f"{self.repeated} inputs again in another order"] if self.repeated else []
         others = [text for kind, text in texts.items() if kind in _OF_SHAPES]
         shapes = f"{self.shapes} of {self.combinations:,}" if self.combinations else f"{self.shapes}"
-        between = "at sizes between the smallest, default and largest"
-        others += [f"{shapes} shapes that its axes allow ({self.between} {between})"] if self.shapes else []
+        between = f"{self.between} at sizes between the smallest, default and largest"
+        allowed = "input shapes that its dynamic axes allow, each with one size for every axis"
+        others += [f"{shapes} {allowed} ({between})"] if self.shapes else []
         settings = "".join(f", {name} {value}" for name, value in sorted(self.settings.items()))
         answers = ", ".join(f"{by} ({count} inputs)" for by, count in self.answered_by.items())
         groups = {

@@ -214,6 +214,7 @@ def weigh_own_inputs(
     before, after = (np.concatenate(side) for side in zip(*tasks, strict=True))
     made = fact(
         Code.MADE_INPUTS,
+        outcome="fails" if result.status == "rejected" else "undecided",
         inputs=", ".join([text for text in inputs if text != pooled] or [pooled]),
         name=metric_name,
         before=float(before.mean()),

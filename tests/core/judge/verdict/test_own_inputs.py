@@ -50,6 +50,19 @@ def test_wrong_answers_to_made_inputs_alone_are_named_and_accepted_only_if_the_u
     assert "your own top_k:logits is 1 -> 1 on 40 inputs" in str(accepted.notes[0])
 
 
+def test_an_undecided_verdict_does_not_say_that_the_artifact_fails() -> None:
+    evaluation = [compared(LOGITS, with_metric=True)]
+    own, all_inputs = (
+        judge(INT8, {}, evaluation=evaluation, more=more) for more in ({}, {"changed": [compared(WRONG)]})
+    )
+    result = all_inputs.model_copy(update={"status": "not verified here"})
+    reason = weigh_own_inputs(result, own, INT8, evaluation, "top_k:logits", task_limits=False).reasons[0]
+    assert (reason.code, reason.details["outcome"]) == (Code.MADE_INPUTS, "undecided")
+    assert "fails" not in str(reason)
+    earlier = {name: value for name, value in reason.details.items() if name != "outcome"}
+    assert str(reason.model_copy(update={"details": earlier})).startswith("fails only on made inputs (changed)")
+
+
 @pytest.mark.parametrize(
     "verdict",
     [
