@@ -80,6 +80,7 @@ class Recommendation:
         others: The other artifacts, with their gains or reasons.
         undecided: True if another host, or more time or memory, may verify an artifact.
         doubtful: True if the model itself seems to be set up wrongly.
+        instead: A sentence on what to export, if only formats that are no longer developed were; else empty.
     """
 
     audience: str
@@ -90,10 +91,13 @@ class Recommendation:
     others: tuple[str, ...] = ()
     undecided: bool = False
     doubtful: bool = False
+    instead: str = ""
 
     @property
     def head(self) -> str:
         """The recommendation in a few words."""
+        if self.instead:
+            return "No current format exported"
         if self.best is None:
             return "Nothing verified on this host" if self.undecided else "Nothing to ship"
         # An artifact that agrees with a doubtful model is right about the model alone.
@@ -105,7 +109,7 @@ class Recommendation:
     def reason(self) -> str:
         """The reason in a sentence."""
         if self.best is None:
-            return ""
+            return self.instead
         joint = "as" if self.best.gains.endswith(("as fast", "as large")) else "than"
         gains = f"{self.best.gains} {joint} {self.against}" if self.against and self.best.gains else ""
         alone = f"{formats.size(self.best.size)}, and no verified artifact is better" if not self.against else ""
@@ -189,7 +193,10 @@ def _for(study: BuildReport, audience: str, rows: Sequence[ReportRow], successor
     others += [f"{target}: no longer developed. Use {new} instead" for target, new in replaced.items()]
     if best is None:
         undecided = any(row.status == "not verified here" for row in rows)
-        return Recommendation(audience, None, others=tuple(others), undecided=undecided)
+        # torch-mobile needs PyTorch alone, so it may be the only format for a phone that was exported.
+        outdated = [f"{name} is no longer developed. Export {new} with `-t {new}`" for name, new in replaced.items()]
+        instead = "; ".join(outdated) if replaced.keys() == {row.target for row in rows} else ""
+        return Recommendation(audience, None, others=tuple(others), undecided=undecided, instead=instead)
     doubt = study.reference.evaluation.doubt
     against = candidates[id(base)].name if base is not None and base is not best.row else ""
     task = formats.task(study.reference.evaluation.metric, study.reference.evaluation.mean, best.row.drop)
