@@ -241,9 +241,9 @@ TABLE = (
         reason="not calibrated for, so only what is grossly off counts: an answer of another order of magnitude",
     ),
     Row(
-        metric="usual error", roles=SCALED, kinds=("random",), fp16=0.05, int8=0.9, worst=1.3,
+        metric="usual error", roles=SCALED, kinds=("random",), fp16=0.05, int8=1.1, worst=1.5,
         reason="where the model itself answers in its usual range, fp16 holds its limit of real inputs; sound INT8 has "
-        "up to 0.4, one answer for all has 1",
+        "up to 1.0 in noise; of one answer for all, whose mean is 1, a third of the rows has more",
     ),
     Row(
         metric="gain", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.15, worst=0.4,

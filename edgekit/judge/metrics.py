@@ -14,7 +14,7 @@ float64 per row, computed in float64, with its name in reports:
   numbers.
 - task metric of the artifact: computed after ties at K, within RESOLUTION, are undone (`ties_undone`).
 - nrmse: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR); "nrmse
-  of spread": over half the spread of real scores if that is larger.
+  of spread": over half the spread of real scores (of a few scores the whole) if that is larger.
 - count excess: the smallest score tolerance t that explains every count c, that is, for which
   floor(low + span clip(r - t) + 0.5) <= c <= floor(low + span clip(r + t) + 0.5), r being the reference's score.
 - swap gap: the largest gap between the reference's scores of a displaced place and of the one chosen instead, paired
@@ -281,7 +281,8 @@ def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:
     rms, wide = np.sqrt(error / r.shape[1]), FLOORED * scale if np.isfinite(scale) else floor
     # One score, or a few, have no spread of their own: they are measured by that of all rows.
     yield "nrmse", rms / np.maximum(r.std(1), wide if r.shape[1] < FEW_SCORES else floor), place
-    yield "nrmse of spread", rms / np.maximum(r.std(1), wide), place
+    # One wrong item of a few is much of a row.
+    yield "nrmse of spread", rms / np.maximum(r.std(1), 2 * wide if r.shape[1] < FEW_SCORES else wide), place
     directed = map_cosine(r, c, min(MASS_FLOOR, MASSED * scale))
     yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= resolution, 1.0, directed), place
     yield "cosine whole", np.full(len(r), cosine(r.ravel(), c.ravel())), place

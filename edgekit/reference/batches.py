@@ -46,7 +46,9 @@ from edgekit.model.spec import Array, EvaluationSet, Input, ModelSpec
 from edgekit.reference.ids import RANDOM_ROWS, category_rows, id_rows, mask_axis, repeated_rows
 from edgekit.reference.pictures import fit_picture, mosaic, photographs, resize
 from edgekit.reference.variations import (
+    LEAST_WAVE,
     Columns,
+    are_waves,
     camera_rows,
     distinct,
     drifting_rows,
@@ -541,7 +543,7 @@ def _in_conditions(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     """Return rows in each condition, other ones in each. All floating inputs change alike."""
     by_name: dict[str, Row] = {}
     items = list(rows.items())
-    for number, (change, change_row) in enumerate(_conditions(spec)):
+    for number, (change, change_row) in enumerate(_conditions(spec, are_waves(spec, items))):
         for place in range(number * CONDITIONED, number * CONDITIONED + min(CONDITIONED, len(items))):
             name, row = items[place % len(items)]
             by_name[f"{name}, {change}"] = change_row(row)
@@ -588,7 +590,9 @@ def levelled_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     moved = [i for i in spec.inputs if i.kind == "image"] or [i for i in spec.inputs if np.dtype(i.dtype).kind == "f"]
     items = list(rows.items())
     by_name: dict[str, Row] = {}
-    for number, level in enumerate(LEVELS if moved else ()):
+    least = LEAST_WAVE / 2 if are_waves(spec, items) else 0.0
+    levels = [level for level in LEVELS if least <= level <= 1 - least]
+    for number, level in enumerate(levels if moved else ()):
         name, row = items[number % len(items)]
         by_name[f"{name}, mean {level:g}"] = {**row, **{i.name: _of_mean(i, row[i.name], level) for i in moved}}
     return by_name
@@ -606,7 +610,7 @@ def _cast_to_declared(i: Input, values: Array) -> Array:
     return np.asarray(np.rint(values) if np.dtype(i.dtype).kind in "iu" else values).astype(i.dtype)
 
 
-def _conditions(spec: ModelSpec) -> Iterator[tuple[str, Callable[[Row], Row]]]:
+def _conditions(spec: ModelSpec, waves: bool) -> Iterator[tuple[str, Callable[[Row], Row]]]:
     """Yield changes of a row by name: of all its floating inputs, then of its pictures."""
     pictures = tuple(i for i in spec.inputs if i.kind == "image")
     floats = tuple(i for i in spec.inputs if np.dtype(i.dtype).kind == "f" or i.kind == "image")
@@ -619,7 +623,8 @@ def _conditions(spec: ModelSpec) -> Iterator[tuple[str, Callable[[Row], Row]]]:
     parts = [f"at {{:.0%}} of its distance from the {end}" for end in ("lowest", "highest", "middle")]
     for share in STRENGTHS if floats else ():
         for name, place in zip(light if pictures else parts, (0.0, 1.0, 0.5), strict=True):
-            yield name.format(share), of(floats, _towards(place, share))
+            if not waves or share >= LEAST_WAVE or place == 0.5:
+                yield name.format(share), of(floats, _towards(place, share))
     if not pictures:
         return
     yield "grey", of(pictures, lambda i, x: np.broadcast_to(x.mean(1, keepdims=True), x.shape))

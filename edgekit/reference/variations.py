@@ -26,6 +26,9 @@ FURTHEST, STRETCHED = 4, (1.1, 1.25)
 # Values of the shortest signal (zeros in a shorter row of numbers, as of a table, are no silence), and how many times
 # as fast and as slow some are played.
 SHORTEST_SIGNAL, PACED, PACES = 64, 8, {"faster": (1.2, 1.5, 1.8), "slower": (0.83, 0.67, 0.55)}
+# Share of its spread that the mean of a wave is at most, and the least share of itself that a wave keeps beside a
+# constant: fp16 has few steps for less of a sound near 1, which no microphone gives.
+AROUND_ZERO, LEAST_WAVE = 0.1, 0.5
 # Most channels of a signal, those of which each changes alone, the rows of each change, and the share of the range of a
 # channel's means and values by which it does.
 MOST_CHANNELS, CHANNELS, OF_A_CHANNEL, SHARE = 16, 8, 2, 1 / 3
@@ -105,6 +108,15 @@ def camera_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
         images = {i.name: _within(i, _moved(blurred[i.name], down, across)) for i in pictures}
         by_name[f"{name}, out of focus in the {corner}"] = {**row, **images}
     return by_name
+
+
+def are_waves(spec: ModelSpec, rows: Sequence[tuple[str, Row]]) -> bool:
+    """Return whether all floating inputs are signals around zero, as of a microphone."""
+    floats = [i.name for i in spec.inputs if np.dtype(i.dtype).kind == "f" and i.kind != "image"]
+    arrays = [row[name] for _, row in rows for name in floats]
+    return bool(arrays) and all(
+        a.size >= SHORTEST_SIGNAL and abs(float(a.mean())) <= AROUND_ZERO * float(a.std()) for a in arrays
+    )
 
 
 def paced_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:

@@ -12,6 +12,7 @@ from edgekit.reference.variations import (
     EXPOSED,
     PACES,
     UNFOCUSED,
+    are_waves,
     camera_rows,
     distinct,
     drifting_rows,
@@ -158,3 +159,18 @@ def test_each_channel_of_a_signal_leaves_the_data_alone() -> None:
     pictures = Input("x", ("batch", 24, 24), low=-4.0, high=4.0)
     wide = ModelSpec("net", torch.nn.Identity(), (pictures,), (Output("y"),))
     assert not drifting_rows(wide, {"map": {"x": np.zeros((1, 24, 24), np.float32)}})
+
+
+@pytest.mark.parametrize(("offset", "waves"), [(0.0, True), (0.3, False)])
+def test_a_sound_is_not_asked_as_a_whisper_beside_a_constant(offset: float, waves: bool) -> None:
+    """fp16 has a hundred steps for a twentieth of a signal near 0.95; a temperature may be there."""
+    inputs = (Input("x", ("batch", 128), low=-1.0, high=1.0),)
+    spec = ModelSpec("net", torch.nn.Identity(), inputs, (Output("y"),), {"batch": Axis(1, 1, 8)})
+    values = np.random.default_rng(0).normal(offset, 0.2, (4, 128)).clip(-1, 1).astype(np.float32)
+    values -= 0 if offset else values.mean(1, keepdims=True)
+    names = tuple(f"clip {n}" for n in range(4))
+    assert are_waves(spec, [(name, {"x": values[n : n + 1]}) for n, name in enumerate(names)]) is waves
+    asked = {name for b in batches_for(spec, EvaluationSet({"x": values}, names)) for name in b.names}
+    near_end = {name for name in asked if "at 5% of its distance from the lowest" in name or "mean 0.0192" in name}
+    assert bool(near_end) is not waves
+    assert any("at 5% of its distance from the middle" in name for name in asked)

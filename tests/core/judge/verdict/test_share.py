@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgekit.artifact.fact import Code
+from edgekit.artifact.fact import IN_BATCHES, Code
 from edgekit.artifact.result import EvaluationResult
 from edgekit.judge.limits import FP16, INT8, Tolerance
 from edgekit.judge.metrics import Comparison, RowValues, compare
@@ -171,3 +171,35 @@ def test_one_channel_of_a_hundred_may_be_beyond_its_limit(channels: int, gains: 
     found = judge(INT8, {}, evaluation=[compare((Output("y"),), one, other, [f"row {n}" for n in range(60)])])
     assert found.status == status
     assert {reason.metric for reason in found.reasons} <= {"channel gain", "channel error"}
+
+
+@pytest.mark.parametrize(("common", "worst", "status"), [(0.1, 0.6, "rejected"), (0.45, 0.68, "verified")])
+def test_one_channel_of_a_condition_may_err_more_where_all_saturate(common: float, worst: float, status: str) -> None:
+    """Classes in pictures that are exposed twice as long, of an INT8 graph that clips them, and of two exchanged."""
+    draw = np.random.default_rng(5)
+    right = draw.normal(size=(60, 24))
+    wrong = right + draw.choice([-1.0, 1.0], (60, 24)) * np.where(np.arange(24) < 2, worst, common)
+    names = [f"picture {n}, exposed 2 times" for n in range(60)]
+    one, other = ({"y": side.astype(np.float32)} for side in (right, wrong))
+    real = compare((Output("y"),), one, one, [f"picture {n}" for n in range(60)])
+    found = judge(INT8, {}, evaluation=[real], more={"levelled": [compare((Output("y"),), one, other, names)]})
+    assert (found.status, {reason.metric for reason in found.reasons}) == (
+        status,
+        {"channel error"} if status == "rejected" else set(),
+    )
+
+
+@pytest.mark.parametrize(("lost_in_batches", "status"), [(0, "verified"), (5, "rejected")])
+def test_what_a_row_loses_alone_counts_once(lost_in_batches: int, status: str) -> None:
+    """Two of 200 rows may lose much. Among 128 of these in batches there are the same two."""
+    alone, beside = np.full(200, 0.9), np.full(128, 0.9)
+    alone[:2], beside[:2] = 0.8, 0.8
+    beside[2 : 2 + lost_in_batches] = 0.8
+    every, some = errors(*[KEPT] * 200), errors(*[KEPT] * 128)
+    found = judge(
+        INT8,
+        {},
+        evaluation=[replace(every, task=(np.full(200, 0.9), alone))],
+        more={IN_BATCHES: [replace(some, task=(np.full(128, 0.9), beside))]},
+    )
+    assert (found.status, {reason.batch for reason in found.reasons} <= {IN_BATCHES}) == (status, True)
