@@ -30,10 +30,10 @@ from edgekit.judge.verdict import score_tolerance, too_noisy
 from edgekit.model.evaluation_set import BATCH, evaluation_of
 from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array, EvaluationSet, ModelSpec, Output
+from edgekit.pipeline.unlike import UnlikeRows, split
 from edgekit.pipeline.worker import FILE, PYTORCH
 from edgekit.reference.batches import (
     BETWEEN,
-    PHOTOGRAPHS,
     REAL,
     RESIZED,
     STRESS,
@@ -173,7 +173,8 @@ def _compare_and_judge(
     ):
         return verdict.not_verified(noisy)
     units = units_of(spec, reference, tolerance)
-    comparisons = _compare_batches(spec, reference, batches, answers, measured, units, real)
+    unlike = UnlikeRows(reference, real, tolerance)
+    comparisons = _compare_batches(spec, reference, batches, answers, measured, units, real, unlike)
     if whole is not None:
         comparisons[IN_BATCHES] = _compare_in_batches(spec.outputs, reference, whole, answers, measured, units, real)
     evaluation, metric_name = comparisons.get(EVALUATION, []), real.metric_name if real is not None else "task metric"
@@ -191,6 +192,9 @@ def _compare_and_judge(
         metric_name=metric_name,
     )
     notes = [] if images is None else [sample_fact(manifest, batches, reference)]
+    if unlike.lost:
+        text = f"{unlike.lost} changed inputs on which the model itself loses more than half of its '{metric_name}' "
+        notes.append(fact(Code.TEXT, text=f"{text}decide no more than random ones"))
     if _noise_without_fp64(reference):
         notes.append(fact(Code.NOISE_WITHOUT_FP64))
     # A failed check of the exporter rejects the artifact, whatever its outputs.
@@ -215,6 +219,7 @@ def _compare_batches(
     measured: Measurement,
     units: Units,
     real: EvaluationSet | None,
+    unlike: UnlikeRows,
 ) -> dict[str, list[Comparison]]:
     """Return the comparisons of each batch by name, and of rows whose second output differed."""
     resized = any(batch.name.startswith(f"{RESIZED}-") for batch in reference.batches)
@@ -226,9 +231,13 @@ def _compare_batches(
             comparisons[batch.name] = [_failed(batch, measured)]
             continue
         task, values = real if batch.name == EVALUATION else None, reference.info.evaluation.values
+        kind = kind_at_sizes(spec, batch.sizes) if batch.name.startswith(shaped) else None
+        there, rows = arrays_of(batch.name, answers), unlike.of(batch)
+        parts = split(batch, there, rows) if rows else [(batch, there)]
         comparisons[batch.name] = [
-            replace(comparison, kind=kind_at_sizes(spec, batch.sizes) if batch.name.startswith(shaped) else None)
-            for comparison in compare_batch(spec.outputs, batch, arrays_of(batch.name, answers), units, task, values)
+            replace(comparison, kind="random" if rows and part is parts[-1] else kind)
+            for part in parts
+            for comparison in compare_batch(spec.outputs, part[0], part[1], units, task, values)
         ]
     return comparisons
 
@@ -549,8 +558,6 @@ def _gaps(
         unmeasured = ["at other sizes"] if set(manifest.open_sizes) - {BATCH} else []
         unmeasured += ["in batches"] if BATCH in manifest.open_sizes and not ran_in_batches else []
         sentences += [f"the task metric {' and '.join(unmeasured)}"] if unmeasured else []
-    pictured = any(b.name == PHOTOGRAPHS for b in reference.batches)
-    sentences += [] if pictured else ["photographs: it takes no pictures"]
     unanswered = sum(len(rows) for rows in reference.info.raw.get("unanswered", {}).values())
     sentences += [f"{unanswered} inputs that the model itself answers with NaN or Inf"] if unanswered else []
     sentences += [] if measured.timed_answers else ["answers of timed runs"]

@@ -14,7 +14,7 @@ from edgekit.judge.metrics import Comparison, RowValues, compare
 from edgekit.judge.verdict import REAL_INPUTS, judge
 from edgekit.model.spec import Output
 
-KEPT, BEYOND, WORST = 0.1, 0.4, 0.8
+KEPT, BEYOND, WORST = 0.1, 0.4, 1.0
 """Root mean square errors: within INT8's limit of 0.3, beyond it, and beyond what any row may have."""
 
 
@@ -54,15 +54,6 @@ def test_one_row_of_a_hundred_may_be_beyond_the_limit(rows: int, beyond: int, st
     assert {reason.code for reason in found.reasons} == codes
     pooled = next(measure for measure in found.measures if measure.batch == REAL_INPUTS)
     assert (pooled.rows, pooled.beyond, pooled.passed) == (rows, beyond, status == "verified")
-
-
-@pytest.mark.parametrize(("own", "status"), [(100, "verified"), (0, "rejected")])
-def test_photographs_are_beside_own_inputs_changed_ones(own: int, status: str) -> None:
-    """INT8 is calibrated on the user's pictures, which photographs may be unlike."""
-    evaluation = [errors(*[KEPT] * own)] if own else []
-    more = {"photographs": [errors(WORST, *[KEPT] * 7)]}
-    assert judge(INT8, {}, evaluation=evaluation, more=more).status == status
-    assert judge(FP16, {}, evaluation=evaluation, more=more).status == "rejected"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +114,7 @@ def test_no_row_may_pass_the_worst() -> None:
     found = judge(INT8, {}, evaluation=[errors(*[KEPT] * 399, WORST)])
     assert found.status == "rejected"
     (reason,) = found.reasons
-    assert (reason.code, reason.row, reason.limit) == (Code.LIMIT_EXCEEDED, "image 399", 0.7)
+    assert (reason.code, reason.row, reason.limit) == (Code.LIMIT_EXCEEDED, "image 399", 0.9)
 
 
 def test_a_row_without_a_number_counts_as_beyond() -> None:
