@@ -230,8 +230,8 @@ TABLE = (
     ),
     Row(
         metric="error", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.3, worst=0.9,
-        reason="INT8: a signal-to-noise ratio of 10.5 dB (Nagel et al., A White Paper on Quantization, 2021); one row of "
-        "200 of a sound rain forecast has 0.8",
+        reason="INT8: a signal-to-noise ratio of 10.5 dB (Nagel et al., A White Paper on Quantization, 2021); one row "
+        "of 200 of a sound rain forecast has 0.8",
     ),
     Row(
         metric="error", roles=SCALED, kinds=("changed",), fp16=0.1, int8=0.7, worst=1.1,

@@ -138,7 +138,8 @@ def test_the_verdict_says_how_much_was_judged() -> None:
     assert said.code is Code.SAMPLED
     assert said.details == {"target": "web", "images": 8, "all_images": 20, "shapes": 1, "all_shapes": 2}
     assert str(said) == (
-        "slow here, so judged on 8 of 20 evaluation images and 1 of 2 input shapes. To judge on all, use `-O web.images=all`"
+        "slow here, so judged on 8 of 20 evaluation images and 1 of 2 input shapes. To judge on all, use "
+        "`-O web.images=all`"
     )
 
 
