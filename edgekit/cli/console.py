@@ -61,17 +61,13 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
     if quiet and not outcomes:
         return
     heads = ("target", "verdict", "size", "times as fast as", "nearest its limit")
-    print_table(
-        heads,
-        [
-            (o.target, o.status_text + ", unchanged" * o.reused, _size(o), _speed(o), _deciding_number(o))
-            for o in outcomes
-        ],
-    )
+    print_table(heads, [_cells(outcome) for outcome in outcomes])
     for outcome in outcomes:
         if outcome.part_of and not outcome.left_out:
             _print_wrapped(f"{outcome.target}: exported as a part of '{outcome.part_of}'")
-        for sentence in _all_sentences(outcome) if verbose else _reasons(outcome):
+        # The exporter's own notes say, for example, what calibrated INT8.
+        notes = outcome.manifest.notes if outcome.manifest is not None else ()
+        for sentence in (*outcome.sentences, *notes) if verbose else _reasons(outcome):
             _print_wrapped(f"{outcome.target}: {sentence}")
     if build.note:
         _print_wrapped(build.note)
@@ -108,34 +104,24 @@ def _show_next(build: Build) -> None:
         print(f"next: {command}")
 
 
-def _size(outcome: TargetOutcome) -> str:
-    from edgekit.report.formats import sizes
+def _cells(outcome: TargetOutcome) -> tuple[str, ...]:
+    """Return a target's row: its status, size, speed and the measure that decided, with its limit."""
+    from edgekit.report.formats import beside_baseline, sizes
+    from edgekit.report.recommendation import deciding_text, decisive, decisive_share
 
-    return sizes(outcome.size, outcome.first_visit) if outcome.size is not None else ""
-
-
-def _speed(outcome: TargetOutcome) -> str:
-    """Return the speed in the first place with a baseline, else in the first timed place."""
-    from edgekit.report.formats import beside_baseline
-
-    places = [place for place in outcome.places if place.ratios] or [place for place in outcome.places if place.timings]
-    return beside_baseline(places[0]) if places else ""
-
-
-def _deciding_number(outcome: TargetOutcome) -> str:
-    """Return the measure that decided, with its limit; of several places the one nearest to its limit."""
-    from edgekit.report.recommendation import deciding_text, decisive, share_of_limit
-
-    places = [(place, measure) for place in outcome.places if (measure := decisive(place)) is not None]
-    place, _ = max(places, key=lambda pair: share_of_limit(pair[1]), default=(None, None))
-    if place is None:
-        return ""
-    return f"{place.place}: {deciding_text(place)}" if len(outcome.places) > 1 else deciding_text(place)
-
-
-def _all_sentences(outcome: TargetOutcome) -> tuple[str, ...]:
-    """Return all that is known of a target, with the exporter's own notes, such as what calibrated INT8."""
-    return (*outcome.sentences, *(outcome.manifest.notes if outcome.manifest is not None else ()))
+    places = outcome.places
+    # The speed is of the first place with a baseline, else of the first timed place.
+    timed = [place for place in places if place.ratios] or [place for place in places if place.timings]
+    # Of several places, the one nearest to its limit.
+    decided = max((place for place in places if decisive(place) is not None), key=decisive_share, default=None)
+    where = f"{decided.place}: " if decided is not None and len(places) > 1 else ""
+    return (
+        outcome.target,
+        outcome.status_text + ", unchanged" * outcome.reused,
+        sizes(outcome.size, outcome.first_visit) if outcome.size is not None else "",
+        beside_baseline(timed[0]) if timed else "",
+        where + deciding_text(decided) if decided is not None else "",
+    )
 
 
 def _reasons(outcome: TargetOutcome) -> list[str]:

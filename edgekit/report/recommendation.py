@@ -278,6 +278,11 @@ def decisive(verdict: EvaluationResult) -> Measure | None:
     return tightest(verdict) if verdict.status == "verified" else None
 
 
+def decisive_share(verdict: EvaluationResult) -> float:
+    """Return the share of its limit that the measure that decided uses; 0 if none did."""
+    return 0.0 if (measure := decisive(verdict)) is None else share_of_limit(measure)
+
+
 def join_reasons(reasons: Sequence[Fact]) -> list[str]:
     """Return reasons as sentences; those of one cause are one, with their number and the worst.
 

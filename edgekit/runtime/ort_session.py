@@ -6,7 +6,6 @@ It needs numpy and ONNX Runtime, and is part of packs. It trusts the file: `edge
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, whole_reason
-from edgekit.runtime.processor import processor, threads
+from edgekit.runtime.processor import gpu_facts, processor, threads
 from edgekit.runtime.protocol import FileTensor
 
 if TYPE_CHECKING:
@@ -85,7 +84,9 @@ class OrtSession:
     @property
     def hardware(self) -> str:
         """The GPU with its driver, or the processor."""
-        return _gpu() if self._on_gpu else processor()
+        if not self._on_gpu:
+            return processor()
+        return ", driver ".join(gpu_facts("name", "driver_version")) or "unnamed GPU"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run one batch; non-contiguous arrays are copied first."""
@@ -247,12 +248,3 @@ def _lacking(provider: str) -> str:
 
 def _threads(settings: Mapping[str, str]) -> int:
     return int(settings.get("threads", "0")) or threads()
-
-
-def _gpu() -> str:
-    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
-    try:
-        stdout = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return "unnamed GPU"
-    return stdout.strip().replace(", ", ", driver ")

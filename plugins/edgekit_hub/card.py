@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import edgekit
-from edgekit.artifact.result import CANDIDATE, EvaluationResult, Result
+from edgekit.artifact.result import CANDIDATE, Result
 from edgekit.artifact.run_record import WholeRecord
 from edgekit.model.parts import CompositeModel
 from edgekit.report import formats
 from edgekit.report.page import environment
-from edgekit.report.recommendation import deciding_text, decisive, share_of_limit
+from edgekit.report.recommendation import deciding_text, decisive_share
 from edgekit.report.text import escape_markdown
 from edgekit_hub.selftest import DTYPES
 from edgekit_hub.sentences import EMBEDDING
@@ -95,6 +95,11 @@ def write_card(
     # With other names than its own, optimum takes files of several parts by arguments of each class.
     has_plain_names = len(model.parts) == 1 or (first is not None and first.precision == "fp32")
     targets = dict.fromkeys(v.target for v in variants)
+    hosts = {
+        host.get("processor", "an unknown processor") + (f", {threads} threads" if threads else "")
+        for host in (v.result.host for v in variants if v.result is not None)
+        for threads in (host.get("threads", ""),)
+    }
     context = {
         "front": front,
         "mark": MARK,
@@ -104,7 +109,7 @@ def write_card(
         "source": model.card.get("source", ""),
         "licence": " ".join(model.card[name] for name in LICENCE if name in model.card),
         "rows": [_row(folder, variant) for variant in variants],
-        "hosts": sorted({_host(v.result) for v in variants if v.result is not None}),
+        "hosts": sorted(hosts),
         "evidence": {
             **{f"`{v.path.name}`": _evidence(v.result) for v in variants if v.result is not None},
             **{f"the whole model, with `{target}`": _evidence(results[target].result) for target in targets},
@@ -128,7 +133,7 @@ def _row(folder: Path, variant: Variant) -> dict[str, str]:
     }
     if variant.result is None:
         return {**cells, "verdict": "verified in the whole model", "nearest": formats.NONE, "speed": formats.NONE}
-    place = max(variant.result.places, key=_share)
+    place = max(variant.result.places, key=decisive_share)
     timings = [(p.place, p.timings[CANDIDATE]) for p in variant.result.places if CANDIDATE in p.timings]
     return {
         **cells,
@@ -136,16 +141,6 @@ def _row(folder: Path, variant: Variant) -> dict[str, str]:
         "nearest": deciding_text(place) or formats.NONE,
         "speed": ", ".join(f"{formats.milliseconds(t.p50)} ({name})" for name, t in timings) or formats.NONE,
     }
-
-
-def _share(place: EvaluationResult) -> float:
-    measure = decisive(place)
-    return 0.0 if measure is None else share_of_limit(measure)
-
-
-def _host(result: Result) -> str:
-    threads = result.host.get("threads", "")
-    return result.host.get("processor", "an unknown processor") + (f", {threads} threads" if threads else "")
 
 
 def _evidence(result: Result | None) -> list[str]:

@@ -16,9 +16,9 @@ from edgekit.artifact.run_record import read_run
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.report import formats
 from edgekit.report.page import environment
-from edgekit.report.recommendation import deciding_text, decisive, share_of_limit
+from edgekit.report.recommendation import deciding_text, decisive_share
 from edgekit.report.rows import read_study
-from edgekit.report.study import STATUSES, ReportRow, RowStatus
+from edgekit.report.study import STATUSES, RowStatus
 from edgekit.storage.files import dump_json, write_text, write_together
 
 RECORD, PAGE, CELL, LOG = "matrix.json", "matrix.html", "cell.json", "log.txt"
@@ -142,7 +142,7 @@ def record_of(model: str, target: str, column: str, root: Path, folder: str, why
         return record
     # Includes the additional places, since nothing else is imported into a cell's build.
     rows = artifact.rows
-    worst = max(rows, key=lambda row: (STATUSES[row.status].rank, _used_seconds(row)))
+    worst = max(rows, key=lambda row: (STATUSES[row.status].rank, decisive_share(row.verdict)))
     reasons = [str(reason) for row in rows if row.status != "verified" for reason in row.reasons]
     decided = deciding_text(worst.verdict)
     by_place = {
@@ -156,11 +156,6 @@ def record_of(model: str, target: str, column: str, root: Path, folder: str, why
         "decided": f"{worst.place}: {decided}" if decided and len(rows) > 1 else decided,
     }
     return CellRecord.model_validate(record.model_dump() | by_place)
-
-
-def _used_seconds(row: ReportRow) -> float:
-    measure = decisive(row.verdict)
-    return share_of_limit(measure) if measure is not None else 0.0
 
 
 def _last_said(log: Path) -> str:

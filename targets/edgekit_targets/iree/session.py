@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, reason
-from edgekit.runtime.processor import processor, threads
+from edgekit.runtime.processor import cpu_flags, processor, threads
 
 if TYPE_CHECKING:
     from edgekit.model.spec import Array
@@ -76,7 +76,9 @@ class IreeSession:
         machine = match[1].decode() if match else "a processor that it does not name"
         if platform.machine() not in MACHINES.get(machine, ()):
             raise NotVerifiedHere(f"it is machine code for {machine}, and this host has {platform.machine()}")
-        if machine == "x86_64" and (missing := _missing()):
+        flags = cpu_flags()
+        missing = [name for name in X86_V3 if flags is not None and name not in flags]
+        if machine == "x86_64" and missing:
             raise NotVerifiedHere(f"it is machine code for x86-64-v3, and this processor lacks {', '.join(missing)}")
         try:
             # One thread alone waits for no other.
@@ -119,16 +121,6 @@ class IreeSession:
         """Free the module."""
         for name in ("_function", "_context", "_device"):
             self.__dict__.pop(name, None)
-
-
-def _missing() -> list[str]:
-    """Return the features of x86-64-v3 that this x86 processor lacks. Empty where the system does not list them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return []
-    has = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), None)
-    return [] if has is None else [name for name in X86_V3 if name not in has]
 
 
 def _why(error: Exception) -> str:

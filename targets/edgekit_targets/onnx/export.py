@@ -121,7 +121,7 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Open it in ONNX Runtime."""
+    """Open it in ONNX Runtime, which computes fp16 nodes without a kernel in fp32."""
     return OrtRuntime(artifact / ENTRY)
 
 

@@ -8,25 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import (
-    FP16,
-    ExportResult,
-    Job,
-    Need,
-    Option,
-    Place,
-    Runtime,
-    SourceRequirements,
-    Target,
-    TargetDescription,
-)
+from edgekit.target import FP16, ExportResult, Job, Need, Option, Place, SourceRequirements, Target, TargetDescription
+from edgekit_targets.onnx.export import ENTRY, load
 from edgekit_targets.onnx.passes import fp16
 from edgekit_targets.onnx.passes.graph import save_graph
 from edgekit_targets.onnx.passes.patterns import log_softmax_by_exponentials
 from edgekit_targets.onnx.passes.weight_only import halve_weights
 
-ENTRY = "model.onnx"
 ARITHMETIC = Option(
     name="arithmetic",
     default="fp32",
@@ -50,11 +38,6 @@ def export(source: Path, out: Path, job: Job) -> ExportResult:
     job.progress(0.8, "checking the graph")
     save_graph(graph, out / ENTRY)
     return ExportResult(precision="fp16", entry=ENTRY, dynamic=job.dynamic, notes=notes)
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Open it in ONNX Runtime, which computes fp16 nodes without a kernel in fp32."""
-    return OrtRuntime(artifact / ENTRY)
 
 
 TARGET = Target(

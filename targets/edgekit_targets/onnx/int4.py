@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
-from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Runtime, Target, TargetDescription
+from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Target, TargetDescription
+from edgekit_targets.onnx.export import ENTRY, load
 from edgekit_targets.onnx.passes import weight_only
 from edgekit_targets.onnx.passes.dynamic import PackedWeights, quantize_blocks
 from edgekit_targets.onnx.passes.graph import fold_constants, save_graph
@@ -26,7 +26,6 @@ from edgekit_targets.onnx.quantization.search import fallback
 if TYPE_CHECKING:
     import onnx
 
-ENTRY = "model.onnx"
 SAMPLES = 64
 """Number of inputs that decide which groups need 8 bits."""
 BLOCK = Option(name="block", default="32", choices=("16", "32", "64", "128"), help="inputs that share a scale")
@@ -85,11 +84,6 @@ def _parts(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
         for group, nodes in linear_groups(graph).items()
     }
     return {group: nodes for group, nodes in large.items() if nodes}
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Open it in ONNX Runtime."""
-    return OrtRuntime(artifact / ENTRY)
 
 
 TARGET = Target(

@@ -23,8 +23,8 @@ from edgekit.model.folder import load_model
 from edgekit.model.onnx_check import bodies, every_node
 from edgekit.model.shapes import shapes_between
 from edgekit.runtime import ort
-from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Runtime, Target, TargetDescription
+from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Target, TargetDescription
+from edgekit_targets.onnx.export import ENTRY, load
 from edgekit_targets.onnx.passes import dynamic, weight_only
 from edgekit_targets.onnx.passes.graph import RECURRENT, copy_graph, fold_constants, save_graph, set_weights
 from edgekit_targets.onnx.passes.groups import CONV, ends, groups, multiplications, nodes_of
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from edgekit.model.spec import ModelSpec
     from edgekit.reference.batches import Batch
 
-ENTRY = "model.onnx"
 HELD_BACK = 32
 """Number of calibration samples that choose between graphs."""
 BETWEEN_ROWS = 2
@@ -273,11 +272,6 @@ def _recipes(plain: _Recipe, samples: Samples) -> Iterator[_Recipe]:
         yield conditioned
     yield replace(conditioned, token_scales=True)
     yield plain
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Open it in ONNX Runtime."""
-    return OrtRuntime(artifact / ENTRY)
 
 
 TARGET = Target(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
-from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Runtime, Target, TargetDescription
+from edgekit.target import INT8, ExportResult, Job, Need, Option, Place, Target, TargetDescription
+from edgekit_targets.onnx.export import ENTRY, load
 from edgekit_targets.onnx.passes import qdq
 from edgekit_targets.onnx.passes.graph import fold_constants, save_graph
 from edgekit_targets.onnx.passes.groups import METHODS, Method, QuantConfig, groups_after_extremes
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from edgekit.model.spec import ModelSpec
 
-ENTRY = "model.onnx"
 SEARCH = Option(
     name="search", default="quick", help="how many configurations are tried", choices=("quick", "full", "none")
 )
@@ -181,11 +180,6 @@ def _with_scales(
             (cache / TABLE).write_bytes((folder / TABLE).read_bytes())
             return ready, match
     return None
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Open it in ONNX Runtime."""
-    return OrtRuntime(artifact / ENTRY)
 
 
 TARGET = Target(

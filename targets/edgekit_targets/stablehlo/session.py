@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import ArtifactError, RuntimeMissingError, reason
-from edgekit.runtime.processor import processor
+from edgekit.runtime.processor import gpu_facts, processor
 
 if TYPE_CHECKING:
     from edgekit.model.spec import Array
@@ -78,12 +77,7 @@ class JaxSession:
         """The GPU's driver, or the processor."""
         if self._jax.devices()[0].platform != "gpu":
             return processor()
-        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
-        try:
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-        except (OSError, subprocess.SubprocessError):
-            return "unknown driver"
-        return f"driver {answer.strip()}"
+        return " ".join(["driver", *driver]) if (driver := gpu_facts("driver_version")) else "unknown driver"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute the outputs of one batch."""
