@@ -131,6 +131,8 @@ class _Words(dict[str, Any]):
 
     def __init__(self, fact: Fact) -> None:
         info = metric_info(fact.metric)
+        # Of so many rows as many may be wrong as are: one of a hundred, or the limit on a mean.
+        share = fact.limit if fact.code is Code.TOO_FEW_TURNED and fact.limit else 0.01
         # Records of earlier versions have no outcome.
         super().__init__({"outcome": "fails", **fact.details})
         self.update(
@@ -144,14 +146,8 @@ class _Words(dict[str, Any]):
             place=_place(fact),
             unit=f" of its {info.unit}" if info.unit in ("spread", "peak") else "",
             bound="at least" if info.better == "higher" else "at most",
-            needed=_rows_needed(fact),
+            needed=math.ceil(float(fact.details.get("beyond", 0)) / share - 1e-9),
         )
-
-
-def _rows_needed(fact: Fact) -> int:
-    """Return the number of rows of which as many may be wrong as are: one of a hundred, or the limit on a mean."""
-    share = fact.limit if fact.code is Code.TOO_FEW_TURNED and fact.limit else 0.01
-    return math.ceil(float(fact.details.get("beyond", 0)) / share - 1e-9)
 
 
 def _place(fact: Fact) -> str:

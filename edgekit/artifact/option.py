@@ -95,7 +95,9 @@ class Option(Generic[T_co]):
         members = value if isinstance(value, tuple) else (value,)
         allowed = not self.choices or all(member in _members(self.choices) for member in members)
         if isinstance(value, _InvalidValue) or not inside or not allowed:
-            raise UsageError(f"option '{target}.{self.name}' cannot be {_quote(raw)}. Possible values: {self.possible}")
+            # A text as the command line writes it, anything else as Python does.
+            text = f"'{raw}'" if isinstance(raw, str) else repr(raw)
+            raise UsageError(f"option '{target}.{self.name}' cannot be {text}. Possible values: {self.possible}")
         return value
 
     def schema(self) -> dict[str, object]:
@@ -141,11 +143,6 @@ def as_text(value: object) -> str:
     if isinstance(value, tuple | list):
         return ",".join(str(word) for word in value)
     return str(value)
-
-
-def _quote(value: object) -> str:
-    """Return the user's value: a text as the command line writes it, anything else as Python does."""
-    return f"'{value}'" if isinstance(value, str) else repr(value)
 
 
 def _members(choices: tuple[object, ...]) -> set[object]:

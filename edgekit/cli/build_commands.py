@@ -347,17 +347,13 @@ def progress_style(silent: bool) -> Literal["auto", "none"]:
     return "none" if silent else "auto"
 
 
-def _show_reports(build: Build, verbose: bool) -> None:
-    from edgekit.model.capture_errors import plain
-
-    for outcome in build.outcomes if verbose else ():
-        if outcome.report:
-            print(plain(f"{outcome.target}:\n{outcome.report}"), file=sys.stderr)
-
-
 def conclude(build: Build, as_json: bool, quiet: bool = False, verbose: bool = False, **more: object) -> None:
     """Print the outcome of a build, and exit with its code."""
-    _show_reports(build, verbose)
+    for outcome in build.outcomes if verbose else ():
+        if outcome.report:
+            from edgekit.model.capture_errors import plain
+
+            print(plain(f"{outcome.target}:\n{outcome.report}"), file=sys.stderr)
     if as_json:
         print_json({**build.as_record(), **more})
     else:

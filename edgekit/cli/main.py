@@ -10,7 +10,6 @@ import sys
 import tomllib
 import traceback
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +25,8 @@ from edgekit.storage.verified_io import visible
 def main() -> None:
     """Run the command line: print one sentence and exit with 2 for what a user can fix; explain an interruption."""
     _open_missing_streams()
-    before = signal.signal(signal.SIGTERM, _terminate)
+    # SIGTERM ends as Ctrl-C does, so that workers and temporary folders are removed.
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     try:
         with as_sentences():
             _require_working_directory()
@@ -113,11 +113,6 @@ def _require_working_directory() -> None:
     except FileNotFoundError as error:
         sentence = "the working directory was removed. Change to another one and run the command again"
         raise UsageError(sentence) from error
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    """End as Ctrl-C does, so that workers and temporary folders are removed."""
-    sys.exit(TERMINATED)
 
 
 @app.callback(invoke_without_command=True)

@@ -91,7 +91,8 @@ def _run(pack: dict[str, Any], place: str, target: str, out: Path) -> dict[str, 
     started = start_up(load, next(questions[0].runs()))
     timing = Timing(pack["seconds"]) if where["timed"] else None
     with closing(load()) as runtime:
-        answers, record = evaluate(runtime, questions, pack["row_axes"], timing, _say_nothing)
+        # The progress of one artifact is not shown.
+        answers, record = evaluate(runtime, questions, pack["row_axes"], timing, lambda share, text: None)
         record["device"] += f", {runtime.hardware}"
     np.savez(out / "answers.npz", **answers)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary
     return {**record, "start_up": started}
@@ -104,10 +105,6 @@ def _questions(batch: dict[str, Any]) -> InputBatch:
                 yield {name: stored[f"{run}/{name}"] for name in batch["inputs"]}
 
     return InputBatch(batch["name"], runs, batch["rows_a_run"], batch["repeated"])
-
-
-def _say_nothing(share: float, text: str) -> None:
-    """Do nothing: the progress of one artifact is not shown."""
 
 
 def _run_apart(place: str, target: str) -> tuple[str, str, Path, dict[str, Any]]:

@@ -142,14 +142,10 @@ def evaluate(
         progress(0.8, why)
         metadata["load"] = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
         tell = _every(TELL_SECONDS, lambda count: progress(0.8, f"{why}; {count} runs so far"))
-        times, more = _measure_latency(
-            runtime,
-            next(next((q for q in questions if q.name == EVALUATION), questions[0]).runs()),
-            timing,
-            recorder,
-            _first_row(questions),
-            tell,
-        )
+        question = next((q for q in questions if q.name == EVALUATION), questions[0])
+        # The batch whose first row is timed, if it is a single row.
+        first_row = question.name if question.repeated else ""
+        times, more = _measure_latency(runtime, next(question.runs()), timing, recorder, first_row, tell)
         metadata["facts"] |= more.pop("facts", {})
         metadata |= more
     return recorder.arrays, {
@@ -321,9 +317,3 @@ def _every(seconds: float, tell: Callable[[int], None]) -> Callable[[], None]:
             tell(count)
 
     return count_call
-
-
-def _first_row(questions: Sequence[InputBatch]) -> str:
-    """Return the batch whose first row is timed, if it is a single row; else empty."""
-    question = next((q for q in questions if q.name == EVALUATION), questions[0])
-    return question.name if question.repeated else ""

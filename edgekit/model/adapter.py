@@ -51,13 +51,17 @@ def adapt(spec: ModelSpec) -> ModelSpec:
     names = tuple(i.name for i in spec.inputs)
     if not _by_position(module, len(names)):
         return replace(spec, module=adapter(module, names, tuple(o.name for o in spec.outputs)))
-    answer = _answer(spec)
-    # Other errors are reported by capture, with file and line.
-    if isinstance(answer, Exception):
+    try:
+        with torch.no_grad():
+            answer = module(*to_tensors(spec, spec.random(seed=0)))
+    except Exception as error:
         if module is not original:
-            raise ModelError(_in_its_own_dtype(spec.name, original, answer)) from answer
+            raise ModelError(_in_its_own_dtype(spec.name, original, error)) from error
+        # Other errors are reported by capture, with file and line.
         return spec
-    if _common(answer):
+    # A tensor or a tuple of tensors, in dtypes that every runtime supports, stays as it is.
+    values = answer if isinstance(answer, tuple | list) else (answer,)
+    if not hasattr(answer, "_fields") and all(isinstance(v, torch.Tensor) and _real(v, "") is v for v in values):
         return spec
     outputs = tuple(o.name for o in spec.outputs)
     # Reports a missing output before any export starts.
@@ -208,26 +212,6 @@ def _select_outputs(
     raise ModelError(f"'{model}' did not return '{missing}'. It returned: {', '.join(tensors) or 'nothing'}")
 
 
-def _common(answer: object) -> bool:
-    """Return whether an output is already a tensor or a tuple of tensors, in dtypes that every runtime supports."""
-    import torch
-
-    values = answer if isinstance(answer, tuple | list) else (answer,)
-    are_tensors = all(isinstance(v, torch.Tensor) and _real(v, "") is v for v in values)
-    return are_tensors and not hasattr(answer, "_fields")
-
-
-def _answer(spec: ModelSpec) -> object:
-    """Return the module's output at the default sizes, or the exception that it raises there."""
-    import torch
-
-    with torch.no_grad():
-        try:
-            return spec.module(*to_tensors(spec, spec.random(seed=0)))
-        except Exception as error:
-            return error
-
-
 def _in_its_own_dtype(name: str, module: torch.nn.Module, error: Exception) -> str:
     import torch
 
@@ -354,7 +338,10 @@ def _child_nodes(value: Any) -> Children | None:
     pairs, layout = pytree.tree_flatten_with_path(value, is_leaf=inside)
     if not layout.is_leaf():
         return (
-            [_key(path[0]) for path, _ in pairs],
+            [
+                str(next(getattr(path[0], name) for name in ("key", "idx", "name") if hasattr(path[0], name)))
+                for path, _ in pairs
+            ],
             [child for _, child in pairs],
             lambda values: pytree.tree_unflatten(values, layout),
         )
@@ -369,10 +356,6 @@ def _child_nodes(value: Any) -> Children | None:
         kind: Any = type(value)
         return [str(k) for k in value], list(value.values()), lambda values: kind(dict(zip(value, values, strict=True)))
     return None
-
-
-def _key(entry: Any) -> str:
-    return str(next(getattr(entry, name) for name in ("key", "idx", "name") if hasattr(entry, name)))
 
 
 def _record(like: Any, fields: Mapping[str, Any]) -> Any:

@@ -184,7 +184,8 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     """
     errors = list(_chain(error))
     texts = [plain(str(error)) for error in errors]
-    imaginary = _first_complex(exported)
+    # The first operator with complex outputs, which few converters support.
+    imaginary = next((n for n in exported.graph.nodes if n.op == "call_function" and is_complex(n)), None)
     lacks = next((m[1] for p in _OPERATOR for text in texts for m in p.finditer(text)), "")
     name = next((m[1] for text in texts for m in _NODE.finditer(text)), "")
     node = next((n for n in exported.graph.nodes if n.name == name), None)
@@ -291,11 +292,6 @@ def _in_complex_part(lacks: str, met: torch.fx.Node | None, exported: torch.expo
 
 def _way_out(operator: str) -> str:
     return ROUNDED if operator.startswith(ROUNDS) else WAY_OUT
-
-
-def _first_complex(exported: torch.export.ExportedProgram) -> torch.fx.Node | None:
-    """Return the first operator with complex outputs, which few converters support."""
-    return next((n for n in exported.graph.nodes if n.op == "call_function" and is_complex(n)), None)
 
 
 def _operator_name(node: torch.fx.Node) -> str:

@@ -36,7 +36,7 @@ def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphM
 
     if not any(map(is_complex, exported.graph.nodes)):
         return None
-    if any(_changes(node) for node in exported.graph.nodes):
+    if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in exported.graph.nodes):
         # Writes a new tensor where an operator changes one in place.
         exported = exported.run_decompositions({})
     transforms = Transforms()
@@ -45,7 +45,9 @@ def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphM
         return None
     module, paired = exported.module(), set()
     for node in module.graph.nodes:
-        operands = _operands(node)
+        # In order and with repetitions.
+        operands: list[torch.fx.Node] = []
+        torch.fx.map_arg(node.args, operands.append)
         if node.op == "get_attr" and _complex_attribute(module, str(node.target)):
             paired.add(node)
         elif node.op == "call_function" and (is_complex(node) or paired.intersection(operands)):
@@ -78,11 +80,6 @@ def is_complex(node: torch.fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.is_complex()
 
 
-def _changes(node: torch.fx.Node) -> bool:
-    """Return whether an operator changes a tensor in place."""
-    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
-
-
 def _is_known(node: torch.fx.Node, operators: Mapping[Any, Operator]) -> bool:
     """Return whether a node has no complex numbers, or can be computed on pairs."""
     if node.op == "output":
@@ -102,15 +99,6 @@ def _is_lossy(node: torch.fx.Node) -> bool:
     if node.target in (aten.pad.default, aten.constant_pad_nd.default):
         return not all(arg in ("constant", None, 0) for arg in node.args[2:])
     return node.target in (aten.to.dtype, aten._to_copy.default) and not is_complex(node)
-
-
-def _operands(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """Return the nodes among an operator's arguments, in order and with repetitions."""
-    import torch
-
-    operands: list[torch.fx.Node] = []
-    torch.fx.map_arg(node.args, operands.append)
-    return operands
 
 
 def _complex_attribute(module: torch.nn.Module, name: str) -> bool:
@@ -145,7 +133,9 @@ def _operators(transforms: Transforms) -> dict[Any, Operator]:
     aten = torch.ops.aten
     on_blocks: dict[Any, Operator] = {
         aten.slice.Tensor: _untold(part),
-        aten.slice_scatter.default: _write,
+        aten.slice_scatter.default: lambda x, source, *where, paired: with_part(
+            *map(_pair, (x, source), paired), *where
+        ),
         aten.cat.default: lambda all_of, axis=0, *, paired: concatenate([*map(_pair, all_of, paired)], axis),
         aten.pad.default: lambda x, sizes, *_, paired: pad(x, sizes),
         aten.constant_pad_nd.default: lambda x, sizes, *_, paired: pad(x, sizes),
@@ -168,7 +158,10 @@ def _operators(transforms: Transforms) -> dict[Any, Operator]:
         aten.select_scatter.default: _scatter,
         aten.unsqueeze.default: _along(aten.unsqueeze.default, added=1),
         aten.squeeze.dim: _along(aten.squeeze.dim),
-        **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshape),
+        **dict.fromkeys(
+            (aten.view.default, aten.reshape.default, aten._unsafe_view.default),
+            lambda x, sizes, *, paired: x.reshape([*sizes, 2]),
+        ),
         aten.unflatten.int: lambda x, axis, sizes, *, paired: x.unflatten(axis % (x.dim() - 1), sizes),
         aten.expand.default: lambda x, sizes, *, paired: x.expand([*sizes, -1]),
         aten.permute.default: _permute,
@@ -176,14 +169,18 @@ def _operators(transforms: Transforms) -> dict[Any, Operator]:
         aten.transpose.int: lambda x, first, other, *, paired: x.transpose(
             first % (x.dim() - 1), other % (x.dim() - 1)
         ),
-        aten.flatten.using_ints: _flatten,
+        aten.flatten.using_ints: lambda x, start=0, end=-1, *, paired: x.flatten(
+            start % (x.dim() - 1), end % (x.dim() - 1)
+        ),
         aten.stack.default: _stack,
         aten.sum.dim_IntList: _reduce(aten.sum.dim_IntList),
         aten.mean.dim: _reduce(aten.mean.dim),
         **{each: _product(each) for each in (aten.matmul.default, aten.mm.default, aten.bmm.default)},
         aten.tensordot.default: _product(aten.tensordot.default),
         aten.linear.default: _linear,
-        aten.einsum.default: _einsum,
+        aten.einsum.default: lambda equation, operands, *, paired: _product(
+            lambda *parts: torch.einsum(equation, *parts)
+        )(*operands, paired=paired),
         aten.mul.Tensor: _times,
         aten.div.Tensor: _quotient,
         aten.add.Tensor: _total(1),
@@ -251,10 +248,6 @@ def _same(x: Any, *, paired: Sequence[bool], **_: Any) -> Any:
     return x
 
 
-def _write(x: Any, source: Any, *where: Any, paired: Sequence[bool]) -> Any:
-    return with_part(_pair(x, paired[0]), _pair(source, paired[1]), *where)
-
-
 def _copy(x: Any, source: Any, *, paired: Sequence[bool]) -> Any:
     """Return a tensor with the first one's shape and the second one's values, which may have fewer axes."""
     source, shape = _pair(source, paired[1]), as_blocks(x).shape
@@ -262,16 +255,8 @@ def _copy(x: Any, source: Any, *, paired: Sequence[bool]) -> Any:
     return source if fits else as_pairs(source).expand([*shape, 2])
 
 
-def _reshape(x: torch.Tensor, sizes: Sequence[int], *, paired: Sequence[bool]) -> torch.Tensor:
-    return x.reshape([*sizes, 2])
-
-
 def _permute(x: torch.Tensor, axes: Sequence[int], *, paired: Sequence[bool]) -> torch.Tensor:
     return x.permute(*(axis % (x.dim() - 1) for axis in axes), x.dim() - 1)
-
-
-def _flatten(x: torch.Tensor, start: int = 0, end: int = -1, *, paired: Sequence[bool]) -> torch.Tensor:
-    return x.flatten(start % (x.dim() - 1), end % (x.dim() - 1))
 
 
 def _scatter(x: Any, source: Any, axis: int, index: int, *, paired: Sequence[bool]) -> torch.Tensor:
@@ -293,13 +278,6 @@ def _linear(x: Any, weight: Any, bias: Any = None, *, paired: Sequence[bool]) ->
 
     product: torch.Tensor = _product(torch.nn.functional.linear)(x, weight, paired=paired[:2])
     return product if bias is None else product + _pair(bias, paired[2])
-
-
-def _einsum(equation: str, operands: Sequence[Any], *, paired: Sequence[bool]) -> torch.Tensor:
-    import torch
-
-    product: torch.Tensor = _product(lambda *parts: torch.einsum(equation, *parts))(*operands, paired=paired)
-    return product
 
 
 def _product(operator: Operator) -> Operator:

@@ -19,11 +19,12 @@ def table() -> dict[Any, Callable[..., Any]]:
     whole_operators = (aten.new_ones, aten.lstm.input, aten.gru.input, aten.upsample_bicubic2d.vec)
     return {
         **get_decompositions(whole_operators),
-        aten.__and__.Tensor: _both,
-        aten.__or__.Tensor: _either,
+        # Core ML needs the logical operator for booleans, and has only that one of `^`.
+        aten.__and__.Tensor: _by_dtype(torch.logical_and, torch.bitwise_and),
+        aten.__or__.Tensor: _by_dtype(torch.logical_or, torch.bitwise_or),
         aten.alias.default: lambda x: x,
-        aten.__xor__.Tensor: _exclusive,
-        aten.bitwise_xor.Tensor: _exclusive,
+        aten.__xor__.Tensor: _by_dtype(torch.logical_xor, torch.bitwise_xor),
+        aten.bitwise_xor.Tensor: _by_dtype(torch.logical_xor, torch.bitwise_xor),
         # Coremltools makes it a matrix product, which takes one type.
         aten.outer.default: lambda x, y: x.unsqueeze(-1) * y,
         aten.fmod.Scalar: _truncated_remainder,
@@ -31,7 +32,9 @@ def table() -> dict[Any, Callable[..., Any]]:
         **searches(),
         aten.diff.default: _difference,
         aten.prelu.default: prelu,
-        aten.where.ScalarOther: _where,
+        aten.where.ScalarOther: lambda condition, tensor, other: torch.where(
+            condition, tensor, torch.full((), other, dtype=tensor.dtype)
+        ),
         aten.max_pool2d.default: _max_pool,
         aten.zeros.default: _zeros,
     }
@@ -43,7 +46,7 @@ def searches() -> dict[Any, Callable[..., Any]]:
 
     aten = torch.ops.aten
     return {
-        aten.bucketize.Tensor: _bucketize,
+        aten.bucketize.Tensor: lambda x, boundaries, **options: _search_sorted(boundaries, x, **options),
         aten.searchsorted.Tensor: _search_sorted,
         aten.searchsorted.Scalar: _search_sorted,
     }
@@ -85,28 +88,11 @@ def prelu_of_any_rank(x: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
     return torch.relu(x) - slopes * torch.relu(-x)
 
 
-def _both(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Return `one & other`; Core ML needs the logical operator for booleans."""
+def _by_dtype(logical: Callable[..., Any], bitwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator that is logical for booleans and bitwise for integers."""
     import torch
 
-    booleans = tensor.dtype == other.dtype == torch.bool
-    return torch.logical_and(tensor, other) if booleans else torch.bitwise_and(tensor, other)
-
-
-def _either(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Return `one | other`; Core ML needs the logical operator for booleans."""
-    import torch
-
-    booleans = tensor.dtype == other.dtype == torch.bool
-    return torch.logical_or(tensor, other) if booleans else torch.bitwise_or(tensor, other)
-
-
-def _exclusive(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Return `one ^ other`; Core ML has the logical operator only."""
-    import torch
-
-    booleans = tensor.dtype == other.dtype == torch.bool
-    return torch.logical_xor(tensor, other) if booleans else torch.bitwise_xor(tensor, other)
+    return lambda tensor, other: (logical if tensor.dtype == other.dtype == torch.bool else bitwise)(tensor, other)
 
 
 def _truncated_remainder(x: torch.Tensor, divisor: torch.Tensor | float) -> torch.Tensor:
@@ -121,12 +107,6 @@ def remainder(x: torch.Tensor, divisor: torch.Tensor | float) -> torch.Tensor:
     import torch
 
     return x - torch.div(x, divisor, rounding_mode="floor") * divisor
-
-
-def _bucketize(
-    x: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False
-) -> torch.Tensor:
-    return _search_sorted(boundaries, x, out_int32=out_int32, right=right)
 
 
 def _search_sorted(
@@ -168,12 +148,6 @@ def _difference(
         length = whole.shape[dim] - 1
         whole = whole.narrow(dim, 1, length) - whole.narrow(dim, 0, length)
     return whole
-
-
-def _where(condition: torch.Tensor, tensor: torch.Tensor, other: float) -> torch.Tensor:
-    import torch
-
-    return torch.where(condition, tensor, torch.full((), other, dtype=tensor.dtype))
 
 
 def _max_pool(

@@ -267,10 +267,7 @@ def write_sets(spec: ModelSpec, folder: Path, which: Collection[str] = tuple(SET
         "evaluation": evaluation_of(spec) if "evaluation" in which else None,
         "calibration": calibration_of(spec, COUNT) if "calibration" in which else None,
     }
-    present = {name: samples for name, samples in sets.items() if samples is not None}
-    for name, samples in present.items():
-        _write_set(samples, folder / SETS[name])
-    return {name: _describe(samples) for name, samples in present.items()}
+    return {name: _write_set(samples, folder / SETS[name]) for name, samples in sets.items() if samples is not None}
 
 
 def with_sets(spec: ModelSpec, folder: Path, described: Mapping[str, Any]) -> ModelSpec:
@@ -279,16 +276,14 @@ def with_sets(spec: ModelSpec, folder: Path, described: Mapping[str, Any]) -> Mo
     return replace(spec, **sets, brought=frozenset(sets))
 
 
-def _write_set(samples: EvaluationSet, path: Path) -> None:
+def _write_set(samples: EvaluationSet, path: Path) -> dict[str, Any]:
+    """Write a set's arrays and return its entry in config.json."""
     from safetensors.numpy import save_file
 
     arrays = {f"inputs/{name}": np.ascontiguousarray(array) for name, array in samples.inputs.items()}
     if samples.truth is not None:
         arrays["truth"] = np.ascontiguousarray(samples.truth)
     save_file(arrays, path)
-
-
-def _describe(samples: EvaluationSet) -> dict[str, Any]:
     names, captions = list(samples.names), list(samples.captions)
     words = samples.metric.words if isinstance(samples.metric, metrics.ParsedMetric) else ""
     return {"names": names, "captions": captions, "metric_name": samples.metric_name, "metric": words}

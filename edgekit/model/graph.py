@@ -351,12 +351,14 @@ def _refuse_changes(name: str, module: torch.nn.Module, inputs: Mapping[str, tor
     Raises:
         CaptureError: Naming the input that it changes, the state that it stores, or the output that varies.
     """
+    import torch
+
     state = _state_digests(module)
     copies = {key: tensor.clone() for key, tensor in inputs.items()}
     with _fixed_seed(0):
         first = ask(list(copies.values()))
     for key, tensor in copies.items():
-        if not _equal(tensor, inputs[key]):
+        if not torch.equal(torch.nan_to_num(tensor), torch.nan_to_num(inputs[key])):
             raise CaptureError(
                 f"'{name}' changes its input '{key}' in place, which no artifact does. Copy it first "
                 f"({key} = {key}.clone()), or write y = f(x) in place of f_(x)"
@@ -391,12 +393,6 @@ def _state_digests(module: torch.nn.Module) -> dict[str, int]:
         key: zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         for key, tensor in module.state_dict().items()
     }
-
-
-def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    import torch
-
-    return torch.equal(torch.nan_to_num(tensor), torch.nan_to_num(other))
 
 
 @contextlib.contextmanager

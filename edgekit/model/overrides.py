@@ -329,10 +329,6 @@ def _number(values: list[Any]) -> float:
     return float(value)
 
 
-def _sizes_of(values: list[Any]) -> tuple[int, ...]:
-    return tuple(int(value) for value in values)
-
-
 def _texts(values: list[Any]) -> tuple[str, ...]:
     return tuple(str(value) for value in values)
 
@@ -346,11 +342,6 @@ def _single_choice(*possible: str) -> Callable[[list[Any]], str]:
         return choice
 
     return choose
-
-
-def _order(values: list[Any]) -> str:
-    """Return the order of a sorted input; `True` in Python is the usual one."""
-    return _single_choice("ascending", "descending")(["ascending" if value is True else value for value in values])
 
 
 def _size(values: list[Any]) -> str:
@@ -410,10 +401,13 @@ IN: Mapping[str, Fact] = {
     "channels": _single_choice(*_possible(Input, "channels")),
     "layout": _single_choice(*_possible(Input, "layout")),
     "takes": _texts,
-    "sorted": _order,
+    # `True` in Python is the usual order.
+    "sorted": lambda values: _single_choice("ascending", "descending")(
+        ["ascending" if value is True else value for value in values]
+    ),
     "at-most": _size,
     "below": _size,
-    "shape": _sizes_of,
+    "shape": lambda values: tuple(map(int, values)),
     "dtype": _of_numpy,
 }
 """Possible facts of an input."""

@@ -115,7 +115,8 @@ def modules_of_operators(exported: torch.export.ExportedProgram) -> dict[str, st
     """
     import torch
 
-    targets = {node.target for part in exported.graph_module.modules() for node in _nodes(part)}
+    graphs = (getattr(part, "graph", None) for part in exported.graph_module.modules())
+    targets = {node.target for graph in graphs for node in getattr(graph, "nodes", ())}
     names = {target._schema.name for target in targets if isinstance(target, torch._ops.OpOverload)}
     modules = {name: _module_of(name) for name in sorted(names) if name.partition("::")[0] not in PYTORCH}
     if lost := next((name for name, module in modules.items() if module == "__main__"), ""):
@@ -142,11 +143,6 @@ def register(operators: Mapping[str, str]) -> None:
                 f"the captured program uses the operator '{operator}' of '{module}', which cannot be "
                 f"imported here ({type(error).__name__}: {error}). Install it"
             ) from error
-
-
-def _nodes(module: torch.nn.Module) -> Iterator[torch.fx.Node]:
-    graph = getattr(module, "graph", None)
-    yield from getattr(graph, "nodes", ())
 
 
 def _module_of(name: str) -> str:

@@ -147,7 +147,8 @@ def _inputs(context: RunContext, name: str, options: Mapping[str, OptionValue]) 
         name=name,
         source=_source(context, target.source),
         code=registry.code_digest(target),
-        options=_options_record(options),
+        # A path is recorded as the digest of its files, since the path differs by host.
+        options={n: _path_digest(n, v) if isinstance(v, Path) else as_text(v) for n, v in options.items()},
         tools=registry.versions(target),
         parts={n: read_artifact(context.folder(n)).sha256 for n in target.bundle.sources if _good(context, n)},
         read=(
@@ -186,15 +187,6 @@ def _refuse_sizes(context: RunContext, name: str, target: Target) -> None:
         f"'{name}' cannot be made from '{target.source}', which is fixed at {size_text(sizes[0])}. Export it in a "
         f"build where '{target.source}' keeps its sizes dynamic, or leave it out"
     )
-
-
-def _options_record(options: Mapping[str, OptionValue]) -> dict[str, str]:
-    """Return options as the manifest records them: a path as the digest of its files, since the path differs by host.
-
-    Raises:
-        UsageError: If a path does not exist.
-    """
-    return {n: _path_digest(n, v) if isinstance(v, Path) else as_text(v) for n, v in options.items()}
 
 
 def _path_digest(name: str, path: Path) -> str:

@@ -257,7 +257,10 @@ def _record_result(
     """Judge one run and record its result; an artifact that never ran keeps its last result."""
     finding = _finding(context, manifest, place, run, images)
     result = record_of(context, manifest.target, manifest, [finding])
-    host = {"said by": f"the runner in {place.name}", "hardware": _hardware(run.run.device)}
+    # A GPU is followed by its driver.
+    parts = run.run.device.split(", ")
+    hardware = next((part for part in parts if part.startswith("NVIDIA")), parts[-1])
+    host = {"said by": f"the runner in {place.name}", "hardware": hardware}
     result = result.model_copy(update={"host": host})
     if run.run.device:
         _keep(context, manifest, place, result, finding)
@@ -328,22 +331,14 @@ def _is_known(context: RunContext, manifest: Manifest, place: FurtherPlace) -> b
     except ArtifactError:
         return False
     now = record_of(context, manifest.target, manifest, [missing_runtime(_place(context, manifest, place, None), "")])
-    return _identity(then) == _identity(now)
-
-
-def _identity(result: Result) -> tuple[str, str, str]:
-    return result.artifact_sha256, result.reference_sha256, result.judge_sha256
+    return all(
+        getattr(then, name) == getattr(now, name) for name in ("artifact_sha256", "reference_sha256", "judge_sha256")
+    )
 
 
 def _home(context: RunContext, manifest: Manifest, place: FurtherPlace) -> Path:
     # A place may contain a host's address, with characters that a folder's name must not have.
     return context.root / IMPORTED / f"{re.sub(r'[^A-Za-z0-9.@-]', '-', place.name)}-{manifest.target}"
-
-
-def _hardware(device: str) -> str:
-    """Return the GPU or processor from a runner's device description; a GPU is followed by its driver."""
-    parts = device.split(", ")
-    return next((part for part in parts if part.startswith("NVIDIA")), parts[-1])
 
 
 def search_until_verified(

@@ -314,7 +314,8 @@ def _run_target(
         return TargetOutcome(name, folder, "skipped", f"source '{source}' {ENDED[outcomes[source].status]}")
     try:
         registry.require(name, context.targets[name])
-        kept = second and not context.fresh and _is_judged(context, name, stored(context, name, second))
+        artifact = stored(context, name, second) if second and not context.fresh else None
+        kept = artifact is not None and previous(context, name, artifact) is not None
         manifest, findings, reused = export_and_evaluate(context, name, second if kept else options, bring)
         if findings.status == "rejected" and second and not kept:
             rejected = _why_rejected(options, second, findings)
@@ -326,10 +327,6 @@ def _run_target(
         return TargetOutcome(name, folder, "skipped", str(error), is_needless=True)
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error), report=error.report)
-
-
-def _is_judged(context: RunContext, name: str, artifact: Manifest | None) -> bool:
-    return artifact is not None and previous(context, name, artifact) is not None
 
 
 def _why_rejected(options: Mapping[str, OptionValue], second: Mapping[str, OptionValue], findings: Result) -> str:

@@ -175,9 +175,13 @@ def _for(study: BuildReport, audience: str, rows: Sequence[ReportRow], successor
     base = base_of(good)
     candidates = {id(row): _candidate(study, row, base) for row in good}
     if audience == SERVER:
-        best = _fastest([candidate for candidate in candidates.values() if not candidate.fixed])
+        # The smallest of those as fast as the fastest; untimed ones count as fast as the original.
+        free = [candidate for candidate in candidates.values() if not candidate.fixed]
+        top = max(map(_low, free), default=1.0)
+        best = _lightest([candidate for candidate in free if _high(candidate) >= top])
     else:
-        best = _smallest(list(candidates.values()))
+        # The smallest of those that are not surely slower than the original, which is one of them.
+        best = _lightest([candidate for candidate in candidates.values() if _high(candidate) * SLOWER >= 1.0])
     others = [_gain_text(candidate, base) for candidate in candidates.values() if candidate is not best]
     bad = [row for row in rows if row.status in (*FAILURES, "skipped") and row.reasons]
     calibrated = {
@@ -219,17 +223,6 @@ def _gain_text(candidate: Candidate, base: ReportRow | None) -> str:
     """Return the gains of an artifact that is not recommended, and its fixed sizes."""
     gains = "the original" if candidate.row is base else candidate.gains or "no gain"
     return f"{candidate.name}: {gains}" + (f", {', '.join(candidate.fixed)} fixed" if candidate.fixed else "")
-
-
-def _fastest(candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the smallest of those as fast as the fastest; untimed ones count as fast as the original."""
-    top = max((_low(candidate) for candidate in candidates), default=1.0)
-    return _lightest([candidate for candidate in candidates if _high(candidate) >= top])
-
-
-def _smallest(candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the smallest of those that are not surely slower than the original, which is one of them."""
-    return _lightest([candidate for candidate in candidates if _high(candidate) * SLOWER >= 1.0])
 
 
 def _lightest(candidates: Sequence[Candidate]) -> Candidate | None:

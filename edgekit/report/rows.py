@@ -77,11 +77,9 @@ def _with_missing_targets(artifacts: Sequence[ReportedArtifact], run: RunRecord)
         )
         for each in rows
     ]
-    return sorted(rows, key=lambda each: (_is_not_installed(each), each.earlier, each.target))
-
-
-def _is_not_installed(artifact: ReportedArtifact) -> bool:
-    return all(row.status == "not installed" for row in artifact.rows)
+    return sorted(
+        rows, key=lambda each: (all(row.status == "not installed" for row in each.rows), each.earlier, each.target)
+    )
 
 
 def _with_budgets(artifact: ReportedArtifact, target_status: TargetStatus) -> ReportedArtifact:

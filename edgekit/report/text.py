@@ -164,21 +164,12 @@ def _value(measure: Measure | None) -> object:
     return None if measure is None else NOT_FINITE if measure.value is None else measure.value
 
 
-def _worst_image(row: ReportRow) -> str:
-    measures = [*row.failed_measures, *([row.error] if row.error else [])]
-    return measures[0].row if measures else ""
-
-
 def _timing(name: str) -> Callable[[BuildReport, ReportRow], object]:
     return lambda study, row: row.timing and getattr(row.timing, name)
 
 
 def _ratio(name: str) -> Callable[[BuildReport, ReportRow], object]:
     return lambda study, row: getattr(row.verdict.ratios[0], name) if row.verdict.ratios else None
-
-
-def _times(study: BuildReport, row: ReportRow) -> str:
-    return "; ".join(f"{mode} {value:.3g}x" for mode, value in study.beside_reference(row).items())
 
 
 COLUMNS: Mapping[str, Callable[[BuildReport, ReportRow], object]] = {
@@ -196,7 +187,7 @@ COLUMNS: Mapping[str, Callable[[BuildReport, ReportRow], object]] = {
     "spearman": lambda study, row: _value(row.worst("spearman")),
     "agreement": lambda study, row: _value(row.worst("agreement")),
     "task_drop": lambda study, row: _value(row.drop),
-    "worst_image": lambda study, row: _worst_image(row),
+    "worst_image": lambda study, row: next((m.row for m in (*row.failed_measures, row.error) if m), ""),
     "p50_ms": _timing("p50"),
     "p95_ms": _timing("p95"),
     "baseline": _ratio("baseline"),
@@ -213,7 +204,9 @@ COLUMNS: Mapping[str, Callable[[BuildReport, ReportRow], object]] = {
     "processor": lambda study, row: row.processor,
     "evidence": lambda study, row: row.verdict.evidence,
     "reference_device": lambda study, row: study.reference.device if study.beside_reference(row) else "",
-    "beside_reference": _times,
+    "beside_reference": lambda study, row: "; ".join(
+        f"{mode} {value:.3g}x" for mode, value in study.beside_reference(row).items()
+    ),
 }
 
 

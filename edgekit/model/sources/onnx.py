@@ -476,7 +476,10 @@ def in_float32(model: onnx.ModelProto) -> bool:
     values = [value for function in model.functions for value in function.value_info]
     while graphs or nodes:
         for node in nodes:
-            _of_node(node, others)
+            for attribute in node.attribute:
+                _of_tensors([*attribute.tensors, *([attribute.t] if attribute.HasField("t") else ())], others)
+                if attribute.name in NAMES_A_DTYPE and attribute.i in others:
+                    attribute.i = TensorProto.FLOAT
         graphs += [body for node in nodes for body in bodies(node)]
         nodes = []
         if graphs:
@@ -488,21 +491,6 @@ def in_float32(model: onnx.ModelProto) -> bool:
         if value.type.tensor_type.elem_type in others:
             value.type.tensor_type.elem_type = TensorProto.FLOAT
     return True
-
-
-def _of_node(node: onnx.NodeProto, others: Iterable[int]) -> None:
-    from onnx import TensorProto
-
-    for attribute in node.attribute:
-        _of_tensors(_tensors(attribute), others)
-        if attribute.name in NAMES_A_DTYPE and attribute.i in others:
-            attribute.i = TensorProto.FLOAT
-
-
-def _tensors(attribute: onnx.AttributeProto) -> Iterator[onnx.TensorProto]:
-    yield from attribute.tensors
-    if attribute.HasField("t"):
-        yield attribute.t
 
 
 def _of_tensors(tensors: Iterable[onnx.TensorProto], others: Iterable[int]) -> None:

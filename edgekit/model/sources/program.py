@@ -12,7 +12,7 @@ import inspect
 import logging
 import warnings
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,7 +177,9 @@ def _axes(path: Path, exported: torch.export.ExportedProgram, dimensions: Dimens
             if isinstance(size, int):
                 continue
             axis, _ = (overrides or {}).get(name, {}).get(dimension, ("", None))
-            axis = axis or names.get(size) or _new_name(name, dimension, len(shape), names.values())
+            # torch.export stores no names; the first dimension is the batch.
+            usual = BATCH if dimension == 0 else usual_axis(dimension, len(shape))
+            axis = axis or names.get(size) or (f"{name}_{dimension}" if usual in names.values() else usual)
             names.setdefault(size, axis)
             span = spans.get(axis)
             if SUM not in axis and span is None:
@@ -194,12 +196,6 @@ def _check_batch(path: Path, dimensions: Dimensions) -> None:
             f"dynamic_shapes={{'{name}': {{0: torch.export.Dim('batch', min=1, max=8)}}}} and an example of 2 or more, "
             "or name the dimensions that vary with --axes (in Python axes={} if none does)"
         )
-
-
-def _new_name(name: str, dimension: int, rank: int, reserved: Collection[str]) -> str:
-    """Return a new name for an axis, since torch.export stores none; the first dimension is the batch."""
-    usual = BATCH if dimension == 0 else usual_axis(dimension, rank)
-    return f"{name}_{dimension}" if usual in reserved else usual
 
 
 def _span(path: Path, exported: torch.export.ExportedProgram, size: Any, axis: str, place: str) -> Span | None:
