@@ -14,9 +14,8 @@ import argparse
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -28,7 +27,7 @@ from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.limits import INT8
 from edgekit.judge.verdict import score_tolerance
 from edgekit.model.sources import resolve_model
-from edgekit.model.spec import ORDERED, Array, ModelSpec
+from edgekit.model.spec import ORDERED, ModelSpec
 from edgekit.pipeline import run
 from edgekit.progress import listener_for as progress
 from edgekit.reference.batches import EVALUATION
@@ -39,7 +38,7 @@ from edgekit_targets.onnx.passes import dynamic, qdq
 from edgekit_targets.onnx.passes.groups import QuantConfig
 from edgekit_targets.onnx.quantization import calibration
 from edgekit_targets.onnx.quantization.calibration import observe
-from tools.bench.plain import export_own, export_plain
+from tools.bench.plain import export_own, export_plain, reader_of
 
 OURS = ("onnx", "onnx-int8-static", "onnx-int8-dynamic")
 SECONDS = 6.0
@@ -64,14 +63,7 @@ def main() -> None:
 
 def _plain(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str, Path]:
     """What a user would do: PyTorch's exporter, then ONNX Runtime's quantizers, all with their defaults."""
-    from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, quantize_static
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._batches: Iterator[Mapping[str, Array]] = iter(shown.batches(1))
-
-        def get_next(self) -> Any:
-            return next(self._batches, None)
+    from onnxruntime.quantization import quantize_dynamic, quantize_static
 
     paths = {name: place / f"{name}.onnx" for name in ("plain fp32", "plain dynamic", "plain static")}
     export_plain(spec, paths["plain fp32"])
@@ -79,7 +71,7 @@ def _plain(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str
     del graph.graph.value_info[:]
     onnx.save(graph, place / "loadable.onnx")
     quantize_dynamic(place / "loadable.onnx", paths["plain dynamic"])
-    quantize_static(place / "loadable.onnx", paths["plain static"], Reader())
+    quantize_static(place / "loadable.onnx", paths["plain static"], reader_of(shown.batches(1)))
     return paths
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -10,7 +12,7 @@ from edgekit.model.folder import save_model
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
 from edgekit.model.records import model_digest
-from edgekit.model.spec import ModelSpec
+from edgekit.model.spec import Array, ModelSpec
 from edgekit.target import Job
 from edgekit_targets.onnx import export as onnx_target
 
@@ -33,6 +35,20 @@ def export_plain(spec: ModelSpec, path: Path) -> None:
         output_names=[o.name for o in spec.outputs],
         dynamic_shapes=sizes,
     )
+
+
+def reader_of(rows: Iterable[Mapping[str, Array]]) -> Any:
+    """Return calibration rows as ONNX Runtime's quantizer reads them."""
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._rows = iter(rows)
+
+        def get_next(self) -> Any:
+            return next(self._rows, None)
+
+    return Reader()
 
 
 def export_own(spec: ModelSpec, place: Path) -> Path:

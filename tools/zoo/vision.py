@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import transformers as t
 from torch import nn
 
 from edgekit.model.spec import Input, ModelSpec, Output
@@ -17,15 +18,11 @@ CLASSES = {"num_labels": 5}
 
 
 def vit() -> ModelSpec:
-    import transformers as t
-
     config = t.ViTConfig(**WIDE, **CLASSES, image_size=32, patch_size=8)
     return _pictures("vit", t.ViTForImageClassification(config), 32)
 
 
 def swin() -> ModelSpec:
-    import transformers as t
-
     config = t.SwinConfig(
         **CLASSES, image_size=32, patch_size=2, embed_dim=16, depths=[2, 1], num_heads=[2, 4], window_size=4
     )
@@ -33,23 +30,17 @@ def swin() -> ModelSpec:
 
 
 def dinov2() -> ModelSpec:
-    import transformers as t
-
     config = t.Dinov2Config(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=42, patch_size=14)
     outputs = (*HIDDEN, Output("pooler_output", role="embedding"))
     return _pictures("dinov2", t.Dinov2Model(config), 42, outputs)
 
 
 def beit() -> ModelSpec:
-    import transformers as t
-
     config = t.BeitConfig(**WIDE, **CLASSES, image_size=32, patch_size=8, use_relative_position_bias=True)
     return _pictures("beit", t.BeitForImageClassification(config), 32)
 
 
 def segformer() -> ModelSpec:
-    import transformers as t
-
     config = t.SegformerConfig(
         **CLASSES,
         depths=[1, 1, 1, 1],
@@ -62,8 +53,6 @@ def segformer() -> ModelSpec:
 
 
 def efficientnet() -> ModelSpec:
-    import transformers as t
-
     config = t.EfficientNetConfig(
         **CLASSES,
         image_size=64,
@@ -75,15 +64,11 @@ def efficientnet() -> ModelSpec:
 
 
 def convnextv2() -> ModelSpec:
-    import transformers as t
-
     config = t.ConvNextV2Config(**CLASSES, depths=[1, 1, 2, 1], hidden_sizes=[8, 16, 24, 32], image_size=64)
     return _pictures("convnextv2", t.ConvNextV2ForImageClassification(config), 64)
 
 
 def mobilevit() -> ModelSpec:
-    import transformers as t
-
     config = t.MobileViTConfig(
         **CLASSES, image_size=64, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 64]
     )
@@ -91,15 +76,11 @@ def mobilevit() -> ModelSpec:
 
 
 def mobilenet_v2() -> ModelSpec:
-    import transformers as t
-
     config = t.MobileNetV2Config(**CLASSES, image_size=64, depth_multiplier=0.25, finegrained_output=False)
     return _pictures("mobilenet-v2", t.MobileNetV2ForImageClassification(config), 64)
 
 
 def regnet() -> ModelSpec:
-    import transformers as t
-
     config = t.RegNetConfig(
         **CLASSES, embedding_size=8, hidden_sizes=[16, 16, 24, 32], depths=[1, 1, 2, 1], groups_width=8
     )
@@ -107,15 +88,11 @@ def regnet() -> ModelSpec:
 
 
 def resnet() -> ModelSpec:
-    import transformers as t
-
     config = t.ResNetConfig(**CLASSES, embedding_size=16, hidden_sizes=[16, 24, 32, 48], depths=[1, 1, 1, 1])
     return _pictures("resnet", t.ResNetForImageClassification(config), 64)
 
 
 def detr() -> ModelSpec:
-    import transformers as t
-
     backbone = t.ResNetConfig(
         embedding_size=16, hidden_sizes=[16, 24, 32, 48], depths=[1, 1, 1, 1], out_features=["stage4"]
     )
@@ -138,23 +115,17 @@ def detr() -> ModelSpec:
 
 
 def yolos() -> ModelSpec:
-    import transformers as t
-
     config = t.YolosConfig(**WIDE, num_labels=4, image_size=[64, 64], patch_size=16, num_detection_tokens=8)
     return _pictures("yolos", t.YolosForObjectDetection(config), 64, (*LOGITS, Output("pred_boxes")))
 
 
 def clip_vision() -> ModelSpec:
-    import transformers as t
-
     config = t.CLIPVisionConfig(**WIDE, projection_dim=16, image_size=32, patch_size=8)
     outputs = (Output("image_embeds", role="embedding"),)
     return _pictures("clip-vision", t.CLIPVisionModelWithProjection(config), 32, outputs)
 
 
 def depth_anything() -> ModelSpec:
-    import transformers as t
-
     backbone = t.Dinov2Config(
         hidden_size=32,
         num_hidden_layers=4,
@@ -176,8 +147,6 @@ def depth_anything() -> ModelSpec:
 
 
 def videomae() -> ModelSpec:
-    import transformers as t
-
     config = t.VideoMAEConfig(**WIDE, **CLASSES, image_size=32, patch_size=8, num_frames=4, tubelet_size=2)
     inputs = (Input("pixel_values", ("batch", 4, 3, 32, 32)),)
     module = t.VideoMAEForVideoClassification(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import transformers as t
 from torch import Tensor, nn
 
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
@@ -45,42 +46,31 @@ class Towers(nn.Module):
 
 
 def bert() -> ModelSpec:
-    import transformers as t
-
     return _words("bert", t.BertForSequenceClassification(t.BertConfig(**WIDE, **CLASSES, **WORDS)), LOGITS)
 
 
 def distilbert() -> ModelSpec:
-    import transformers as t
-
     config = t.DistilBertConfig(**CLASSES, **WORDS, dim=32, n_layers=2, n_heads=4, hidden_dim=64)
     return _words("distilbert", t.DistilBertForTokenClassification(config), LOGITS)
 
 
 def clip_text() -> ModelSpec:
-    import transformers as t
-
     config = t.CLIPTextConfig(**WIDE, **WORDS, projection_dim=16, eos_token_id=VOCABULARY - 1)
     outputs = (Output("text_embeds", role="embedding"),)
     return _words("clip-text", t.CLIPTextModelWithProjection(config), outputs)
 
 
 def gpt2() -> ModelSpec:
-    import transformers as t
-
     config = t.GPT2Config(vocab_size=VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=4, use_cache=False)
     return _words("gpt2", t.GPT2LMHeadModel(config), LOGITS, mask=False)
 
 
 def t5_encoder() -> ModelSpec:
-    import transformers as t
-
     config = t.T5Config(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, use_cache=False)
     return _words("t5-encoder", t.T5EncoderModel(config), HIDDEN)
 
 
 def whisper_encoder() -> ModelSpec:
-    import transformers as t
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
     config = t.WhisperConfig(
@@ -96,15 +86,11 @@ def whisper_encoder() -> ModelSpec:
 
 
 def t5_decoder() -> ModelSpec:
-    import transformers as t
-
     config = t.T5Config(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
     return _decoder("t5-decoder", t.T5ForConditionalGeneration(config), "source")
 
 
 def whisper_decoder() -> ModelSpec:
-    import transformers as t
-
     config = t.WhisperConfig(
         vocab_size=VOCABULARY,
         d_model=32,
@@ -121,8 +107,6 @@ def whisper_decoder() -> ModelSpec:
 
 
 def clip() -> ModelSpec:
-    import transformers as t
-
     text = {**WIDE, **WORDS, "eos_token_id": VOCABULARY - 1}
     vision = {**WIDE, "image_size": 32, "patch_size": 8}
     config = t.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
@@ -133,8 +117,6 @@ def clip() -> ModelSpec:
 
 
 def wav2vec2() -> ModelSpec:
-    import transformers as t
-
     config = t.Wav2Vec2Config(
         **WIDE,
         vocab_size=5,

@@ -34,7 +34,7 @@ from edgekit.model.sources import resolve_model
 from edgekit.model.sources.onnx import file_of
 from edgekit.model.spec import Array, EvaluationSet, ModelSpec
 from edgekit.storage.files import write_text
-from tools.bench.plain import export_plain
+from tools.bench.plain import export_plain, reader_of
 
 CATALOGUE = Path(__file__).parents[1] / "trained.toml"
 PLAIN, DYNAMIC, STATIC, NNCF = "torch.onnx.export", "ORT dynamic", "ORT static", "NNCF"
@@ -266,17 +266,10 @@ def _ort_dynamic(fp32: Path, path: Path) -> Path:
 
 
 def _ort_static(fp32: Path, path: Path, rows: list[dict[str, Array]]) -> Path:
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._rows = iter(rows)
-
-        def get_next(self) -> Any:
-            return next(self._rows, None)
+    from onnxruntime.quantization import QuantFormat, quantize_static
 
     if not path.is_file():
-        quantize_static(_prepared(fp32), path, Reader(), quant_format=QuantFormat.QDQ, per_channel=True)
+        quantize_static(_prepared(fp32), path, reader_of(rows), quant_format=QuantFormat.QDQ, per_channel=True)
     return path
 
 
