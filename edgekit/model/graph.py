@@ -342,12 +342,6 @@ def quiet() -> Iterator[None]:
 def _refuse_changes(name: str, module: torch.nn.Module, inputs: Mapping[str, torch.Tensor], ask: Ask) -> None:
     """Run a module three times on the same inputs; the last time with other random numbers.
 
-    Args:
-        name: Name of the model.
-        module: The module in eval mode.
-        inputs: Tensors by name, in order.
-        ask: Runs the module.
-
     Raises:
         CaptureError: Naming the input that it changes, the state that it stores, or the output that varies.
     """

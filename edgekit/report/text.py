@@ -14,7 +14,7 @@ from edgekit.artifact.metric import NOT_FINITE
 from edgekit.artifact.result import Measure
 from edgekit.report import formats
 from edgekit.report.page import budgets, environment, terms
-from edgekit.report.recommendation import Recommendation, deciding_text, join_reasons, recommend
+from edgekit.report.recommendation import Recommendation, deciding_text, recommend
 from edgekit.report.study import FAILURES, STATUSES, BuildReport, ReportRow
 from edgekit.storage.files import dump_json, finite
 from edgekit.storage.verified_io import visible
@@ -87,7 +87,6 @@ def to_markdown(study: BuildReport) -> str:
         "most_rows": MOST_ROWS,
         "most_reasons": MOST_REASONS,
         "told": deciding_text,
-        "brief": lambda reason: formats.brief(str(reason), LONGEST_REASON),
     }
     return jinja.get_template("report.md.jinja").render(context)
 
@@ -105,7 +104,6 @@ def to_junit(study: BuildReport) -> str:
         "reference": study.reference,
         "failures": FAILURES,
         "output": _output,
-        "join_reasons": join_reasons,
     }
     return jinja.get_template("junit.xml").render(context) + "\n"
 

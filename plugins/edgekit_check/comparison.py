@@ -165,7 +165,10 @@ def compare_files(request: Mapping[str, Any], progress: process.Progress) -> dic
         own = [ModelTensor(i.name, i.dtype, i.shape, i.low, i.high) for i in spec.inputs]
         plain = CheckedRuntime(left, _identity(left, own))
         answers = [plain.run(row) for row in rows]
-        outputs = [ModelTensor(name, array.dtype.name, _open_rows(array)) for name, array in answers[0].items()]
+        outputs = [
+            ModelTensor(name, array.dtype.name, ("batch", *array.shape[1:]) if array.ndim else ())
+            for name, array in answers[0].items()
+        ]
         inputs = pair_tensors("input", right.inputs(), own, words, True)
         output_pairs = pair_tensors("output", right.outputs(), outputs, words, False)
         other = CheckedRuntime(
@@ -233,10 +236,6 @@ def _identity(opened: FileRuntime, own: Sequence[ModelTensor]) -> NameMap:
     inputs = [Pair(file_name=t.name, model_name=i.name, dtype=t.dtype) for t, i in zip(file_inputs, own, strict=True)]
     outputs = [Pair(file_name=t.name, model_name=t.name, dtype=t.dtype) for t in opened.outputs() or ()]
     return NameMap(file="", inputs=tuple(inputs), outputs=tuple(outputs))
-
-
-def _open_rows(array: Array) -> tuple[int | str, ...]:
-    return tuple("batch" if number == 0 else size for number, size in enumerate(array.shape))
 
 
 def _difference(

@@ -38,7 +38,7 @@ def write_selftest(folder: Path, spec: ModelSpec, reference: Path, files: Mappin
         files: The verified ONNX files in the folder, by precision.
     """
     # As bytes, a picture has a quarter of the size.
-    inputs = tuple(replace(i, kind="image") if _is_picture(i.shape) else i for i in spec.inputs)
+    inputs = tuple(replace(i, kind="image") if len(i.shape) == 4 and i.shape[1] == 3 else i for i in spec.inputs)
     spec = replace(spec, inputs=inputs)
     with closing(EagerRuntime(spec)) as model:
         cases = golden.choose_golden(spec, reference, model.run)
@@ -58,7 +58,3 @@ def write_selftest(folder: Path, spec: ModelSpec, reference: Path, files: Mappin
     }
     golden.write_golden(folder, cases, limits, more)
     shutil.copyfile(MODULE, folder / MODULE.name)
-
-
-def _is_picture(shape: tuple[int | str, ...]) -> bool:
-    return len(shape) == 4 and shape[1] == 3

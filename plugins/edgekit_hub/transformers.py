@@ -370,10 +370,11 @@ class SingleRun:
             return answer
         texts = {name: array for name, array in arrays.items() if name != PIXEL_VALUES}
         pictures, words = (
-            next(iter(parts[part].run(some).values()))
+            embeddings / np.linalg.norm(embeddings, axis=-1, keepdims=True)
             for part, some in ((VISION, {PIXEL_VALUES: arrays[PIXEL_VALUES]}), (TEXT, texts))
+            for embeddings in [next(iter(parts[part].run(some).values()))]
         )
-        similarity = _directions(pictures) @ _directions(words).T
+        similarity = pictures @ words.T
         both = answer["logits_per_image"], similarity
         best = [scores.argmax(axis) for scores in both for axis in (1, 0)]
         return {**answer, "similarity": similarity, **dict(zip(BEST, best, strict=True))}
@@ -401,11 +402,6 @@ def one_run_parts(folder: Path, spec: ModelSpec, module: Any) -> CompositeModel:
         outputs=outputs,
         files=files_of(folder),
     )
-
-
-def _directions(embeddings: Array) -> Array:
-    array: Array = embeddings / np.linalg.norm(embeddings, axis=-1, keepdims=True)
-    return array
 
 
 def _tower(spec: ModelSpec, inner: Any, part: str) -> ModelSpec:

@@ -253,7 +253,11 @@ def _shapes(spec: ModelSpec, axes: tuple[str, ...]) -> tuple[dict[int, object], 
     dimensions = {name: dim(name) for name in axes}
     for total in _sums(spec):
         if set(axes_in(total)) & set(axes):
-            least, most = ({n: _end(spec, n, axes, last) for n in axes_in(total)} for last in (False, True))
+            # An axis that does not stay dynamic has its default.
+            least, most = (
+                {n: spec.axes[n].sizes[end] if n in axes else spec.axes[n].default for n in axes_in(total)}
+                for end in (0, -1)
+            )
             dimensions[total] = torch.export.Dim.DYNAMIC(min=size_of(total, least), max=size_of(total, most))
     return tuple(
         {d: dimensions[s] for d, s in enumerate(i.shape) if isinstance(s, str) and s in dimensions} for i in spec.inputs
@@ -263,12 +267,6 @@ def _shapes(spec: ModelSpec, axes: tuple[str, ...]) -> tuple[dict[int, object], 
 def _sums(spec: ModelSpec) -> set[str]:
     """Return the sizes that are sums of axes. One such axis grows from run to run, as a cache does."""
     return {size for i in spec.inputs for size in i.shape if isinstance(size, str) and size not in spec.axes}
-
-
-def _end(spec: ModelSpec, name: str, axes: tuple[str, ...], last: bool) -> int:
-    """Return the smallest or largest size of an axis that stays dynamic, and the default of another one."""
-    axis = spec.axes[name]
-    return axis.sizes[-1 if last else 0] if name in axes else axis.default
 
 
 def _plain(name: str) -> str:

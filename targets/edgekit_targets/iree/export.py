@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,8 +100,13 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 def compile_graph(graph: onnx.ModelProto, file: Path, device: str) -> list[str]:
     """Compile a graph of fixed sizes and return the lines that IREE printed. A failure leaves no file."""
+    import onnx
+
     graph.graph.name = FUNCTION
-    facts = {"inputs": _dtypes(graph.graph.input), "outputs": _dtypes(graph.graph.output)}
+    facts = {
+        kind: {v.name: onnx.helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type).name for v in values}
+        for kind, values in (("inputs", graph.graph.input), ("outputs", graph.graph.output))
+    }
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         save_graph(graph, Path(scratch) / "model.onnx")
         module_path = Path(scratch) / ENTRY
@@ -129,12 +134,6 @@ def reason(lines: Sequence[str]) -> str:
         return "its compiler crashed"
     last = errors[0] if errors else lines[-1] if lines else "its process died"
     return last[:LONGEST]
-
-
-def _dtypes(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
-    from onnx import helper
-
-    return {value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name for value in values}
 
 
 class IreeRuntime(IreeSession):

@@ -193,13 +193,7 @@ def _quantize(spec: ModelSpec, graph: onnx.ModelProto, work: Mapping[str, int], 
 
     The decision uses samples unseen by the conditioning, also at other shapes, and random, extreme and changed
     inputs. Without a calibration set nothing is conditioned, and samples are photographs that ship with edgekit, or
-    random inputs.
-
-    Args:
-        spec: The model.
-        graph: In fp32.
-        work: Multiplications of each group.
-        job: The export.
+    random inputs. `work` are the multiplications of each group.
     """
     between: tuple[Batch, ...] = ()
     plain = _Recipe(graph, job.get(FLOAT), job.get(REDUCE_RANGE))
@@ -235,14 +229,7 @@ def _quantize(spec: ModelSpec, graph: onnx.ModelProto, work: Mapping[str, int], 
 
 
 def _with_floats(evaluator: Evaluator, base: _Result, work: Mapping[str, int], job: Job) -> _Result | None:
-    """Return a result with more groups in float, those of the most noise per multiplication; None if none passes.
-
-    Args:
-        evaluator: Judges it.
-        base: The result without them.
-        work: Multiplications of each group.
-        job: The export.
-    """
+    """Return a result with more groups in float, those of the most noise per multiplication; None if none passes."""
 
     def quantize(floats: tuple[str, ...]) -> onnx.ModelProto:
         return replace(base.recipe, floats=(*base.recipe.floats, *floats)).quantize()

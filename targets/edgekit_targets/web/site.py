@@ -193,28 +193,21 @@ def prepare() -> None:
 
 
 def _compress(path: Path) -> None:
+    import brotli
+
     data = path.read_bytes()
     most = int(os.environ.get(QUALITY_VARIABLE, QUALITY))
     large = path.suffix == ".onnx" and len(data) > SMALL_MODEL
     quality = min(MODEL_QUALITY, most) if large else most
-    for suffix, content in (
-        (".br", _brotli(data, quality)),
-        (
-            ".gz",
-            _cached_compression(
-                data, f"gzip-{zlib.ZLIB_RUNTIME_VERSION}", lambda: gzip.compress(data, 9, mtime=0), gzip.decompress
-            ),
-        ),
+    by_brotli = functools.partial(brotli.compress, data, quality=quality, lgwin=WINDOW)
+    by_gzip = functools.partial(gzip.compress, data, 9, mtime=0)
+    for suffix, how, compressor, expand in (
+        (".br", f"brotli-{quality}-{brotli.__version__}", by_brotli, brotli.decompress),
+        (".gz", f"gzip-{zlib.ZLIB_RUNTIME_VERSION}", by_gzip, gzip.decompress),
     ):
+        content = _cached_compression(data, how, compressor, expand)
         if len(content) < WORTH * len(data):
             path.with_name(path.name + suffix).write_bytes(content)
-
-
-def _brotli(data: bytes, quality: int) -> bytes:
-    import brotli
-
-    compress = functools.partial(brotli.compress, data, quality=quality, lgwin=WINDOW)
-    return _cached_compression(data, f"brotli-{quality}-{brotli.__version__}", compress, brotli.decompress)
 
 
 def _cached_compression(
