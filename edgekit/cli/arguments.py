@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -56,6 +56,15 @@ def _print_and_exit(context: typer.Context, as_json: bool) -> bool:
 def print_json(record: object) -> None:
     """Print the one object of --json."""
     print(json.dumps(record, indent=2), file=_ANSWERS.get() or sys.stdout)
+
+
+def print_answer(as_json: bool, record: object, lines: Iterable[object]) -> None:
+    """Print the one object of --json, or else lines."""
+    if as_json:
+        print_json(record)
+        return
+    for line in lines:
+        print(line)
 
 
 Json = Annotated[

@@ -34,6 +34,7 @@ from edgekit.cli.arguments import (
     RequireSignature,
     TrustBuild,
     Verbose,
+    print_answer,
     print_json,
     required_key,
 )
@@ -323,10 +324,7 @@ def reference(
         output=output,
         progress=progress_style(as_json),
     )
-    if as_json:
-        print_json({"reference": str(folder)})
-    else:
-        print(f"reference: {folder}")
+    print_answer(as_json, {"reference": str(folder)}, [f"reference: {folder}"])
 
 
 def _options(words: list[str]) -> dict[str, dict[str, str]]:

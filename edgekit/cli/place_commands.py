@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, BuildFolder, Chosen, Images, Json, TrustBuild, print_json
+from edgekit.cli.arguments import DEFAULT_BUILD, BuildFolder, Chosen, Images, Json, TrustBuild, print_answer, print_json
 from edgekit.cli.build_commands import conclude, progress_style
 from edgekit.cli.completion import among, place_names
 from edgekit.cli.help import App, epilog
@@ -114,10 +114,7 @@ def import_(
     if name is None:
         raise UsageError("a phone's result needs a name for the report. Add --name, for example --name pixel-8-onnx")
     folder = imports.add_result(build, result, name)
-    if as_json:
-        print_json({"imported": str(folder)})
-    else:
-        print(folder)
+    print_answer(as_json, {"imported": str(folder)}, [folder])
 
 
 @env.command(epilog="Example: `edgekit env add litert`")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, BuildFolder, Json, print_json
+from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, BuildFolder, Json, print_answer
 from edgekit.cli.build_commands import progress_style
 from edgekit.cli.help import epilog
 
@@ -31,10 +31,7 @@ def report(
     if junit is not None:
         reports.write_junit(study, junit)
         paths.append(str(junit))
-    if as_json:
-        print_json({"report": paths})
-    else:
-        print("\n".join(paths))
+    print_answer(as_json, {"report": paths}, paths)
 
 
 @epilog(
@@ -63,9 +60,6 @@ def diff(
     old_build, here = (local(build, progress=progress_style(as_json)) for build in (before, after))
     allowed = AllowedChange(size / 100, speed / 100, accuracy / 100)
     difference = doors.hook("compare_matrices")(old_build, here, allowed) or compare_builds(old_build, here, allowed)
-    if as_json:
-        print_json(difference.as_record())
-    else:
-        print(difference.as_markdown() if markdown else "\n".join(difference.lines))
+    print_answer(as_json, difference.as_record(), [difference.as_markdown()] if markdown else difference.lines)
     if difference.worse:
         sys.exit(REJECTED)

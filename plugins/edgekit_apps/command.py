@@ -16,6 +16,7 @@ from edgekit.cli.arguments import (
     Key,
     RequireSignature,
     TrustBuild,
+    print_answer,
     print_json,
     required_key,
 )
@@ -60,10 +61,7 @@ def assets(
     request = (platform, folder, into, tuple(target or ()), trust_build, key, deployment_target)
     if check:
         stale = apps.check_assets(*request)
-        if as_json:
-            print_json({"stale": list(stale)})
-        else:
-            print("\n".join(stale) or "up to date")
+        print_answer(as_json, {"stale": list(stale)}, stale or ["up to date"])
         sys.exit(REJECTED if stale else CLEAN)
     result = apps.write_assets(*request)
     if as_json:

@@ -22,7 +22,7 @@ from edgekit.cli.arguments import (
     Outputs,
     Quiet,
     Verbose,
-    print_json,
+    print_answer,
 )
 from edgekit.cli.build_commands import conclude, progress_style
 from edgekit.cli.completion import among, model_names
@@ -142,13 +142,8 @@ def compare(
     result = comparison.compare(first, second, map=pairs or (), axes=axes, inputs=inputs, data=data, seconds=seconds)
     if html is not None:
         comparison.write_page(result, html)
-    if as_json:
-        print_json(finite(result.as_record()))
-    else:
-        for line in comparison.lines(result):
-            print(line)
-        if html is not None:
-            print(html)
+    pages = [html] if html is not None else []
+    print_answer(as_json, finite(result.as_record()), [*comparison.lines(result), *pages])
     if most is not None and not result.worst <= most:
         sys.exit(REJECTED)
 
@@ -184,24 +179,18 @@ def lint(
         if runtimes:
             raise UsageError("--for is for models. Leave it out for an Android package")
         libraries = page_size.check_page_size(file)
-        if as_json:
-            records = [{**asdict(library), "exempt": library.is_exempt} for library in libraries]
-            source = page_size.load_table()["source"]
-            print_json({"file": str(file), "page_size": page_size.PAGE, "libraries": records, "source": source})
-        else:
-            for line in page_size.lines(libraries):
-                print(line)
+        records = [{**asdict(library), "exempt": library.is_exempt} for library in libraries]
+        source = page_size.load_table()["source"]
+        answer = {"file": str(file), "page_size": page_size.PAGE, "libraries": records, "source": source}
+        print_answer(as_json, answer, page_size.lines(libraries))
         if any(library.problems for library in libraries):
             sys.exit(REJECTED)
         return
     if not runtimes:
         raise UsageError("name a runtime and its version with --for, such as --for onnxruntime-1.20")
     predictions = prediction.lint(file, runtimes)
-    if as_json:
-        records = [{**asdict(p), "impossible": p.is_impossible} for p in predictions]
-        print_json({"file": str(file), "runtimes": records, "note": prediction.NOTE})
-    else:
-        for line in prediction.lines(predictions):
-            print(line)
+    records = [{**asdict(p), "impossible": p.is_impossible} for p in predictions]
+    answer = {"file": str(file), "runtimes": records, "note": prediction.NOTE}
+    print_answer(as_json, answer, prediction.lines(predictions))
     if any(p.is_impossible for p in predictions):
         sys.exit(REJECTED)

@@ -300,7 +300,10 @@ def _read_safetensors(data: bytes) -> object:
     from safetensors.torch import load
 
     if data[8:9] != b"{":
-        _refuse(next((why for start, why in _STRANGERS if data.startswith(start)), _stranger(data)))
+        if data[257:262] == b"ustar":
+            _refuse(_OLD.format("a tar archive"))
+        unknown = "is neither safetensors nor a torch zip file, or it is truncated. Save the weights as safetensors"
+        _refuse(next((why for start, why in _STRANGERS if data.startswith(start)), unknown))
     length = int.from_bytes(data[:8], "little")
     if length > LARGEST_HEADER or length > len(data) - 8:
         _refuse(f"is truncated or has too large a header ({length} bytes, limit {LARGEST_HEADER}). Get it again")
@@ -312,12 +315,6 @@ def _read_safetensors(data: bytes) -> object:
     if extra := next((name for name, entry in header.items() if len(entry) != 3), None):
         _refuse(f"has a damaged header at tensor {extra!r}. Get it again")
     return tensors
-
-
-def _stranger(data: bytes) -> str:
-    if data[257:262] == b"ustar":
-        return _OLD.format("a tar archive")
-    return "is neither safetensors nor a torch zip file, or it is truncated. Save the weights as safetensors"
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -44,48 +44,6 @@ NEEDS = tuple(Need(name, environment=LITERT) for name in ("litert_torch", "ai_ed
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
 
 
-class LitertRuntime:
-    """A `.tflite` file with one signature: the entry of an artifact.
-
-    Raises:
-        DependencyError: If the environment is missing.
-        ArtifactError: If LiteRT refuses the file.
-    """
-
-    def __init__(self, folder: Path, entry: str) -> None:
-        self._manifest = read_artifact(folder)
-        self._process = Process(folder / entry)
-        try:
-            require_names(self._manifest, entry, self._process.facts["inputs"], self._process.facts["outputs"])
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def device(self) -> str:
-        """Library, version, delegate and threads."""
-        return _device(self._process.facts)
-
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Compute the answers to one batch."""
-        answers = answering.unpack(
-            self._process.ask(answering.RUN, arguments(self._manifest, inputs, answering.NARROW))
-        )
-        return {output.name: answers[output.name].astype(output.dtype, copy=False) for output in self._manifest.outputs}
-
-    def benchmark(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
-        """Time one batch in the answering process."""
-        settings = {" seconds": seconds, " warm_ups": WARM_UPS, " least": RUNS}
-        arrays = arguments(self._manifest, inputs, answering.NARROW) | {
-            name: np.asarray(value) for name, value in settings.items()
-        }
-        return Timings(tuple(json.loads(self._process.ask(answering.CLOCK, arrays))["milliseconds"]))
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.close()
-
-
 class LitertFile:
     """A `.tflite` file of any origin, with or without signatures.
 
@@ -100,7 +58,8 @@ class LitertFile:
     @property
     def device(self) -> str:
         """Library, version, delegate and threads."""
-        return _device(self._process.facts)
+        facts = self._process.facts
+        return f"LiteRT {facts['version']}, {'' if facts['parts'] else 'without '}XNNPACK, {threads()} threads"
 
     def inputs(self) -> tuple[FileTensor, ...]:
         """Return the file's inputs."""
@@ -125,8 +84,35 @@ class LitertFile:
         )
 
 
-def _device(facts: Mapping[str, Any]) -> str:
-    return f"LiteRT {facts['version']}, {'' if facts['parts'] else 'without '}XNNPACK, {threads()} threads"
+class LitertRuntime(LitertFile):
+    """A `.tflite` file with one signature: the entry of an artifact.
+
+    Raises:
+        DependencyError: If the environment is missing.
+        ArtifactError: If LiteRT refuses the file.
+    """
+
+    def __init__(self, folder: Path, entry: str) -> None:
+        self._manifest = read_artifact(folder)
+        super().__init__(folder / entry)
+        try:
+            require_names(self._manifest, entry, self._process.facts["inputs"], self._process.facts["outputs"])
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute the answers to one batch."""
+        answers = super().run(arguments(self._manifest, inputs, answering.NARROW))
+        return {output.name: answers[output.name].astype(output.dtype, copy=False) for output in self._manifest.outputs}
+
+    def benchmark(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
+        """Time one batch in the answering process."""
+        settings = {" seconds": seconds, " warm_ups": WARM_UPS, " least": RUNS}
+        arrays = arguments(self._manifest, inputs, answering.NARROW) | {
+            name: np.asarray(value) for name, value in settings.items()
+        }
+        return Timings(tuple(json.loads(self._process.ask(answering.CLOCK, arrays))["milliseconds"]))
 
 
 def parts(path: Path) -> int:

@@ -98,7 +98,9 @@ def crepe() -> ModelSpec:
         return EvaluationSet({"frames": sound.clip(-3, 3).astype(np.float32)}, names, (), truth, _is_near, "pitch")
 
     return replace(
-        shipped.crepe(), evaluation=functools.partial(tones, 200, 1), calibration=lambda count: _bare(tones(count, 2))
+        shipped.crepe(),
+        evaluation=functools.partial(tones, 200, 1),
+        calibration=lambda count: _first(tones(count, 2), count),
     )
 
 
@@ -226,7 +228,3 @@ def _first_chunks(whole: EvaluationSet, count: int) -> EvaluationSet:
 
 def _first(whole: EvaluationSet, count: int) -> EvaluationSet:
     return EvaluationSet({name: values[:count] for name, values in whole.inputs.items()}, whole.names[:count])
-
-
-def _bare(whole: EvaluationSet) -> EvaluationSet:
-    return _first(whole, len(whole.names))
