@@ -38,7 +38,6 @@ from edgekit.judge.limits import (
     FP32,
     FP32_DELEGATED,
     IDS,
-    INT8,
     LEVELLED,
     LOSSY,
     PHOTOGRAPHS,
@@ -162,14 +161,14 @@ def judge(
     faults: list[Fact] = []
     for batch, comparisons in batches:
         for kind in get_args(Kind):
-            some = [each for each in comparisons if _kind(tolerance, batch, each, bool(evaluation)) == kind]
+            some = [each for each in comparisons if _kind(tolerance, batch, each) == kind]
             checks += _checks(batch, some, tolerance, _limits_of(tolerance, batch, kind), noise)
         faults += [fault.model_copy(update={"batch": batch}) for each in comparisons for fault in each.faults]
     every = [(batch, each) for batch, comparisons in batches for each in comparisons]
     for kind in get_args(Kind):
         # A row counts once: in batches its error is much the same.
         once = [(batch, each) for batch, each in every if batch != IN_BATCHES]
-        alike = [(batch, each) for batch, each in once if _kind(tolerance, batch, each, bool(evaluation)) == kind]
+        alike = [(batch, each) for batch, each in once if _kind(tolerance, batch, each) == kind]
         checks += _pooled_measures(tolerance, kind, alike, noise)
     broken = [check for check in checks if not check.passed]
     beyond = [reason_of(check) for check in broken if not check.within_noise and not _unsure(check)]
@@ -248,14 +247,11 @@ def _limits_of(t: Tolerance, batch: str, kind: Kind) -> dict[tuple[str, str], Li
     return {key: delegated.get(key, row) for key, row in limits.items()}
 
 
-def _kind(t: Tolerance, batch: str, comparison: Comparison, has_own: bool) -> Kind:
+def _kind(t: Tolerance, batch: str, comparison: Comparison) -> Kind:
     """Return a batch's kind; fp16 and INT8 hold the limits of real inputs on resized ones too, and in each batch.
 
-    INT8 holds the limits of changed inputs on cut signals, which may lack what they are about, and beside the user's
-    own inputs on edgekit's photographs, which it was not calibrated for.
+    They hold the limits of changed inputs on cut signals, which may lack what they are about.
     """
-    if has_own and t.name == INT8.name and batch.removesuffix(" again") == PHOTOGRAPHS:
-        return "changed"
     return comparison.kind if comparison.kind is not None and t.name in LOSSY else kind_of(batch)
 
 

@@ -1,9 +1,8 @@
 """Rows that say little on INT8, since they are unlike the user's data: they hold the limits of random inputs.
 
-INT8 saturates beyond what it was calibrated for. So edgekit's photographs at other sizes do not decide beside the
-user's own inputs, and neither does an input in other light, or a fainter one, on which the model itself loses the
-user's metric: there both sides answer anything. What moves, shortens or exchanges inputs may change the truth, and
-always decides.
+INT8 saturates beyond what it was calibrated for. So edgekit's photographs do not decide beside the user's own inputs,
+and neither does an input in other light, or a fainter one, on which the model itself loses the user's metric: there
+both sides answer anything. What moves, shortens or exchanges inputs may change the truth, and always decides.
 """
 
 from __future__ import annotations
@@ -50,7 +49,8 @@ class UnlikeRows:
         """Return the rows of a batch."""
         if not self._is_asked or batch.name == EVALUATION:
             return []
-        rows = {row for row, name in enumerate(batch.names) if name.partition(": ")[2] in self._photographs}
+        bare = [name.partition(": ")[2] if batch.sizes else name for name in batch.names]
+        rows = {row for row, name in enumerate(bare) if name in self._photographs}
         if batch.name.removesuffix(f" {AGAIN}") in (CHANGED, LEVELLED):
             rows |= self._lost(batch)
         return sorted(rows)

@@ -56,15 +56,6 @@ def test_one_row_of_a_hundred_may_be_beyond_the_limit(rows: int, beyond: int, st
     assert (pooled.rows, pooled.beyond, pooled.passed) == (rows, beyond, status == "verified")
 
 
-@pytest.mark.parametrize(("own", "status"), [(100, "verified"), (0, "rejected")])
-def test_photographs_are_beside_own_inputs_changed_ones(own: int, status: str) -> None:
-    """INT8 is calibrated on the user's pictures, which photographs may be unlike."""
-    evaluation = [errors(*[KEPT] * own)] if own else []
-    more = {"photographs": [errors(WORST, *[KEPT] * 7)]}
-    assert judge(INT8, {}, evaluation=evaluation, more=more).status == status
-    assert judge(FP16, {}, evaluation=evaluation, more=more).status == "rejected"
-
-
 @pytest.mark.parametrize(
     ("before", "after", "beyond", "status"),
     [
