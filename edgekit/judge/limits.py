@@ -33,6 +33,8 @@ _OTHERS = ("tensor", "labels", "boxes", "mask", "embedding", "image", "state")
 SCALED = ("features", *CLASSES, *_OTHERS)
 # Mean signed error of a channel in the rows of one category.
 BIAS = "channel bias"
+# How the name of a longer exposure begins.
+EXPOSED = "exposed "
 # Share of the other inputs of a run in an answer.
 MIXED = "mixed rows"
 TASK_DROP, TASK_DROP_WORST = "task drop", "task drop, worst row"

@@ -35,6 +35,7 @@ from edgekit.judge.limits import (
     BIAS,
     CATEGORIES,
     CHANGED,
+    EXPOSED,
     FP32,
     FP32_DELEGATED,
     IDS,
@@ -82,7 +83,8 @@ WRONG_IN_CONDITION, FEW_IN_CONDITION = 0.4, 4
 SURE = 0.95
 # Standard errors of that confidence, of a mean.
 SURE_ERRORS = 1.645
-# Times the error of the median channel, and least channels: one may err more where all of them saturate alike.
+# Times the error of the median channel, and least channels: in a longer exposure, which saturates all of them, one may
+# err more.
 APART, ENOUGH_CHANNELS = 1.6, 8
 # Standard deviations by which the share of wrong outputs in one batch may exceed its limit: three of 128 outputs are
 # allowed where the limit is 1 %, and two of 96.
@@ -417,8 +419,8 @@ def _worst_condition(group: Sequence[Found]) -> Iterator[Measure]:
 def _worst_channel(group: Sequence[Found], limit: Limit) -> Iterator[Measure]:
     """Yield the error or bias of the worst channel in the worst condition, as of exchanged classes out of focus.
 
-    Of a hundred channels one may be worse. In a condition in which all channels err, as in pictures exposed twice as
-    long, the limit of the error is APART times that of the median channel.
+    Of a hundred channels one may be worse. In a longer exposure the limit of the error is APART times that of the median
+    channel, if that is more.
     """
     worst: tuple[float, float, str, str] = (-np.inf, 0.0, "", "")
     for comparison, m in group:
@@ -427,8 +429,8 @@ def _worst_channel(group: Sequence[Found], limit: Limit) -> Iterator[Measure]:
             if condition:
                 values = sums.bias(conditions[""]) if limit.metric == BIAS else next(channel_deviations(sums))[1]
                 place = int(np.argsort(-values, kind="stable")[len(values) // 100])
-                common = APART * float(np.median(values)) if len(values) >= ENOUGH_CHANNELS else 0.0
-                allowed = limit.value if limit.metric == BIAS else max(limit.value, common)
+                saturated = condition.startswith(EXPOSED) and len(values) >= ENOUGH_CHANNELS
+                allowed = max(limit.value, APART * float(np.median(values)) if saturated else 0.0)
                 worst = max(worst, (float(values[place]) - allowed, allowed, condition, m.names[place]))
     excess, allowed, condition, channel = worst
     if condition:
