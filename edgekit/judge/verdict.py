@@ -419,8 +419,8 @@ def _worst_condition(group: Sequence[Found]) -> Iterator[Measure]:
 def _worst_channel(group: Sequence[Found], limit: Limit) -> Iterator[Measure]:
     """Yield the error or bias of the worst channel in the worst condition, as of exchanged classes out of focus.
 
-    Of a hundred channels one may be worse. In a longer exposure the limit of the error is APART times that of the median
-    channel, if that is more.
+    Of a hundred channels one may be worse. In a longer exposure the limit of the error is APART times that of the
+    median channel, if that is more.
     """
     worst: tuple[float, float, str, str] = (-np.inf, 0.0, "", "")
     for comparison, m in group:
