@@ -233,13 +233,31 @@ def _compare_batches(
         task, values = real if batch.name == EVALUATION else None, reference.info.evaluation.values
         kind = kind_at_sizes(spec, batch.sizes) if batch.name.startswith(shaped) else None
         there, rows = arrays_of(batch.name, answers), unlike.of(batch)
-        parts = split(batch, there, rows) if rows else [(batch, there)]
-        comparisons[batch.name] = [
-            replace(comparison, kind="random" if rows and part is parts[-1] else kind)
-            for part in parts
-            for comparison in compare_batch(spec.outputs, part[0], part[1], units, task, values)
-        ]
+        every = [replace(each, kind=kind) for each in compare_batch(spec.outputs, batch, there, units, task, values)]
+        comparisons[batch.name] = every if not rows else _apart(spec.outputs, batch, there, units, rows, every)
     return comparisons
+
+
+def _apart(
+    outputs: tuple[Output, ...],
+    batch: Batch,
+    answers: Mapping[str, Array],
+    units: Units,
+    rows: Sequence[int],
+    whole: Sequence[Comparison],
+) -> list[Comparison]:
+    """Return the comparison of some rows as of random inputs, and of the others; channels and places need them all."""
+    parts = split(batch, answers, rows)
+    found = [
+        replace(comparison, kind="random" if part is parts[-1] else whole[0].kind)
+        for part in parts
+        for comparison in compare_batch(outputs, part[0], part[1], units, None)
+    ]
+    if len(parts) == 1:
+        return found
+    of_rows = [replace(each, measures=tuple(m for m in each.measures if not m.names), sums={}) for each in found]
+    of_all = [replace(each, measures=tuple(m for m in each.measures if m.names), faults=()) for each in whole]
+    return [*of_rows, *of_all]
 
 
 def _compare_in_batches(
