@@ -66,7 +66,7 @@ def test_inputs_that_are_not_real_have_absolute_limits_or_looser_ones() -> None:
 def test_a_change_of_a_limit_is_one_of_real_inputs() -> None:
     half = INT8.with_limit("error", "tensor", lambda limit: limit / 2)
     real, changed = (half.on(kind)["tensor", "error"] for kind in ("real", "changed"))
-    assert (real.value, real.worst, changed.value) == (0.15, 0.35, 0.7)
+    assert (real.value, real.worst, changed.value) == (0.15, 0.45, 0.7)
     assert INT8.without(TASK_DROP).limit(TASK_DROP, "task") is None
 
 
