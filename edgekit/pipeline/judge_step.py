@@ -193,7 +193,9 @@ def _compare_and_judge(
     )
     notes = [] if images is None else [sample_fact(manifest, batches, reference)]
     if unlike.lost:
-        text = f"{unlike.lost} changed inputs on which the model itself loses more than half of its '{metric_name}' "
+        text = (
+            f"{len(unlike.lost)} changed inputs on which the model itself loses more than half of its '{metric_name}' "
+        )
         notes.append(fact(Code.TEXT, text=f"{text}decide no more than random ones"))
     if _noise_without_fp64(reference):
         notes.append(fact(Code.NOISE_WITHOUT_FP64))

@@ -13,10 +13,9 @@ import numpy as np
 
 from edgekit.artifact.fact import EVALUATION
 from edgekit.evaluate.engine import AGAIN
-from edgekit.judge.limits import CHANGED, INT8, LEVELLED, Tolerance
+from edgekit.judge.limits import CHANGED, INT8, LEVELLED, PHOTOGRAPHS, Tolerance
 from edgekit.model.spec import Array, EvaluationSet
 from edgekit.reference.batches import Batch
-from edgekit.reference.pictures import photographs
 from edgekit.reference.store import Reference
 
 # Share of the metric of the row itself below which the model is lost.
@@ -38,12 +37,12 @@ class UnlikeRows:
         own = next((b for b in reference.batches if b.name == EVALUATION), None)
         self._is_asked = own is not None and tolerance.name == INT8.name
         self._names = {name: row for row, name in enumerate(own.names)} if own is not None else {}
-        self._photographs = {f"photograph {name}" for name in photographs()} - set(self._names)
+        self._photographs = {n for b in reference.batches if b.name == PHOTOGRAPHS for n in b.names} - set(self._names)
         values = reference.info.evaluation.values
         measured = real is not None and real.metric is not None and real.truth is not None
         self._real = real if measured and len(values) == len(self._names) else None
         self._values = values
-        self.lost = 0  # rows that were found on which the model itself loses the metric
+        self.lost: set[str] = set()  # names of rows that were found on which the model itself loses the metric
 
     def of(self, batch: Batch) -> list[int]:
         """Return the rows of a batch."""
@@ -65,7 +64,7 @@ class UnlikeRows:
         values = np.asarray(self._real.metric(outputs, np.asarray(self._real.truth)[places]), np.float64)
         own = np.array([self._values[place] for place in places])
         lost = {row for row, is_lost in zip(rows, (own > 0) & (values < KEPT * own), strict=True) if is_lost}
-        self.lost += len(lost)
+        self.lost |= {batch.names[row] for row in lost}
         return lost
 
     def _source(self, name: str) -> int | None:
