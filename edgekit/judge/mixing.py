@@ -1,10 +1,10 @@
 """Mixing of rows: how much of the other inputs of a run is in an artifact's answer to one of them.
 
 The artifact answers each row alone and in runs with others. Let a be its answers alone and d what the others change,
-both in units of each value's spread over the rows. Least squares fits d, in all rows and values at once, by the
-differences of the neighbours' answers from the row's own:
+both in units of each value's spread over the rows. Least squares fits d, in all rows and values at once, by the row's
+own answer and its neighbours':
 
-    d[row] = sum over k of weight[k] (a[row + k] - a[row]),  k = 1 ... size - 1, within the run
+    d[row] = gain a[row] + sum over k of weight[k] a[row + k],  k = 1 ... size - 1, within the run
 
 A weight is the share of that neighbour in the answer; their sum is the share of all others together. INT8 whose scales
 follow from the whole run answers a little differently beside others, but not towards them. Each weight counts less
@@ -43,12 +43,12 @@ def share_of_others(alone: Array, beside: Array, size: int) -> float:
     moving = spread > max(STILL * float(spread.max(initial=0.0)), LEAST)
     shape = (runs, size, int(moving.sum()))
     own, change = ((a[:, moving] / spread[moving]).reshape(shape) for a in (alone - alone.mean(0), beside - alone))
-    towards = np.stack([np.roll(own, -k, 1) - own for k in range(1, size)], -1).reshape(runs, -1, size - 1)
+    towards = np.stack([np.roll(own, -k, 1) for k in range(size)], -1).reshape(runs, -1, size)
     inverse = np.linalg.pinv(np.einsum("rvi,rvj->ij", towards, towards))
     pulled = np.einsum("rvi,rv->ri", towards, change.reshape(runs, -1))
     weights = inverse @ pulled.sum(0)
     left = change.reshape(runs, -1) - towards @ weights
     scores = np.einsum("rvi,rv->ri", towards, left) @ inverse
-    sums = np.column_stack([scores, scores.sum(1)])
+    sums, weights = np.column_stack([scores[:, 1:], scores[:, 1:].sum(1)]), weights[1:]
     errors = np.sqrt((sums * sums).sum(0) * runs / (runs - 1))
     return float(np.maximum(np.abs(np.append(weights, weights.sum())) - CHANCE * errors, 0.0).max(initial=0.0))

@@ -34,6 +34,8 @@ def test_noise_and_a_common_step_are_no_share() -> None:
         0, 0.3, (RUNS, 1, 1, 1)
     ).repeat(SIZE, 1).reshape(-1, 1, 1)
     assert share_of_others(alone, alone + noise, SIZE) < 0.01
+    # A smaller size, and another row's answer by chance, are no share of the neighbours.
+    assert share_of_others(alone, 0.8 * alone, SIZE) < 0.01
     assert share_of_others(alone, alone, SIZE) == 0
 
 
