@@ -34,7 +34,7 @@ SCALED = ("features", *CLASSES, *_OTHERS)
 # Mean signed error of a channel in the rows of one category.
 BIAS = "channel bias"
 # How the name of a longer exposure begins.
-EXPOSED = "exposed "
+LONGER_EXPOSURE = "exposed "
 # Share of the other inputs of a run in an answer.
 MIXED = "mixed rows"
 TASK_DROP, TASK_DROP_WORST = "task drop", "task drop, worst row"

@@ -35,11 +35,11 @@ from edgekit.judge.limits import (
     BIAS,
     CATEGORIES,
     CHANGED,
-    EXPOSED,
     FP32,
     FP32_DELEGATED,
     IDS,
     LEVELLED,
+    LONGER_EXPOSURE,
     LOSSY,
     PHOTOGRAPHS,
     SHIFTED,
@@ -429,7 +429,7 @@ def _worst_channel(group: Sequence[Found], limit: Limit) -> Iterator[Measure]:
             if condition:
                 values = sums.bias(conditions[""]) if limit.metric == BIAS else next(channel_deviations(sums))[1]
                 place = int(np.argsort(-values, kind="stable")[len(values) // 100])
-                saturated = condition.startswith(EXPOSED) and len(values) >= ENOUGH_CHANNELS
+                saturated = condition.startswith(LONGER_EXPOSURE) and len(values) >= ENOUGH_CHANNELS
                 allowed = max(limit.value, APART * float(np.median(values)) if saturated else 0.0)
                 worst = max(worst, (float(values[place]) - allowed, allowed, condition, m.names[place]))
     excess, allowed, condition, channel = worst
@@ -574,8 +574,9 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str, batch: str 
     lost = int((drops > row_limit).sum()) if graded and row_limit is not None else 0
     # A mean of so few rows may exceed its limit by chance.
     error = float(drops.std()) / math.sqrt(len(drops)) if graded and not t.exact_ranking else 0.0
-    is_unsure = mean_limit is not None and mean > mean_limit and error > 0 and len(drops) >= FEW_ROWS
-    chance = mean_limit + SURE_ERRORS * error if mean_limit is not None and is_unsure else None
+    chance = None
+    if mean_limit is not None and mean > mean_limit and error > 0 and len(drops) >= FEW_ROWS:
+        chance = mean_limit + SURE_ERRORS * error
     # An average precision of few objects jumps by chance, up as often as down: rows that gain as much are set off.
     if row_limit is not None and len(drops) >= FEW_ROWS:
         lost = max(lost - int((drops < -row_limit).sum()), 0)

@@ -22,7 +22,7 @@ from edgekit.hosts.run_record import Measurement
 from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.detections import SCORE
 from edgekit.judge.deviation import ALL_ROWS, Spreads, spreads
-from edgekit.judge.limits import CLASSES, DETECTIONS, MIXED, Tolerance, kind_at_sizes, kind_of
+from edgekit.judge.limits import CLASSES, DETECTIONS, MIXED, Kind, Tolerance, kind_at_sizes, kind_of
 from edgekit.judge.metrics import BASES, Comparison, RowValues
 from edgekit.judge.mixing import share_of_others
 from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
@@ -176,7 +176,9 @@ def _compare_and_judge(
     unlike = UnlikeRows(reference, real, tolerance)
     comparisons = _compare_batches(spec, reference, batches, answers, measured, units, real, unlike)
     if whole is not None:
-        comparisons[IN_BATCHES] = _compare_in_batches(spec.outputs, reference, whole, answers, measured, units, real)
+        comparisons[IN_BATCHES] = _compare_in_batches(
+            spec.outputs, reference, whole, answers, measured, units, real, tolerance
+        )
     evaluation, metric_name = comparisons.get(EVALUATION, []), real.metric_name if real is not None else "task metric"
     result = verdict.judge(
         tolerance,
@@ -235,8 +237,11 @@ def _compare_batches(
         task, values = real if batch.name == EVALUATION else None, reference.info.evaluation.values
         kind = kind_at_sizes(spec, batch.sizes) if batch.name.startswith(shaped) else None
         there, rows = arrays_of(batch.name, answers), unlike.of(batch)
-        every = [replace(each, kind=kind) for each in compare_batch(spec.outputs, batch, there, units, task, values)]
-        comparisons[batch.name] = every if not rows else _apart(spec.outputs, batch, there, units, rows, every)
+        comparisons[batch.name] = (
+            _apart(spec.outputs, batch, there, units, rows, kind)
+            if rows
+            else _compare_as(kind, spec.outputs, batch, there, units, task, values)
+        )
     return comparisons
 
 
@@ -246,20 +251,31 @@ def _apart(
     answers: Mapping[str, Array],
     units: Units,
     rows: Sequence[int],
-    whole: Sequence[Comparison],
+    kind: Kind | None,
 ) -> list[Comparison]:
     """Return the comparison of some rows as of random inputs, and of the others; channels and places need them all."""
-    parts = split(batch, answers, rows)
-    found = [
-        replace(comparison, kind="random" if part is parts[-1] else whole[0].kind)
-        for part in parts
-        for comparison in compare_batch(outputs, part[0], part[1], units, None)
-    ]
-    if len(parts) == 1:
+    (unlike, theirs), *others = reversed(split(batch, answers, rows))
+    found = _compare_as("random", outputs, unlike, theirs, units)
+    if not others:
         return found
+    found += [each for part, its in others for each in _compare_as(kind, outputs, part, its, units)]
     of_rows = [replace(each, measures=tuple(m for m in each.measures if not m.names), sums={}) for each in found]
+    whole = _compare_as(kind, outputs, batch, answers, units)
     of_all = [replace(each, measures=tuple(m for m in each.measures if m.names), faults=()) for each in whole]
     return [*of_rows, *of_all]
+
+
+def _compare_as(
+    kind: Kind | None,
+    outputs: tuple[Output, ...],
+    batch: Batch,
+    answers: Mapping[str, Array],
+    units: Units,
+    task: EvaluationSet | None = None,
+    values: Sequence[float] = (),
+) -> list[Comparison]:
+    """Compare a batch as one of inputs of a kind; None if its name says it."""
+    return [replace(each, kind=kind) for each in compare_batch(outputs, batch, answers, units, task, values)]
 
 
 def _compare_in_batches(
@@ -270,6 +286,7 @@ def _compare_in_batches(
     measured: Measurement,
     units: Units,
     real: EvaluationSet | None,
+    tolerance: Tolerance,
 ) -> list[Comparison]:
     """Return the comparison of the evaluation set in batches: the model answers each row as it does alone."""
     batch, task = whole.batch(), None
@@ -278,28 +295,31 @@ def _compare_in_batches(
         return [_failed(batch, measured)]
     if real is not None and real.truth is not None and values:
         task, values = replace(real, truth=np.asarray(real.truth)[whole.order]), [values[row] for row in whole.order]
-    beside = arrays_of(IN_BATCHES, answers)
-    return [*compare_batch(outputs, batch, beside, units, task, values), _mixing(outputs, whole, answers)]
-
-
-def _mixing(outputs: tuple[Output, ...], whole: EvaluationInBatches, answers: Mapping[str, Array]) -> Comparison:
-    """Return the shares of other rows of a run in the artifact's answers, compared with its own answers alone."""
     alone, beside = arrays_of(EVALUATION, answers), arrays_of(IN_BATCHES, answers)
-    measures = [
-        RowValues(
-            output=output.name,
-            role=output.role,
-            of=output.name if output.role == "scores" else "",
-            metric=MIXED,
-            values=np.full(1, share_of_others(alone[output.name][whole.order], beside[output.name], whole.size)),
-            places=np.full(1, -1),
-            peak=1.0,
-            names=(ALL_ROWS,),
-        )
-        for output in outputs
-        if output.name in beside and output.name in alone and beside[output.name].dtype.kind == "f"
+    limited = [
+        o for o in outputs if tolerance.limit(MIXED, o.role) is not None and o.name in alone.keys() & beside.keys()
     ]
-    return Comparison(tuple(whole.batch().names), tuple(measures))
+    mixing = [
+        _mixing(o, alone[o.name][whole.order], beside[o.name], whole.size)
+        for o in limited
+        if beside[o.name].dtype.kind == "f"
+    ]
+    shares = Comparison(batch.names, tuple(mixing))
+    return [*compare_batch(outputs, batch, beside, units, task, values), shares]
+
+
+def _mixing(output: Output, alone: Array, beside: Array, size: int) -> RowValues:
+    """Return the share of other rows of a run in an output, compared with the artifact's own answers alone."""
+    return RowValues(
+        output=output.name,
+        role=output.role,
+        of=output.name if output.role == "scores" else "",
+        metric=MIXED,
+        values=np.full(1, share_of_others(alone, beside, size)),
+        places=np.full(1, -1),
+        peak=1.0,
+        names=(ALL_ROWS,),
+    )
 
 
 def _failed(batch: Batch, measured: Measurement) -> Comparison:

@@ -15,13 +15,13 @@ from edgekit.artifact.fact import EVALUATION
 from edgekit.evaluate.engine import AGAIN
 from edgekit.judge.limits import CHANGED, INT8, LEVELLED, PHOTOGRAPHS, Tolerance
 from edgekit.model.spec import Array, EvaluationSet
-from edgekit.reference.batches import Batch
+from edgekit.reference.batches import CROWDS, Batch
 from edgekit.reference.store import Reference
 
 # Share of the metric of the row itself below which the model is lost.
 KEPT = 0.5
 # Beginnings of conditions that may change the truth.
-_OF_THE_TRUTH = ("'", "the first ", "a gap ", "out of focus ", *(f"{side * side} pictures " for side in (2, 3)))
+_OF_THE_TRUTH = ("'", "the first ", "a gap ", "out of focus ", *(f"{side * side} pictures " for side in CROWDS))
 
 
 class UnlikeRows:

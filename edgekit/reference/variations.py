@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from edgekit.judge.limits import CLASSES
-from edgekit.judge.limits import EXPOSED as EXPOSED_AS
+from edgekit.judge.limits import CLASSES, LONGER_EXPOSURE
 from edgekit.model.spec import Array, Input, ModelSpec
 
 # Rows of a longer exposure, and the factors of their brightness: the largest values are clipped, as by a camera.
@@ -100,7 +99,7 @@ def camera_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     for number, (name, row) in enumerate(_spread(items, exposed)):
         factor = EXPOSURES[number % len(EXPOSURES)]
         brighter = {i.name: _within(i, i.low + factor * (row[i.name].astype(np.float64) - i.low)) for i in pictures}
-        by_name[f"{name}, {EXPOSED_AS}{factor:g} times"] = {**row, **brighter}
+        by_name[f"{name}, {LONGER_EXPOSURE}{factor:g} times"] = {**row, **brighter}
     for number, (name, row) in enumerate(_spread(items, moved)):
         down, across = divmod(number % 4, 2)
         corner = f"{('upper', 'lower')[down]} {('left', 'right')[across]}"
