@@ -173,7 +173,8 @@ def _place(fact: Fact) -> str:
 
 # Words for batches and metrics that a reader cannot know.
 _BATCHES = {
-    "real inputs": "your inputs at all sizes, and edgekit's photographs if it takes pictures",
+    "real inputs": "all your inputs, and edgekit's photographs if it takes pictures",
+    "resized inputs": "real inputs at other sizes",
     "changed inputs": "all changed inputs: other light, structure, words, ids or length",
     "random inputs": "all random and extreme inputs, and yours moved towards their ends",
 }

@@ -35,8 +35,8 @@ _KINDS = {
     "photographs": "photographs",
     "changed": "changed inputs (dark, bright, grey, at their ends)",
     "levelled": "inputs of another mean brightness",
-    "words": "queries with words of no evaluation input",
-    "ids": "real inputs with ids of no evaluation input",
+    "words": "queries with words that no evaluation input has",
+    "ids": "real inputs with ids that no evaluation input has",
     "categories": "real inputs with each category in turn",
     "shifted": "real inputs moved towards the ends of their ranges",
     "stress": "random and extreme inputs",
@@ -45,7 +45,6 @@ _KINDS = {
     "between": "inputs of shapes between these",
 }
 _OF_SHAPES = ("grid", "real", "between")
-_CHANGED = "changed inputs (shorter, silent in part, sorted or exchanged)"
 Status = Literal["verified", "rejected", "not verified here"]
 
 
@@ -143,7 +142,8 @@ class StartUp(_Record):
 
     def __str__(self) -> str:
         memory = f", {self.peak_memory / 1e6:.0f} MB at its peak" if self.peak_memory is not None else ""
-        return f"a fresh process opens it in {self.open_ms:.0f} ms, answers after {self.first_answer_ms:.0f} ms{memory}"
+        times = f"opens it in {self.open_ms:.0f} ms and has answered once after {self.first_answer_ms:.0f} ms in all"
+        return f"a fresh process {times}{memory}"
 
 
 class Evidence(_Record):
@@ -187,8 +187,8 @@ class Evidence(_Record):
     @property
     def lines(self) -> tuple[str, ...]:
         """Sentences: the compared inputs of the usual size, those of other shapes, the place, and what is left out."""
-        # Only pictures are levelled.
-        kinds = _KINDS if "levelled" in self.inputs else {**_KINDS, "changed": _CHANGED}
+        # Only pictures are levelled; how others are changed follows from what they are.
+        kinds = _KINDS if "levelled" in self.inputs else {**_KINDS, "changed": "changed inputs"}
         texts = {kind: f"{count} {kinds.get(kind, kind)}" for kind, count in self.inputs.items() if count}
         usual = [] if self.inputs.get(EVALUATION) else [NO_EVALUATION_SET]
         usual += [text for kind, text in texts.items() if kind not in _OF_SHAPES]
@@ -199,7 +199,8 @@ class Evidence(_Record):
         allowed = "input shapes that its dynamic axes allow, each with one size for every axis"
         others += [f"{shapes} {allowed} ({between})"] if self.shapes else []
         settings = "".join(f", {name} {value}" for name, value in sorted(self.settings.items()))
-        answers = ", ".join(f"{by} ({count} inputs)" for by, count in self.answered_by.items())
+        several = len(self.answered_by) > 1
+        answers = ", ".join(f"{by} ({count} inputs)" if several else by for by, count in self.answered_by.items())
         groups = {
             "evidence": ", ".join(usual) or "nothing",
             "shapes": ", ".join(others),

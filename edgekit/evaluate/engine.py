@@ -141,7 +141,7 @@ def evaluate(
         why = f"measuring latency: {RUNS} runs of it and of each baseline in turn, fewer if they take long"
         progress(0.8, why)
         metadata["load"] = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-        tell = _every(TELL_SECONDS, lambda count: progress(0.8, f"{why}; {count} runs so far"))
+        tell = _every(TELL_SECONDS, lambda count: progress(0.8, f"{why}; {count} runs in all so far"))
         question = next((q for q in questions if q.name == EVALUATION), questions[0])
         # The batch whose first row is timed, if it is a single row.
         first_row = question.name if question.repeated else ""

@@ -121,14 +121,21 @@ def kind_at_sizes(spec: ModelSpec, sizes: Mapping[str, int]) -> Kind:
 
     Texts are cut too, but their models take texts of any length: those have ids, or a mask.
     """
-    of_integers = {axis for i in spec.inputs if np.dtype(i.dtype).kind in "iub" for axis in i.shape}
-    signals = [i for i in spec.inputs if i.kind == "tensor" and np.dtype(i.dtype).kind == "f"]
-    axes = {axis for i in signals for axis in i.shape if axis in spec.axes} - of_integers - {"batch"}
-    return (
-        "changed"
-        if any(sizes.get(str(a), spec.axes[str(a)].default) < spec.axes[str(a)].default for a in axes)
-        else "real"
-    )
+    usual = {axis: spec.axes[axis].default for axis in _stretched_axes(spec, "tensor")}
+    return "changed" if any(sizes.get(axis, size) < size for axis, size in usual.items()) else "real"
+
+
+def is_resized(spec: ModelSpec, sizes: Mapping[str, int]) -> bool:
+    """Return whether pictures or signals of these sizes are resized; texts are not, as above."""
+    axes = _stretched_axes(spec, "image", "tensor")
+    return any(sizes.get(axis, spec.axes[axis].default) != spec.axes[axis].default for axis in axes)
+
+
+def _stretched_axes(spec: ModelSpec, *kinds: str) -> set[str]:
+    of_texts = {axis for i in spec.inputs if i.kind == "tensor" and np.dtype(i.dtype).kind in "iub" for axis in i.shape}
+    inputs = [i for i in spec.inputs if i.kind in kinds and (i.kind == "image" or np.dtype(i.dtype).kind == "f")]
+    axes = {str(axis) for i in inputs for axis in i.shape if axis in spec.axes}
+    return axes - of_texts - {"batch"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,6 +133,7 @@ class Comparison:
         sums: Sums of each channel, by floating output and condition of at least FEW_IN_CHANNELS rows ("": all); they
             add up over batches.
         kind: Kind of the inputs where the batch's name does not say it: real ones at another size, whole or cut.
+        is_resized: True if these are pictures or signals of another size than the model's usual one.
     """
 
     names: tuple[str, ...]
@@ -141,6 +142,7 @@ class Comparison:
     task: _Sides | None = None
     sums: Mapping[tuple[str, str], Sums] = field(default_factory=dict)
     kind: Kind | None = None
+    is_resized: bool = False
 
     def get(self, output: str, metric: str) -> Array | None:
         """Return the values [n] of one metric of one output; None if it was not measured."""

@@ -30,7 +30,7 @@ import numpy as np
 from edgekit.artifact.fact import EVALUATION, IN_BATCHES, Code, Fact, fact
 from edgekit.artifact.metric import metric_info, plain
 from edgekit.artifact.result import EvaluationResult, Measure, Status
-from edgekit.judge.deviation import FEW_VALUES, channel_deviations
+from edgekit.judge.deviation import FEW_VALUES, USUAL, channel_deviations
 from edgekit.judge.limits import (
     BIAS,
     CATEGORIES,
@@ -72,8 +72,12 @@ SHARED = {"batch", "output", "metric", "value", "limit", "row", "index"}
 REAL_INPUTS = "real inputs"
 # Names of all inputs of a kind together.
 POOLS: Mapping[Kind, str] = {"real": REAL_INPUTS, "changed": "changed inputs", "random": "random inputs"}
-# Share of the rows that may exceed a limit with a `worst`.
-BEYOND = 0.01
+# All real inputs that are resized.
+RESIZED_INPUTS = "resized inputs"
+# Share of the rows that may exceed a limit with a `worst`, and of resized ones: no calibration set has these, and
+# sound INT8 exceeds it in up to 11 % of them where the model itself answers worse. Nobody can give more of these, so
+# what chance explains passes.
+BEYOND, BEYOND_RESIZED = 0.01, 0.1
 # Least rows of which one may exceed it: in fewer, one proves with SURE that more than BEYOND do.
 FEW_ROWS = 6
 # Share of wrong decisions in one condition of changed inputs, and the least rows that it needs: what fails in grey bars
@@ -347,7 +351,7 @@ def reason_of(measure: Measure) -> Fact:
     details: dict[str, str | int | float] = {
         "beyond": measure.beyond,
         "rows": measure.rows,
-        "allowed": _may_pass(measure.rows),
+        "allowed": _may_pass(measure.rows, measure.batch),
     }
     if _is_share(measure):
         details = {name: details[name] for name in ("beyond", "rows")}
@@ -381,12 +385,19 @@ def _pooled_measures(
         elif _together(t, row):
             yield from _channels(POOLS[kind], group, rules, noise) if row.metric == f"{CHANNEL}error" else ()
         elif row.worst is not None:
-            # Of a table with many ids they would outnumber all others.
-            of_categories = [found for found in group if batches[id(found[0])] == CATEGORIES]
-            others = [found for found in group if batches[id(found[0])] != CATEGORIES]
-            for pool, rows in ((POOLS[kind], others), (CATEGORIES, of_categories)):
-                if rows:
-                    yield _share_check(pool, rows, row.value, noise, batches)
+            pools: dict[str, list[Found]] = {}
+            for comparison, m in group:
+                pools.setdefault(_pool(kind, batches[id(comparison)], comparison), []).append((comparison, m))
+            for pool, found in pools.items():
+                yield _share_check(pool, found, row.value, noise, batches)
+
+
+def _pool(kind: Kind, batch: str, comparison: Comparison) -> str:
+    """Return the name of the inputs among which a row counts."""
+    if batch == CATEGORIES:
+        # Of a table with many ids they would outnumber all others.
+        return CATEGORIES
+    return RESIZED_INPUTS if kind == "real" and comparison.is_resized else POOLS[kind]
 
 
 def _worst_condition(group: Sequence[Found]) -> Iterator[Measure]:
@@ -420,7 +431,8 @@ def _worst_channel(group: Sequence[Found], limit: Limit) -> Iterator[Measure]:
     """Yield the error or bias of the worst channel in the worst condition, as of exchanged classes out of focus.
 
     Of a hundred channels one may be worse. In a longer exposure the limit of the error is APART times that of the
-    median channel, if that is more.
+    median channel, if that is more. Where the model itself answers further than USUAL from its real answers, the limit
+    grows in proportion: an object moved to a corner where none is in the user's data.
     """
     worst: tuple[float, float, str, str] = (-np.inf, 0.0, "", "")
     for comparison, m in group:
@@ -430,7 +442,8 @@ def _worst_channel(group: Sequence[Found], limit: Limit) -> Iterator[Measure]:
                 values = sums.bias(conditions[""]) if limit.metric == BIAS else next(channel_deviations(sums))[1]
                 place = int(np.argsort(-values, kind="stable")[len(values) // 100])
                 saturated = condition.startswith(LONGER_EXPOSURE) and len(values) >= ENOUGH_CHANNELS
-                allowed = max(limit.value, APART * float(np.median(values)) if saturated else 0.0)
+                far = float(np.sqrt(sums.zz / np.maximum(sums.count, 1)).max()) / USUAL if limit.metric != BIAS else 0.0
+                allowed = max(limit.value * max(far, 1.0), APART * float(np.median(values)) if saturated else 0.0)
                 worst = max(worst, (float(values[place]) - allowed, allowed, condition, m.names[place]))
     excess, allowed, condition, channel = worst
     if condition:
@@ -449,7 +462,7 @@ def _worst_channel(group: Sequence[Found], limit: Limit) -> Iterator[Measure]:
 def _share_check(
     pool: str, group: Sequence[Found], table: float, noise: Mapping[str, float], batches: Mapping[int, str]
 ) -> Measure:
-    """Check the limit of 99 of 100 rows: its value is that of the first row after them."""
+    """Check the limit of 99 of 100 rows, of 90 if resized: its value is that of the first row after them."""
     info = metric_info(group[0][1].metric)
     values = np.concatenate([m.values for _, m in group])
     own = max(_own(m, noise) for _, m in group) if info.widened else None
@@ -461,7 +474,8 @@ def _share_check(
     badness = np.where(excused, -np.inf, np.nan_to_num(info.sign * values, nan=np.inf))
     order = np.argsort(-badness, kind="stable")
     beyond, rows = int((badness > info.sign * limit).sum()), len(values)
-    place = int(order[min(_may_pass(rows), rows - 1)])
+    allowed = _may_pass(rows, pool)
+    place = int(order[min(allowed, rows - 1)])
     names = [name for comparison, m in group for name in m.names or comparison.names]
     measure = Measure(
         batch=pool,
@@ -471,7 +485,7 @@ def _share_check(
         limit=limit,
         table=table,
         noise=own,
-        passed=beyond <= _may_pass(rows),
+        passed=beyond <= allowed,
         row=names[place],
         index=int(np.concatenate([m.places for _, m in group])[place]),
         rows=rows,
@@ -481,7 +495,7 @@ def _share_check(
         # Where so few rows do not tell, the user's own metric on the user's own inputs does.
         unmoved = np.concatenate([_unmoved_rows(comparison, m) for comparison, m in group])
         moved = int((badness[~unmoved] > info.sign * limit).sum())
-        return measure.model_copy(update={"passed": moved <= _may_pass(rows)})
+        return measure.model_copy(update={"passed": moved <= allowed})
     return measure
 
 
@@ -498,18 +512,27 @@ def _is_graded(comparison: Comparison) -> bool:
     return comparison.task is not None and not all(np.isin(side, (0, 1)).all() for side in comparison.task)
 
 
-def _may_pass(rows: int) -> int:
-    """Return how many of some rows may exceed a limit on 99 of 100."""
-    return max(int(BEYOND * rows), int(rows >= FEW_ROWS))
+def _may_pass(rows: int, batch: str) -> int:
+    """Return how many of the rows of a batch or pool may exceed a limit on 99 of 100, of 90 if they are resized."""
+    allowed = int(rows >= FEW_ROWS)
+    if batch != RESIZED_INPUTS:
+        return max(int(BEYOND * rows), allowed)
+    while _chance_of_fewer(allowed + 1, rows, BEYOND_RESIZED) < SURE:
+        allowed += 1
+    return allowed
+
+
+def _chance_of_fewer(beyond: int, rows: int, share: float) -> float:
+    """Return the chance that fewer of some rows exceed a limit, if this share of all does."""
+    return sum(math.comb(rows, n) * share**n * (1 - share) ** (rows - n) for n in range(beyond))
 
 
 def _unsure(check: Measure) -> bool:
     """Return whether so many rows beyond a limit may be chance in so few rows."""
     # The limit of a metric of right or wrong is itself a share of the rows.
     share = check.limit or BEYOND if _is_share(check) else BEYOND
-    # The chance of fewer beyond, if this share of all were.
-    fewer = sum(math.comb(check.rows, n) * share**n * (1 - share) ** (check.rows - n) for n in range(check.beyond))
-    return bool(check.rows) and not check.passed and fewer < SURE
+    in_doubt = check.rows > 0 and not check.passed and check.batch != RESIZED_INPUTS
+    return in_doubt and _chance_of_fewer(check.beyond, check.rows, share) < SURE
 
 
 def _is_share(check: Measure) -> bool:
@@ -582,7 +605,7 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str, batch: str 
         lost = max(lost - int((drops < -row_limit).sum()), 0)
     for metric, value, limit, noise, beyond, passed in (
         ("drop", mean, mean_limit, chance, turned, mean_limit is None or mean <= mean_limit),
-        (ONE_ROW, float(drops[worst]), row_limit if graded else None, None, lost, lost <= _may_pass(len(drops))),
+        (ONE_ROW, float(drops[worst]), row_limit if graded else None, None, lost, lost <= _may_pass(len(drops), batch)),
     ):
         yield Measure(
             batch=batch,
@@ -621,7 +644,7 @@ def _notes(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Compari
     yield from (
         reason_of(check).model_copy(update={"code": Code.ROWS_UNMOVED})
         for check in checks
-        if check.passed and check.beyond > _may_pass(check.rows)
+        if check.passed and check.beyond > _may_pass(check.rows, check.batch)
     )
     for check in (c for c in checks if c.batch == EVALUATION and c.limit is not None):
         code = _ROUNDING.get(check.metric)

@@ -22,7 +22,7 @@ from edgekit.hosts.run_record import Measurement
 from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.detections import SCORE
 from edgekit.judge.deviation import ALL_ROWS, Spreads, spreads
-from edgekit.judge.limits import CLASSES, DETECTIONS, MIXED, Kind, Tolerance, kind_at_sizes, kind_of
+from edgekit.judge.limits import CLASSES, DETECTIONS, MIXED, Kind, Tolerance, is_resized, kind_at_sizes, kind_of
 from edgekit.judge.metrics import BASES, Comparison, RowValues
 from edgekit.judge.mixing import share_of_others
 from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
@@ -242,6 +242,8 @@ def _compare_batches(
             if rows
             else _compare_as(kind, spec.outputs, batch, there, units, task, values)
         )
+        if kind is not None and is_resized(spec, batch.sizes):
+            comparisons[batch.name] = [replace(each, is_resized=True) for each in comparisons[batch.name]]
     return comparisons
 
 

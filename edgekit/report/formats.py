@@ -7,10 +7,11 @@ import textwrap
 
 from edgekit.artifact.metric import metric_info, plain, share
 from edgekit.artifact.result import CANDIDATE, EvaluationResult, Measure, Ratio, Timing
+from edgekit.judge.verdict import RESIZED_INPUTS
 from edgekit.report.study import ReportRow
 
 NONE = "–"
-TOO_NOISY = "too noisy to say"
+TOO_NOISY = "speed too noisy to say"
 
 
 def format_measure(measure: Measure | None) -> str:
@@ -48,7 +49,7 @@ def value(measure: Measure) -> str:
 
 def beside_limit(measure: Measure) -> str:
     """Return a metric with its value, and its limit in brackets."""
-    share = " in 99 of 100 rows" if measure.rows else ""
+    share = f" in {90 if measure.batch == RESIZED_INPUTS else 99} of 100 rows" if measure.rows else ""
     limit_text = f" ({limit(measure)}{share})" if measure.limit is not None else ""
     return f"{measure.metric} {value(measure)}{unit(measure)}{limit_text}"
 

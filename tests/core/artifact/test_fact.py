@@ -142,7 +142,7 @@ def test_a_reason_names_rows_inputs_and_needed_numbers_in_plain_words() -> None:
     details: dict[str, str | int | float] = {"beyond": 4, "rows": 160, "allowed": 1}
     numbers = {"output": "y", "metric": "error", "value": 0.5, "limit": 0.3}
     unsure = Fact(code=Code.TOO_FEW_ROWS, batch="real inputs", row="2: list 40", details=details, **numbers)  # type: ignore[arg-type]
-    assert "400 would, if no others exceed it (your inputs at all sizes" in str(unsure)
+    assert "400 would, if no others exceed it (all your inputs" in str(unsure)
     turned = Fact(code=Code.TOO_FEW_TURNED, metric="top-1 drop", value=0.02, limit=0.005, details=details)
     assert "800, if no others turn wrong" in str(turned)
     rows = Fact(code=Code.LIMIT_EXCEEDED, row="2: list 40", index=7, **numbers)  # type: ignore[arg-type]

@@ -112,7 +112,7 @@ def test_a_long_timing_says_why_it_takes_long_and_how_far_it_is(monkeypatch: pyt
     evaluate(Doubling(), (questions("evaluation", 1),), {}, Timing(0.01), lambda done, text: said.append(text))
     told = [text for text in said if text.startswith("measuring latency")]
     assert "100 runs" in told[0]
-    assert told[1] == f"{told[0]}; 1 runs so far"
+    assert told[1] == f"{told[0]}; 1 runs in all so far"
     assert len(told) > 100
 
 

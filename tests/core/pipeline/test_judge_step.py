@@ -14,7 +14,7 @@ from edgekit.artifact.manifest import AxisInfo, Manifest
 from edgekit.artifact.result import EvaluationResult, Measure
 from edgekit.evaluate.timing import Latency
 from edgekit.judge import budget
-from edgekit.judge.limits import kind_at_sizes
+from edgekit.judge.limits import is_resized, kind_at_sizes
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.pipeline.judge_step import (
     Units,
@@ -143,7 +143,7 @@ def test_the_verdict_says_how_much_was_judged() -> None:
     )
 
 
-@pytest.mark.parametrize(("pytorch", "text"), [(72.0, "too noisy to say"), (0.4, "8.00×")])
+@pytest.mark.parametrize(("pytorch", "text"), [(72.0, "speed too noisy to say"), (0.4, "8.00×")])
 def test_a_speed_beside_an_eager_pytorch_that_stalls_is_too_noisy_to_say(pytorch: float, text: str) -> None:
     own = "bound buffers"
     times = {own: Latency("ONNX Runtime", (0.05,) * 100), PYTORCH: Latency("PyTorch", (pytorch,) * 100)}
@@ -173,5 +173,9 @@ def test_a_cut_signal_is_a_changed_input_and_a_shorter_text_a_real_one() -> None
     assert kind_at_sizes(spec, {"batch": 4, "samples": 32}) == "changed"
     assert kind_at_sizes(spec, {"batch": 4, "samples": 128}) == "real"
     assert kind_at_sizes(spec, {"batch": 1}) == "real"
+    assert [is_resized(spec, {"batch": 4, "samples": samples}) for samples in (32, 64, 128)] == [True, False, True]
     for inputs in ((ids,), (wave, ids), (replace(wave, shape=("batch", 3, "samples", 8), kind="image"),)):
-        assert kind_at_sizes(replace(spec, inputs=inputs), {"batch": 4, "samples": 32}) == "real"
+        other = replace(spec, inputs=inputs)
+        assert kind_at_sizes(other, {"batch": 4, "samples": 32}) == "real"
+        # Texts of other lengths are the user's own, and resized pictures are not.
+        assert is_resized(other, {"batch": 4, "samples": 32}) == (inputs[0].kind == "image")

@@ -99,7 +99,7 @@ def test_a_bundle_has_its_size_on_disk_and_that_of_a_first_visit(filled: Any) ->
 
 
 def test_a_ratio_that_is_too_noisy_is_not_told_as_a_number() -> None:
-    assert formats.speed(Ratio(baseline="pytorch", value=789.0, low=79.0, high=1091.0)) == "too noisy to say"
+    assert formats.speed(Ratio(baseline="pytorch", value=789.0, low=79.0, high=1091.0)) == "speed too noisy to say"
     assert formats.speed(Ratio(baseline="pytorch", value=2.0, low=1.9, high=2.1)) == "2.00×"
     assert Ratio(baseline="pytorch", value=1.0, low=0.0, high=1.0).noisy
     timing = Timing(device="d", runs=100, p50=1, p90=2, p95=3, p99=4, mean=1, std=0, warm_ups=10, load=1.5)

@@ -174,6 +174,20 @@ def test_two_classes_exchanged_in_one_condition_reject_int8_whatever_the_picture
     assert all(reason.row.startswith(condition) for reason in verdict.reasons)
 
 
+@pytest.mark.parametrize(("far", "metrics"), [(1.0, {"channel error"}), (4.0, set())])
+def test_where_the_model_answers_far_from_its_real_answers_int8_may_err_more(far: float, metrics: set[str]) -> None:
+    """An object in a corner where the user's data have none: its place is beyond what INT8 was calibrated for."""
+    draw = np.random.default_rng(0)
+    real = draw.normal(0, 1, (64, 2)).astype(np.float32)
+    corner = (far * np.sign(real[:16])).astype(np.float32)
+    names, outputs = [f"tool {n}, out of focus in the upper left" for n in range(16)], (Output("place"),)
+    scales = spreads(outputs, [{"place": real}], {}, 0.0)
+    own = compare(outputs, {"place": real}, {"place": real}, [f"tool {n}" for n in range(64)], scales=scales)
+    moved = compare(outputs, {"place": corner}, {"place": corner + 0.65}, names, scales=scales)
+    verdict = judge(INT8, {}, evaluation=[own], more={"levelled": [moved]})
+    assert {reason.metric for reason in verdict.reasons} == metrics
+
+
 @pytest.mark.parametrize(
     ("gain", "drift", "status"), [(1.0, 0.0, "verified"), (1.03, 0.0, "rejected"), (1, 0.05, "rejected")]
 )

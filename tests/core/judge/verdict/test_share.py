@@ -11,7 +11,7 @@ from edgekit.artifact.fact import IN_BATCHES, Code
 from edgekit.artifact.result import EvaluationResult
 from edgekit.judge.limits import FP16, INT8, Tolerance
 from edgekit.judge.metrics import Comparison, RowValues, compare
-from edgekit.judge.verdict import REAL_INPUTS, judge
+from edgekit.judge.verdict import REAL_INPUTS, RESIZED_INPUTS, judge
 from edgekit.model.spec import Output
 
 KEPT, BEYOND, WORST = 0.1, 0.4, 1.0
@@ -27,9 +27,9 @@ def errors(*values: float, first: int = 0) -> Comparison:
 def verdict_of(rows: int, beyond: int, tolerance: Tolerance = INT8) -> EvaluationResult:
     values = [BEYOND] * beyond + [KEPT] * (rows - beyond)
     half = rows // 2
-    # Half of the rows have another size: limits on shares are those of all real inputs together.
-    resized = [({"height": 64}, replace(errors(*values[half:], first=half), kind="real"))]
-    return judge(tolerance, {}, evaluation=[errors(*values[:half])], grid=resized)
+    # Half of the rows are in batches: limits on shares are those of all real inputs together.
+    batches = [({"batch": 8}, replace(errors(*values[half:], first=half), kind="real"))]
+    return judge(tolerance, {}, evaluation=[errors(*values[:half])], grid=batches)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,19 @@ def test_one_row_of_a_hundred_may_be_beyond_the_limit(rows: int, beyond: int, st
     assert (pooled.rows, pooled.beyond, pooled.passed) == (rows, beyond, status == "verified")
 
 
+@pytest.mark.parametrize(("beyond", "status"), [(10, "verified"), (15, "verified"), (16, "rejected"), (40, "rejected")])
+def test_of_resized_inputs_ninety_of_a_hundred_are_within(beyond: int, status: str) -> None:
+    values = [BEYOND] * beyond + [KEPT] * (100 - beyond)
+    resized = replace(errors(*values, first=100), kind="real", is_resized=True)
+    found = judge(INT8, {}, evaluation=[errors(*[KEPT] * 100)], grid=[({"height": 64}, resized)])
+    assert found.status == status
+    told = {(m.batch, m.rows, m.beyond) for m in found.measures if m.rows}
+    assert told == {(REAL_INPUTS, 100, 0), (RESIZED_INPUTS, 100, beyond)}
+    assert all(f"{beyond} of 100 rows (15 allowed)" in str(reason) for reason in found.reasons)
+    # At its own size a model's data hold 99 of 100.
+    assert judge(INT8, {}, evaluation=[errors(*values)]).status != "verified"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "beyond", "status"),
     [
@@ -80,7 +93,7 @@ def test_where_rows_are_too_few_those_whose_own_metric_stays_do_not_decide(
     assert told == (
         [
             f"error of 'y' is not at most 0.3 in {beyond} of 400 rows, of which 4 are allowed; "
-            "the task metric does not change in the rest of these rows (your inputs at all sizes, and edgekit's "
+            "the task metric does not change in the rest of these rows (all your inputs, and edgekit's "
             "photographs if it takes pictures)"
         ]
         if status == "verified"
