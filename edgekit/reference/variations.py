@@ -32,6 +32,8 @@ AROUND_ZERO, LEAST_WAVE = 0.1, 0.5
 # Most channels of a signal, those of which each changes alone, the rows of each change, and the share of the range of a
 # channel's means and values by which it does.
 MOST_CHANNELS, CHANNELS, OF_A_CHANNEL, SHARE = 16, 8, 2, 1 / 3
+# Rows among which those are found: of more, copies of all would fill the memory.
+MOST_DRIFTING = 512
 # Numbers of the longest row of a table, and the quotient of its columns' ranges from which they are of several units.
 TABLE, UNITS = 63, 30.0
 Row = Mapping[str, Array]
@@ -136,7 +138,7 @@ def drifting_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
     steeper.
     """
     by_name: dict[str, Row] = {}
-    items = list(rows.items())
+    items = list(rows.items())[:MOST_DRIFTING]
     for i in of_zero(spec, items[0][1], signals=True) if items else ():
         shape = items[0][1][i.name].shape
         axis = int(np.argmax(shape))
