@@ -40,9 +40,9 @@ _KINDS = {
     "categories": "real inputs with each category in turn",
     "shifted": "real inputs moved towards the ends of their ranges",
     "stress": "random and extreme inputs",
-    "grid": "random inputs of several shapes",
-    "real": "real inputs of several shapes",
-    "between": "inputs of shapes between these",
+    "grid": "random inputs of other sizes",
+    "real": "real inputs of other sizes",
+    "between": "inputs of sizes between these",
 }
 _OF_SHAPES = ("grid", "real", "between")
 Status = Literal["verified", "rejected", "not verified here"]
@@ -192,12 +192,11 @@ class Evidence(_Record):
         texts = {kind: f"{count} {kinds.get(kind, kind)}" for kind, count in self.inputs.items() if count}
         usual = [] if self.inputs.get(EVALUATION) else [NO_EVALUATION_SET]
         usual += [text for kind, text in texts.items() if kind not in _OF_SHAPES]
-        usual += [f"{self.repeated} inputs again in another order"] if self.repeated else []
+        usual += [f"{self.repeated} of all these a second time, in another order"] if self.repeated else []
         others = [text for kind, text in texts.items() if kind in _OF_SHAPES]
         shapes = f"{self.shapes} of {self.combinations:,}" if self.combinations else f"{self.shapes}"
-        between = f"{self.between} at sizes between the smallest, default and largest"
-        allowed = "input shapes that its dynamic axes allow, each with one size for every axis"
-        others += [f"{shapes} {allowed} ({between})"] if self.shapes else []
+        between = f"{self.between} between the smallest, default and largest sizes"
+        others += [f"{shapes} combinations of sizes that its dynamic axes allow ({between})"] if self.shapes else []
         settings = "".join(f", {name} {value}" for name, value in sorted(self.settings.items()))
         several = len(self.answered_by) > 1
         answers = ", ".join(f"{by} ({count} inputs)" if several else by for by, count in self.answered_by.items())

@@ -74,7 +74,8 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
     if quiet:
         return
     _print_wrapped(f"reference: {build.reference}")
-    print(f"artifacts: {build.path / 'PART' / 'TARGET' if build.parts else build.path / 'TARGET'}")
+    target = outcomes[0].target if len(outcomes) == 1 else "TARGET"
+    print(f"artifacts: {build.path / 'PART' / 'TARGET' if build.parts else build.path / target}")
     if build.report.is_file():
         print(f"report: {build.report}")
     if build.report.is_file() and not build.parts:

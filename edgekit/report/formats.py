@@ -48,16 +48,16 @@ def value(measure: Measure) -> str:
 
 
 def beside_limit(measure: Measure) -> str:
-    """Return a metric with its value, and its limit in brackets."""
+    """Return a metric and its output with the value, and its limit in brackets."""
     share = f" in {90 if measure.batch == RESIZED_INPUTS else 99} of 100 rows" if measure.rows else ""
     limit_text = f" ({limit(measure)}{share})" if measure.limit is not None else ""
-    return f"{measure.metric} {value(measure)}{unit(measure)}{limit_text}"
+    return f"{metric_label(measure)}: {value(measure)}{unit(measure)}{limit_text}"
 
 
 def unit(measure: Measure) -> str:
-    """Return what a value is a multiple of, as in "0.7 of the output's spread"; may be empty."""
+    """Return what a value is a multiple of, as in "0.7 of its spread"; may be empty."""
     name = metric_info(measure.metric).unit
-    return f" of the output's {name}" if name in ("spread", "peak") else ""
+    return f" of its {name}" if name in ("spread", "peak") else ""
 
 
 def task(name: str, mean: float | None, drop: Measure | None) -> str:

@@ -82,9 +82,9 @@ def test_the_line_names_kinds_shapes_place_who_answered_and_what_was_not_asked()
         not_asked=("answers of timed runs",),
     )
     assert found.lines == (
-        "evidence: 80 evaluation inputs, 8 photographs, 81 inputs again in another order",
-        "shapes: 51 random inputs of several shapes, 43 of 5,832 input shapes that its dynamic axes allow, each with "
-        "one size for every axis (27 at sizes between the smallest, default and largest)",
+        "evidence: 80 evaluation inputs, 8 photographs, 81 of all these a second time, in another order",
+        "shapes: 51 random inputs of other sizes, 43 of 5,832 combinations of sizes that its dynamic axes allow "
+        "(27 between the smallest, default and largest sizes)",
         "run in: ONNX Runtime 1.31, CPU, 2 threads, provider CPU",
         "compared with: the model's outputs on NVIDIA H200 (139 inputs), PyTorch (60 inputs)",
         "not covered: answers of timed runs",

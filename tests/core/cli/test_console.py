@@ -121,7 +121,7 @@ def test_a_row_tells_the_number_that_decided_and_lines_are_short(capsys: pytest.
     own = result(good, bad).model_copy(update={"size": 108_300_000, "first_visit": 5_500_000})
     show_build(Build((TargetOutcome("web", Path("b/web"), "rejected", result=own),), Path("b"), "an H200"))
     first, *others = capsys.readouterr().out.splitlines()
-    assert first == "web\trejected\t108 MB, first visit 5.5 MB\t1.50× onnx\twebgpu: cosine 0.500 (≥ 0.99)"
+    assert first == "web\trejected\t108 MB, first visit 5.5 MB\t1.50× onnx\twebgpu: cosine of 'y': 0.500 (≥ 0.99)"
     assert others[-3] == "web: 2 more reasons in the report, or with -v"
     assert max(map(len, others)) <= 120
 

@@ -180,7 +180,7 @@ def test_reasons_of_one_cause_are_one_line_with_their_number_and_the_worst(rejec
     assert number, faults[1]
     assert int(number[1]) > 10
     assert f"the worst of {number[1]} faults" in rejected.text, "so on the console"
-    assert re.search(r"relative \S+ of the output's peak", page_of(rejected)), "a number says what it is a share of"
+    assert re.search(r"relative of '\S+': \S+ of its peak", page_of(rejected)), "a number says what it is a share of"
 
 
 def test_the_report_says_at_once_why_another_artifact_is_not_what_to_ship(rejected: Run) -> None:
