@@ -14,7 +14,8 @@ float64 per row, computed in float64, with its name in reports:
   numbers.
 - task metric of the artifact: computed after ties at K, within RESOLUTION, are undone (`ties_undone`).
 - nrmse: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR); "nrmse
-  of spread": over half the spread of real scores (of a few scores the whole) if that is larger.
+  of spread": over half the spread of real scores if that is larger. Of a few scores both (the second is "nrmse of few")
+  are over the whole spread if that is larger, and they have no "spearman".
 - count excess: the smallest score tolerance t that explains every count c, that is, for which
   floor(low + span clip(r - t) + 0.5) <= c <= floor(low + span clip(r + t) + 0.5), r being the reference's score.
 - swap gap: the largest gap between the reference's scores of a displaced place and of the one chosen instead, paired
@@ -59,7 +60,7 @@ from edgekit.judge.deviation import (
     place_errors,
     row_deviations,
 )
-from edgekit.judge.limits import CLASSES, Kind
+from edgekit.judge.limits import CLASSES, Kind, Size
 from edgekit.judge.roles import decisions, role_measures
 from edgekit.model.spec import Array, Metric, Output
 
@@ -81,9 +82,9 @@ RESOLVED, FLOORED = 0.01, 0.5
 UNDECIDED = 0.3
 # Fewer scores in a row are no map, and fewer numbers have no direction.
 FEW_SCORES = 8
-# Share of the scores' spread within which scores of a row of FEW_RANKS or fewer have no order: a sixth of INT8's limit
-# on errors.
-TIED, FEW_RANKS = 0.05, 64
+# Share of the scores' spread within which scores of a row of FEW_RANKS or fewer have no order: half of INT8's limit on
+# errors.
+TIED, FEW_RANKS = 0.15, 64
 # Score units: the least divisor. If the best K have a smaller mean, there is hardly any relevance to lose.
 MASS_FLOOR = 0.01
 # Share of the scores' spread: the most that MASS_FLOOR may be.
@@ -133,7 +134,7 @@ class Comparison:
         sums: Sums of each channel, by floating output and condition of at least FEW_IN_CHANNELS rows ("": all); they
             add up over batches.
         kind: Kind of the inputs where the batch's name does not say it: real ones at another size, whole or cut.
-        is_resized: True if these are pictures or signals of another size than the model's usual one.
+        size: Size of real inputs in a batch of a shape.
     """
 
     names: tuple[str, ...]
@@ -142,7 +143,7 @@ class Comparison:
     task: _Sides | None = None
     sums: Mapping[tuple[str, str], Sums] = field(default_factory=dict)
     kind: Kind | None = None
-    is_resized: bool = False
+    size: Size = ""
 
     def get(self, output: str, metric: str) -> Array | None:
         """Return the values [n] of one metric of one output; None if it was not measured."""
@@ -279,12 +280,11 @@ def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:
     place = (off := np.abs(r - c)).argmax(1)
     yield "max abs", off.max(1), place
     yield "mean abs", off.mean(1), place
-    error = (off * off).sum(1)
+    error, few = (off * off).sum(1), r.shape[1] < FEW_SCORES
     rms, wide = np.sqrt(error / r.shape[1]), FLOORED * scale if np.isfinite(scale) else floor
     # One score, or a few, have no spread of their own: they are measured by that of all rows.
-    yield "nrmse", rms / np.maximum(r.std(1), wide if r.shape[1] < FEW_SCORES else floor), place
-    # One wrong item of a few is much of a row.
-    yield "nrmse of spread", rms / np.maximum(r.std(1), 2 * wide if r.shape[1] < FEW_SCORES else wide), place
+    yield "nrmse", rms / np.maximum(r.std(1), 2 * wide if few else floor), place
+    yield "nrmse of few" if few else "nrmse of spread", rms / np.maximum(r.std(1), 2 * wide if few else wide), place
     directed = map_cosine(r, c, min(MASS_FLOOR, MASSED * scale))
     yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= resolution, 1.0, directed), place
     yield "cosine whole", np.full(len(r), cosine(r.ravel(), c.ravel())), place
@@ -292,7 +292,8 @@ def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:
         ratio = np.divide((r * r).sum(1), error, out=np.full(len(r), np.inf), where=error > 0)
         yield "snr", np.clip(10 * np.log10(ratio), -SNR_CAP_DB, SNR_CAP_DB), place
     tied = max(resolution, TIED * scale) if np.isfinite(scale) and r.shape[1] <= FEW_RANKS else resolution
-    for metric, ignored in (("spearman", tied), ("spearman raw", 0.0)):
+    # Of five scores, one exchange of neighbours costs 0.1: those have no ranks but their errors.
+    for metric, ignored in () if few else (("spearman", tied), ("spearman raw", 0.0)):
         yield metric, np.array([_spearman(a, b, ignored) for a, b in zip(r, c, strict=True)]), place
     if threshold is not None:
         tops = r.max(1)

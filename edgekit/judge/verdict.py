@@ -397,7 +397,7 @@ def _pool(kind: Kind, batch: str, comparison: Comparison) -> str:
     if batch == CATEGORIES:
         # Of a table with many ids they would outnumber all others.
         return CATEGORIES
-    return RESIZED_INPUTS if kind == "real" and comparison.is_resized else POOLS[kind]
+    return RESIZED_INPUTS if kind == "real" and comparison.size == "resized" else POOLS[kind]
 
 
 def _worst_condition(group: Sequence[Found]) -> Iterator[Measure]:
@@ -471,12 +471,17 @@ def _share_check(
         _excused_rows(comparison, m, noise, batches[id(comparison)].startswith(EVALUATION)) for comparison, m in group
     ]
     excused = np.concatenate(each)
+    names = [name for comparison, m in group for name in m.names or comparison.names]
     badness = np.where(excused, -np.inf, np.nan_to_num(info.sign * values, nan=np.inf))
+    # An input that is beyond the limit alone does not count again in a batch.
+    again = np.concatenate([np.full(len(m.values), comparison.size == "usual") for comparison, m in group])
+    alone = {names[row] for row in np.flatnonzero((badness > info.sign * limit) & ~again)}
+    repeats = [row for row in np.flatnonzero(again) if names[row].partition(": ")[2] in alone]
+    badness[repeats] = -np.inf
     order = np.argsort(-badness, kind="stable")
     beyond, rows = int((badness > info.sign * limit).sum()), len(values)
     allowed = _may_pass(rows, pool)
     place = int(order[min(allowed, rows - 1)])
-    names = [name for comparison, m in group for name in m.names or comparison.names]
     measure = Measure(
         batch=pool,
         output=group[0][1].output,
@@ -524,7 +529,9 @@ def _may_pass(rows: int, batch: str) -> int:
 
 def _chance_of_fewer(beyond: int, rows: int, share: float) -> float:
     """Return the chance that fewer of some rows exceed a limit, if this share of all does."""
-    return sum(math.comb(rows, n) * share**n * (1 - share) ** (rows - n) for n in range(beyond))
+    # Logarithms: of thousands of rows, the number of ways is beyond the largest float.
+    ways = (math.lgamma(rows + 1) - math.lgamma(n + 1) - math.lgamma(rows - n + 1) for n in range(beyond))
+    return sum(math.exp(w + n * math.log(share) + (rows - n) * math.log1p(-share)) for n, w in enumerate(ways))
 
 
 def _unsure(check: Measure) -> bool:

@@ -29,7 +29,7 @@ from edgekit.evaluate.rows import Axes, rows_of
 from edgekit.hosts import process
 from edgekit.hosts.process import Progress
 from edgekit.judge import metrics
-from edgekit.judge.limits import kind_at_sizes
+from edgekit.judge.limits import kind_at_sizes, size_of
 from edgekit.judge.metrics import Comparison
 from edgekit.judge.rows import row_axes
 from edgekit.judge.verdict import judge
@@ -38,7 +38,7 @@ from edgekit.model.folder import load_model
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import worker
 from edgekit.pipeline.context import FreshInputs, RunContext
-from edgekit.pipeline.judge_step import Units, compare_batch, units_of
+from edgekit.pipeline.judge_step import Units, compare_batch, units_of, with_thresholds
 from edgekit.reference.batches import RESIZED, Batch, BatchSource
 from edgekit.reference.record import answerable, run_batches
 from edgekit.reference.store import read_reference
@@ -104,7 +104,7 @@ def ask_fresh_inputs(request: Mapping[str, Any], progress: Progress) -> dict[str
     reference, manifest = read_reference(fresh_request.reference), read_artifact(fresh_request.folder)
     target = registry.find(fresh_request.target)
     place = target.place(fresh_request.place)
-    spec = load_model(fresh_request.model)
+    spec = with_thresholds(load_model(fresh_request.model), reference)
     tolerance = place.tolerance_of(manifest)
     units = units_of(spec, reference, tolerance)
     noise, axes = reference.noise, reference.info.row_axes
@@ -159,4 +159,6 @@ def _compare(
     except Exception as error:  # a runtime may raise anything; it counts as its output
         return [metrics.failed_comparison(batch.names, fact(Code.NO_ANSWER, error_text=first_line(error)))]
     kind = kind_at_sizes(spec, batch.sizes) if real else None
-    return [replace(comparison, kind=kind) for comparison in compare_batch(spec.outputs, batch, answers, units, None)]
+    size = size_of(spec, batch.sizes) if real else ""
+    found = compare_batch(spec.outputs, batch, answers, units, None)
+    return [replace(comparison, kind=kind, size=size) for comparison in found]

@@ -22,7 +22,7 @@ from edgekit.hosts.run_record import Measurement
 from edgekit.judge import budget, metrics, verdict
 from edgekit.judge.detections import SCORE
 from edgekit.judge.deviation import ALL_ROWS, Spreads, spreads
-from edgekit.judge.limits import CLASSES, DETECTIONS, MIXED, Kind, Tolerance, is_resized, kind_at_sizes, kind_of
+from edgekit.judge.limits import CLASSES, DETECTIONS, MIXED, Kind, Tolerance, kind_at_sizes, kind_of, size_of
 from edgekit.judge.metrics import BASES, Comparison, RowValues
 from edgekit.judge.mixing import share_of_others
 from edgekit.judge.rows import PLACES, SUFFIX, row_names, sample_places, sketch
@@ -48,6 +48,8 @@ from edgekit.target import Place
 
 # An input of integers with fewer values is asked with all of them; one with more indexes no table.
 FEWEST_VALUES, LARGEST_TABLE = 4, 1 << 20
+# Least detections whose least score shows a threshold.
+ENOUGH_DETECTIONS = 100
 # An error in units of the spread: the output for another input has 1.4.
 USELESS = 1.4
 # The first of these modes that was timed gives the artifact's latency; captured graphs are shown in addition.
@@ -86,7 +88,7 @@ def judge_answers(
         measured: Timings and other records of the engine.
         task_limits: True if the user's own inputs and metric suffice, whatever made inputs show.
     """
-    tolerance = place.tolerance_of(manifest)
+    spec, tolerance = with_thresholds(spec, reference), place.tolerance_of(manifest)
     whole = _rows_in_batches(reference, manifest, sample_of(manifest, place), answers, measured)
     result = _compare_and_judge(spec, reference, manifest, place, tolerance, answers, measured, task_limits, whole)
     if manifest.export.self_quantized and any(r.code is Code.REAL_INPUTS_NEEDED for r in result.reasons):
@@ -242,8 +244,9 @@ def _compare_batches(
             if rows
             else _compare_as(kind, spec.outputs, batch, there, units, task, values)
         )
-        if kind is not None and is_resized(spec, batch.sizes):
-            comparisons[batch.name] = [replace(each, is_resized=True) for each in comparisons[batch.name]]
+        if kind is not None:
+            size = size_of(spec, batch.sizes)
+            comparisons[batch.name] = [replace(each, size=size) for each in comparisons[batch.name]]
     return comparisons
 
 
@@ -334,6 +337,23 @@ def units_of(spec: ModelSpec, reference: Reference, tolerance: Tolerance) -> Uni
     limit = score_tolerance(tolerance, max(scored, default=0.0))
     known = _known_errors(reference)
     return Units(limit, spreads(spec.outputs, known, reference.noise, tolerance.rounding, reference.channel_noise))
+
+
+def with_thresholds(spec: ModelSpec, reference: Reference) -> ModelSpec:
+    """Return the model with the threshold of its detections if none is declared: the least score of real inputs.
+
+    A detection whose score is within rounding of a threshold within the graph comes or goes as a whole.
+    """
+    real = [batch.outputs for batch in reference.batches if batch.name in REAL]
+
+    def known(output: Output) -> Output:
+        if output.role not in DETECTIONS or output.threshold is not None:
+            return output
+        scores = [array[..., SCORE].ravel() for outputs in real if (array := outputs.get(output.name)) is not None]
+        found = np.concatenate([each[each > 0] for each in scores]) if scores else np.zeros(0)
+        return replace(output, threshold=float(found.min())) if len(found) >= ENOUGH_DETECTIONS else output
+
+    return replace(spec, outputs=tuple(map(known, spec.outputs)))
 
 
 def _known_errors(reference: Reference) -> list[Mapping[str, Array]]:

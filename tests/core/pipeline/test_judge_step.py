@@ -14,7 +14,7 @@ from edgekit.artifact.manifest import AxisInfo, Manifest
 from edgekit.artifact.result import EvaluationResult, Measure
 from edgekit.evaluate.timing import Latency
 from edgekit.judge import budget
-from edgekit.judge.limits import is_resized, kind_at_sizes
+from edgekit.judge.limits import kind_at_sizes, size_of
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.pipeline.judge_step import (
     Units,
@@ -173,9 +173,10 @@ def test_a_cut_signal_is_a_changed_input_and_a_shorter_text_a_real_one() -> None
     assert kind_at_sizes(spec, {"batch": 4, "samples": 32}) == "changed"
     assert kind_at_sizes(spec, {"batch": 4, "samples": 128}) == "real"
     assert kind_at_sizes(spec, {"batch": 1}) == "real"
-    assert [is_resized(spec, {"batch": 4, "samples": samples}) for samples in (32, 64, 128)] == [True, False, True]
+    sizes = [size_of(spec, {"batch": 4, "samples": samples}) for samples in (32, 64, 128)]
+    assert sizes == ["resized", "usual", "resized"]
     for inputs in ((ids,), (wave, ids), (replace(wave, shape=("batch", 3, "samples", 8), kind="image"),)):
         other = replace(spec, inputs=inputs)
         assert kind_at_sizes(other, {"batch": 4, "samples": 32}) == "real"
         # Texts of other lengths are the user's own, and resized pictures are not.
-        assert is_resized(other, {"batch": 4, "samples": 32}) == (inputs[0].kind == "image")
+        assert size_of(other, {"batch": 4, "samples": 32}) == ("resized" if inputs[0].kind == "image" else "")

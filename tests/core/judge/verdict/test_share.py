@@ -59,7 +59,7 @@ def test_one_row_of_a_hundred_may_be_beyond_the_limit(rows: int, beyond: int, st
 @pytest.mark.parametrize(("beyond", "status"), [(10, "verified"), (15, "verified"), (16, "rejected"), (40, "rejected")])
 def test_of_resized_inputs_ninety_of_a_hundred_are_within(beyond: int, status: str) -> None:
     values = [BEYOND] * beyond + [KEPT] * (100 - beyond)
-    resized = replace(errors(*values, first=100), kind="real", is_resized=True)
+    resized = replace(errors(*values, first=100), kind="real", size="resized")
     found = judge(INT8, {}, evaluation=[errors(*[KEPT] * 100)], grid=[({"height": 64}, resized)])
     assert found.status == status
     told = {(m.batch, m.rows, m.beyond) for m in found.measures if m.rows}
@@ -67,6 +67,21 @@ def test_of_resized_inputs_ninety_of_a_hundred_are_within(beyond: int, status: s
     assert all(f"{beyond} of 100 rows (15 allowed)" in str(reason) for reason in found.reasons)
     # At its own size a model's data hold 99 of 100.
     assert judge(INT8, {}, evaluation=[errors(*values)]).status != "verified"
+
+
+def test_an_input_that_is_beyond_the_limit_alone_does_not_count_again_in_a_batch() -> None:
+    own = errors(*[BEYOND] * 2, *[KEPT] * 198)
+    values = np.array([BEYOND, BEYOND, KEPT])
+    for first, status in ((0, "verified"), (100, "not verified here")):
+        names = tuple(f"{row}: image {first + row}" for row in range(3))
+        table = RowValues("y", "tensor", "", "error", values, np.zeros(3, int), 1.0)
+        batch = Comparison(names, (table,), kind="real", size="usual")
+        assert judge(INT8, {}, evaluation=[own], grid=[({"batch": 3}, batch)]).status == status
+
+
+def test_thousands_of_rows_beyond_a_limit_are_counted() -> None:
+    found = judge(INT8, {}, evaluation=[errors(*[BEYOND] * 2000, *[KEPT] * 3000)])
+    assert (found.status, {reason.code for reason in found.reasons}) == ("rejected", {Code.ROWS_BEYOND})
 
 
 @pytest.mark.parametrize(
