@@ -23,6 +23,7 @@ from edgekit.pipeline.judge_step import (
     inputs_beyond_data,
     sample_fact,
     sample_of,
+    with_thresholds,
 )
 from edgekit.pipeline.worker import PYTORCH
 from edgekit.reference.batches import EVALUATION, STRESS, Batch, applicable_batches
@@ -180,3 +181,16 @@ def test_a_cut_signal_is_a_changed_input_and_a_shorter_text_a_real_one() -> None
         assert kind_at_sizes(other, {"batch": 4, "samples": 32}) == "real"
         # Texts of other lengths are the user's own, and resized pictures are not.
         assert size_of(other, {"batch": 4, "samples": 32}) == ("resized" if inputs[0].kind == "image" else "")
+
+
+@pytest.mark.parametrize(("count", "declared", "threshold"), [(120, None, 0.1), (120, 0.3, 0.3), (60, None, None)])
+def test_the_least_score_of_many_detections_is_the_threshold_within_a_graph(
+    count: int, declared: float | None, threshold: float | None
+) -> None:
+    found = np.zeros((count, 2, 6), np.float32)
+    found[:, 0, 4] = np.linspace(0.1, 0.9, count)
+    one = Batch(EVALUATION, {}, {"boxes": found}, {}, tuple(f"scene {row}" for row in range(count)))
+    boxes = Output("boxes", role="detections", threshold=declared)
+    spec = ModelSpec("net", torch.nn.Identity(), (Input("x", ("batch", 3)),), (boxes,), {"batch": Axis(1, 1, 8)})
+    known = with_thresholds(spec, Reference(ReferenceInfo(Path()), lambda: (one,))).outputs[0].threshold
+    assert known == (threshold if threshold is None else pytest.approx(threshold))

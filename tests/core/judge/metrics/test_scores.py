@@ -161,3 +161,13 @@ def test_of_few_items_only_an_exchange_of_unequal_ones_changes_the_order(far: bo
     ranks = comparison.get("scores", "spearman")
     assert ranks is not None
     assert (ranks.max() < 0.96) if far else (ranks.min() > 0.999)
+
+
+@pytest.mark.parametrize(("scores", "ranked"), [(5, False), (8, True)])
+def test_fewer_than_eight_scores_have_errors_and_no_ranks(scores: int, ranked: bool) -> None:
+    """Of five, one exchange of neighbours costs a tenth of the correlation."""
+    draw = np.random.default_rng(0).random((64, scores)).astype(np.float32)
+    outputs = (Output("visible", role="scores"),)
+    found = compare(outputs, {"visible": draw}, {"visible": draw}, [f"picture {row}" for row in range(64)])
+    assert {m.metric for m in found.measures} >= {"nrmse", "nrmse of spread" if ranked else "nrmse of few"}
+    assert (found.get("visible", "spearman") is not None) == ranked
