@@ -14,8 +14,8 @@ float64 per row, computed in float64, with its name in reports:
   numbers.
 - task metric of the artifact: computed after ties at K, within RESOLUTION, are undone (`ties_undone`).
 - nrmse: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR); "nrmse
-  of spread": over half the spread of real scores if that is larger. Of a few scores both (the second is "nrmse of few")
-  are over the whole spread if that is larger, and they have no "spearman".
+  of spread": over half the spread of real scores if that is larger. Of a few scores both are over the whole spread if
+  that is larger, and they have no "spearman".
 - count excess: the smallest score tolerance t that explains every count c, that is, for which
   floor(low + span clip(r - t) + 0.5) <= c <= floor(low + span clip(r + t) + 0.5), r being the reference's score.
 - swap gap: the largest gap between the reference's scores of a displaced place and of the one chosen instead, paired
@@ -263,9 +263,12 @@ def _scaled_values(
         weights = decisions(output, metric, rows) if metric_info(metric).mean else None
         # A row of one position, such as logits, has no worst one.
         places = places.astype(np.int64) if has_positions else np.full(len(places), -1)
-        yield RowValues(output.name, output.role, of, metric, values, places, 1.0, labels, weights)
         if metric != "error":
+            yield RowValues(output.name, output.role, of, metric, values, places, 1.0, labels, weights)
             continue
+        # An answer far from the others is off in parts of its distance: a dear car by so much of its price.
+        beyond = values if far is None else values / np.maximum(1.0, far / USUAL)
+        yield RowValues(output.name, output.role, of, metric, beyond, places, 1.0, labels, weights)
         # INT8 saturates where the reference answers far beyond its real answers: an error of that size is no alarm.
         gross = values if far is None else values / np.maximum(1.0, far / FAR)
         yield RowValues(output.name, output.role, of, "gross error", gross, places, 1.0, labels, weights)
@@ -284,7 +287,7 @@ def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:
     rms, wide = np.sqrt(error / r.shape[1]), FLOORED * scale if np.isfinite(scale) else floor
     # One score, or a few, have no spread of their own: they are measured by that of all rows.
     yield "nrmse", rms / np.maximum(r.std(1), 2 * wide if few else floor), place
-    yield "nrmse of few" if few else "nrmse of spread", rms / np.maximum(r.std(1), 2 * wide if few else wide), place
+    yield "nrmse of spread", rms / np.maximum(r.std(1), 2 * wide if few else wide), place
     directed = map_cosine(r, c, min(MASS_FLOOR, MASSED * scale))
     yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= resolution, 1.0, directed), place
     yield "cosine whole", np.full(len(r), cosine(r.ravel(), c.ravel())), place

@@ -63,6 +63,7 @@ NOISE_CAP = 10.0
 NOISE_LIMIT = 0.01
 
 
+PRESENCE = "presence"
 # Prefix of the metrics of channels.
 CHANNEL = "channel "
 Found = tuple[Comparison, RowValues]
@@ -374,7 +375,9 @@ def _pooled_measures(
         row = rules.get((group[0][1].role, group[0][1].metric))
         if row is None:
             continue
-        if metric_info(row.metric).mean and kind == "real":
+        # Of INT8 each row that appears or disappears counts as one beyond the limit.
+        is_counted = row.worst is not None or (row.metric == PRESENCE and kind == "real" and not t.exact_ranking)
+        if metric_info(row.metric).mean and kind == "real" and not is_counted:
             yield _check(POOLS[kind], group, row.value, noise, 0.0)
         elif metric_info(row.metric).mean and kind == "changed":
             yield from _worst_condition(group)
@@ -384,7 +387,7 @@ def _pooled_measures(
                 yield from _worst_channel([(each, m) for each, m in group if batches[id(each)] == CATEGORIES], bias)
         elif _together(t, row):
             yield from _channels(POOLS[kind], group, rules, noise) if row.metric == f"{CHANNEL}error" else ()
-        elif row.worst is not None:
+        elif is_counted:
             pools: dict[str, list[Found]] = {}
             for comparison, m in group:
                 pools.setdefault(_pool(kind, batches[id(comparison)], comparison), []).append((comparison, m))

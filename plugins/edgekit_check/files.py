@@ -58,8 +58,8 @@ _INT8_NODES = (
 _INT4_NODES = ("MatMulNBits", "GatherBlockQuantized")
 # onnx.TensorProto.DataType.
 FLOAT, FLOAT16 = 1, 10
-# Share of fp16 among a graph's weights from which its precision is fp16.
-HALF_OF_WEIGHTS = 0.5
+# Share of fp16 among a graph's weights from which its precision is fp16: converters leave recurrent layers in fp32.
+FP16_OF_WEIGHTS = 0.1
 # Share of the bytes of an IR's constants: INT8 leaves biases and some layers in float.
 PART_OF_WEIGHTS = 0.25
 _CONSTANT = re.compile(r'type="Const"[^>]*>\s*<data([^>]*)/?>')
@@ -237,4 +237,4 @@ def _precision_of_graph(path: Path) -> str:
             for size in tensor.dims:
                 count *= size
             elements[tensor.data_type] += count
-    return "fp16" if elements[FLOAT16] > HALF_OF_WEIGHTS * sum(elements.values()) else "fp32"
+    return "fp16" if elements[FLOAT16] > FP16_OF_WEIGHTS * sum(elements.values()) else "fp32"

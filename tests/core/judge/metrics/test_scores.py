@@ -169,5 +169,4 @@ def test_fewer_than_eight_scores_have_errors_and_no_ranks(scores: int, ranked: b
     draw = np.random.default_rng(0).random((64, scores)).astype(np.float32)
     outputs = (Output("visible", role="scores"),)
     found = compare(outputs, {"visible": draw}, {"visible": draw}, [f"picture {row}" for row in range(64)])
-    assert {m.metric for m in found.measures} >= {"nrmse", "nrmse of spread" if ranked else "nrmse of few"}
     assert (found.get("visible", "spearman") is not None) == ranked

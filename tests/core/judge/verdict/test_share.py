@@ -9,6 +9,7 @@ import pytest
 
 from edgekit.artifact.fact import IN_BATCHES, Code
 from edgekit.artifact.result import EvaluationResult
+from edgekit.judge.deviation import spreads
 from edgekit.judge.limits import FP16, INT8, Tolerance
 from edgekit.judge.metrics import Comparison, RowValues, compare
 from edgekit.judge.verdict import REAL_INPUTS, RESIZED_INPUTS, judge
@@ -222,3 +223,16 @@ def test_what_a_row_loses_alone_counts_once(lost_in_batches: int, status: str) -
         more={IN_BATCHES: [replace(some, task=(np.full(128, 0.9), beside))]},
     )
     assert (found.status, {reason.batch for reason in found.reasons} <= {IN_BATCHES}) == (status, True)
+
+
+@pytest.mark.parametrize(("is_dear", "status"), [(False, "rejected"), (True, "verified")])
+def test_an_answer_far_from_all_others_is_off_in_parts_of_its_distance(is_dear: bool, status: str) -> None:
+    """One car costs ten times as much as others, and its price is off by a quarter; or the quarter is another car's."""
+    prices = np.random.default_rng(0).normal(0, 1, (200, 1)).astype(np.float32)
+    prices[7] = 10.0
+    answers = prices.copy()
+    answers[7 if is_dear else 8] -= np.float32(2.5)
+    outputs, names = (Output("price"),), [f"car {row}" for row in range(200)]
+    scales = spreads(outputs, [{"price": prices}], {}, 0.0)
+    found = judge(INT8, {}, evaluation=[compare(outputs, {"price": prices}, {"price": answers}, names, scales=scales)])
+    assert found.status == status, found.reasons
