@@ -39,7 +39,7 @@ def test_a_record_says_what_the_build_says(tmp_path: Path) -> None:
     record = record_of("vit", "onnx", "onnx", tmp_path, "cells/vit/onnx")
     assert (record.status, record.size) == ("rejected", 4096)
     assert record.places == {"cpu": "verified", "openvino": "rejected"}
-    assert record.decided == "openvino: max abs 0.00200 (≤ 1e-4)"
+    assert record.decided == "openvino: max abs of 'relevance': 0.00200 (≤ 1e-4)"
     assert len(record.sha256) == 64
     write_cell(home, record)
     assert read_cell(home) == record
