@@ -266,12 +266,11 @@ def _scaled_values(
         if metric != "error":
             yield RowValues(output.name, output.role, of, metric, values, places, 1.0, labels, weights)
             continue
-        # An answer far from the others is off in parts of its distance: a dear car by so much of its price.
-        beyond = values if far is None else values / np.maximum(1.0, far / USUAL)
-        yield RowValues(output.name, output.role, of, metric, beyond, places, 1.0, labels, weights)
-        # INT8 saturates where the reference answers far beyond its real answers: an error of that size is no alarm.
-        gross = values if far is None else values / np.maximum(1.0, far / FAR)
-        yield RowValues(output.name, output.role, of, "gross error", gross, places, 1.0, labels, weights)
+        # An answer far from real ones is off in parts of its distance: a dear car by so much of its price. INT8
+        # saturates further away, where an error of that size is no alarm.
+        for name, distance in ((metric, USUAL), ("gross error", FAR)):
+            parts = values if far is None else values / np.maximum(1.0, far / distance)
+            yield RowValues(output.name, output.role, of, name, parts, places, 1.0, labels, weights)
         if far is not None:
             # The reference answers these as it answers real inputs, so no kind of rounding is an excuse.
             near = np.where(far <= USUAL, values, 0.0)
