@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
-from edgekit.artifact.metric import metric_info, plain
+from edgekit.artifact.metric import all_but, metric_info, plain
 
 EVALUATION = "evaluation"
 IN_BATCHES = "evaluation in batches"
@@ -131,9 +131,9 @@ class _Words(dict[str, Any]):
 
     def __init__(self, fact: Fact) -> None:
         info = metric_info(fact.metric)
-        # Of so many rows as many may be wrong as are: one of a hundred, or the limit on a mean.
-        share = fact.limit if fact.code is Code.TOO_FEW_TURNED and fact.limit else 0.01
-        # Records of earlier versions have no outcome.
+        # Records of earlier versions have no outcome, and no share of the rows that may be wrong.
+        previous = fact.limit if fact.code is Code.TOO_FEW_TURNED and fact.limit else 0.01
+        share = float(fact.details.get("share", previous))
         super().__init__({"outcome": "fails", **fact.details})
         self.update(
             output=fact.output,
@@ -147,6 +147,7 @@ class _Words(dict[str, Any]):
             unit=f" of its {info.unit}" if info.unit in ("spread", "peak") else "",
             bound="at least" if info.better == "higher" else "at most",
             needed=math.ceil(float(fact.details.get("beyond", 0)) / share - 1e-9),
+            most=all_but(share),
         )
 
 
@@ -203,7 +204,7 @@ _SENTENCES = {
     Code.ROWS_BEYOND: "{what} must be {bound} {limit}, and is not in {beyond} of {rows} rows ({allowed} "
     "allowed): {value}{unit}{place}",
     Code.TOO_FEW_ROWS: "{what} must be {bound} {limit}, and is not in {beyond} of {rows} rows ({allowed} "
-    "allowed): too few inputs to tell whether 99 of 100 are within the limit. {needed} would, if no others exceed it",
+    "allowed): too few inputs to tell whether {most} are within the limit. {needed} would, if no others exceed it",
     Code.TOO_FEW_TURNED: "{what} is {value}, and must be {bound} {limit}: {beyond} more of {rows} rows are wrong, too "
     "few to tell. Give more evaluation rows: {needed}, if no others turn wrong",
     Code.TOO_FEW_FOR_MEAN: "{what} is {value}, and must be {bound} {limit}: up to {chance} may be chance in so few "

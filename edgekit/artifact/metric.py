@@ -193,6 +193,11 @@ def task_meaning(name: str) -> str:
     return f"the model's own task metric '{base}'{places}"
 
 
+def all_but(share: float) -> str:
+    """Return a share of rows that must be right in words: "99 of 100" if 0.01 may be wrong."""
+    return f"{round(1 / share) - 1} of {round(1 / share)}"
+
+
 def plain(value: float | None, digits: int = 3) -> str:
     """Return a number with a few significant digits: `0.0123`, `1.2e-6`, `1234`."""
     if value is None or not math.isfinite(value):

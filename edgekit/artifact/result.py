@@ -66,8 +66,9 @@ class Measure(_Record):
         passed: True if it is within its limit.
         row: The worst row, by name.
         index: Position in the row, along the output's axes; -1 if that has no meaning.
-        rows: Number of rows of which 99 of 100 must be within the limit; 0 if each must.
+        rows: Number of rows, all but a `share` of which must be within the limit; 0 if each must.
         beyond: Number of these rows beyond the limit.
+        share: The share that may be beyond it.
     """
 
     batch: str
@@ -83,6 +84,7 @@ class Measure(_Record):
     index: int = Field(default=-1, validation_alias=AliasChoices("index", "patch"))
     rows: int = Field(default=0, ge=0)
     beyond: int = Field(default=0, ge=0)
+    share: float = 0.01
 
     @property
     def within_noise(self) -> bool:

@@ -22,7 +22,7 @@ import functools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -79,7 +79,9 @@ RESIZED_INPUTS = "resized inputs"
 # sound INT8 exceeds it in up to 11 % of them where the model itself answers worse. Nobody can give more of these, so
 # what chance explains passes.
 BEYOND, BEYOND_RESIZED = 0.01, 0.1
-# Least rows of which one may exceed it: in fewer, one proves with SURE that more than BEYOND do.
+# Share of the rows that may exceed a `worst`: a single one of hundreds is no proof.
+BEYOND_WORST = 0.002
+# Least rows of which one may exceed a limit on 99 of 100: in fewer, one proves with SURE that more than BEYOND do.
 FEW_ROWS = 6
 # Share of wrong decisions in one condition of changed inputs, and the least rows that it needs: what fails in grey bars
 # is wrong, however many other conditions hold.
@@ -165,18 +167,18 @@ def judge(
     batches += [(shape, [comparison for each, comparison in grid if each == sizes]) for shape, sizes in shapes.items()]
     checks = [*_task(tolerance, evaluation, metric_name)]
     checks += _task(tolerance, _beside_alone((more or {}).get(IN_BATCHES, ()), evaluation), metric_name, IN_BATCHES)
+    every = [(batch, each) for batch, comparisons in batches for each in comparisons]
+    of_kind = {kind: [(b, each) for b, each in every if _kind(tolerance, b, each) == kind] for kind in get_args(Kind)}
+    worst = {kind: _beyond_worst(tolerance, kind, alike, noise) for kind, alike in of_kind.items()}
     faults: list[Fact] = []
     for batch, comparisons in batches:
-        for kind in get_args(Kind):
-            some = [each for each in comparisons if _kind(tolerance, batch, each) == kind]
-            checks += _checks(batch, some, tolerance, _limits_of(tolerance, batch, kind), noise)
+        for kind, alike in of_kind.items():
+            some = [each for b, each in alike if b == batch]
+            checks += _checks(batch, kind, some, tolerance, noise, worst[kind])
         faults += [fault.model_copy(update={"batch": batch}) for each in comparisons for fault in each.faults]
-    every = [(batch, each) for batch, comparisons in batches for each in comparisons]
-    for kind in get_args(Kind):
+    for kind, alike in of_kind.items():
         # A row counts once: in batches its error is much the same.
-        once = [(batch, each) for batch, each in every if batch != IN_BATCHES]
-        alike = [(batch, each) for batch, each in once if _kind(tolerance, batch, each) == kind]
-        checks += _pooled_measures(tolerance, kind, alike, noise)
+        checks += _pooled_measures(tolerance, kind, [found for found in alike if found[0] != IN_BATCHES], noise)
     broken = [check for check in checks if not check.passed]
     beyond = [reason_of(check) for check in broken if not check.within_noise and not _unsure(check)]
     unsure = [reason_of(check) for check in broken if check.within_noise or _unsure(check)]
@@ -274,18 +276,84 @@ def _missing(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Compa
 
 def _checks(
     batch: str,
+    kind: Kind,
     comparisons: Sequence[Comparison],
     t: Tolerance,
-    rules: Mapping[tuple[str, str], Limit],
     noise: Mapping[str, float],
+    worst: Mapping[tuple[str, str, str], _Beyond],
 ) -> Iterator[Measure]:
+    rules = _limits_of(t, batch, kind)
     for group in _group_measures((comparison, m) for comparison in comparisons for m in comparison.measures):
         row = rules.get((group[0][1].role, group[0][1].metric))
         if row is not None and _together(t, row):
             continue
         # Other batches only show limited measures.
-        if row is not None or batch == EVALUATION:
-            yield _check(batch, group, row.of_each if row is not None else None, noise)
+        if row is None and batch != EVALUATION:
+            continue
+        check = _check(batch, group, row.of_each if row is not None else None, noise)
+        if not check.passed and check.value is not None and row is not None and row.worst is not None:
+            found = worst[_pool(kind, batch, group[0][0]), check.output, check.metric]
+            told = {"rows": found.rows, "beyond": len(found.names), "share": BEYOND_WORST}
+            check = check.model_copy(update=told)
+            # Where a single row does not tell, the user's own metric on the user's own inputs does.
+            check = check.model_copy(update={"passed": _unsure(check) and not found.moved})
+        yield check
+
+
+@dataclass(frozen=True)
+class _Beyond:
+    """The inputs on which one metric of one output is beyond its `worst`.
+
+    Attributes:
+        names: Their names.
+        rows: Number of all inputs.
+        moved: True unless the user's metric, if it is graded, stays the same or improves on each of them.
+    """
+
+    names: frozenset[str]
+    rows: int
+    moved: bool
+
+
+def _beyond_worst(
+    t: Tolerance, kind: Kind, every: Sequence[tuple[str, Comparison]], noise: Mapping[str, float]
+) -> dict[tuple[str, str, str], _Beyond]:
+    """Return the inputs beyond each `worst`, by pool, output and metric; an input counts once in all its batches."""
+    batches = {id(comparison): batch for batch, comparison in every}
+    rules = t.on(kind)
+    found = {}
+    for group in _group_measures((comparison, m) for _, comparison in every for m in comparison.measures):
+        row = rules.get((group[0][1].role, group[0][1].metric))
+        if row is None or row.worst is None or _together(t, row):
+            continue
+        for pool, some in _by_pool(kind, group, batches).items():
+            own = max(_own(m, noise) for _, m in some) if metric_info(row.metric).widened else 0.0
+            limit, moved = widen_limit(row.worst, own), False
+            rows: list[str] = []
+            beyond: list[str] = []
+            for comparison, m in some:
+                batch = batches[id(comparison)]
+                off = ~_within(batch, comparison, m, limit, noise)
+                names = [_input_of(batch, comparison, name) for name in m.names or comparison.names]
+                rows += names
+                beyond += [names[place] for place in np.flatnonzero(off)]
+                moved |= bool((off & ~_unmoved_rows(comparison, m)).any())
+            found[pool, group[0][1].output, row.metric] = _Beyond(frozenset(beyond), len(set(rows)), moved)
+    return found
+
+
+def _input_of(batch: str, comparison: Comparison, name: str) -> str:
+    """Return the name of a row's input: the same alone and in batches of its size, where a number stands before it."""
+    if comparison.size == "usual":
+        return name.partition(": ")[2] or name
+    return name if batch in (EVALUATION, IN_BATCHES) else f"{batch.removesuffix(' again')} {name}"
+
+
+def _within(batch: str, comparison: Comparison, m: RowValues, limit: float, noise: Mapping[str, float]) -> Array:
+    """Return which values are within a limit, or excused from it."""
+    sign = metric_info(m.metric).sign
+    held = sign * m.values <= sign * limit
+    return np.asarray(held | _excused_rows(comparison, m, noise, batch.startswith(EVALUATION)))
 
 
 def _together(t: Tolerance, row: Limit) -> bool:
@@ -320,8 +388,7 @@ def _check(
     limit = None if table is None else widen_limit(table, own or 0.0)
     within = np.ones(len(values), bool)
     if limit is not None:
-        excused = [_excused_rows(comparison, m, noise, batch.startswith(EVALUATION)) for comparison, m in rows]
-        within = (sign * values <= sign * limit) | np.concatenate(excused)
+        within = np.concatenate([_within(batch, comparison, m, limit, noise) for comparison, m in rows])
         if info.mean:
             within |= mean <= _allowed_share(limit, max(int(weights.sum()), 1), chance)
     pool = np.flatnonzero(~within) if not within.all() else np.arange(len(values))
@@ -347,15 +414,16 @@ def reason_of(measure: Measure) -> Fact:
     if not measure.output and measure.within_noise:
         chance = plain(measure.noise or 0.0, 2)
         return Fact(code=Code.TOO_FEW_FOR_MEAN, details={"chance": chance}, **shared)
-    if not measure.rows:
+    if not measure.rows or (measure.share == BEYOND_WORST and not measure.passed and not _unsure(measure)):
         return Fact(code=Code.LIMIT_EXCEEDED, **shared)
     details: dict[str, str | int | float] = {
         "beyond": measure.beyond,
         "rows": measure.rows,
-        "allowed": _may_pass(measure.rows, measure.batch),
+        "allowed": _may_pass(measure.rows, measure.share),
+        "share": measure.share,
     }
     if _is_share(measure):
-        details = {name: details[name] for name in ("beyond", "rows")}
+        details = {name: details[name] for name in ("beyond", "rows", "share")}
         return Fact(code=Code.TOO_FEW_TURNED if _unsure(measure) else Code.LIMIT_EXCEEDED, details=details, **shared)
     return Fact(code=Code.TOO_FEW_ROWS if _unsure(measure) else Code.ROWS_BEYOND, details=details, **shared)
 
@@ -388,11 +456,15 @@ def _pooled_measures(
         elif _together(t, row):
             yield from _channels(POOLS[kind], group, rules, noise) if row.metric == f"{CHANNEL}error" else ()
         elif is_counted:
-            pools: dict[str, list[Found]] = {}
-            for comparison, m in group:
-                pools.setdefault(_pool(kind, batches[id(comparison)], comparison), []).append((comparison, m))
-            for pool, found in pools.items():
+            for pool, found in _by_pool(kind, group, batches).items():
                 yield _share_check(pool, found, row.value, noise, batches)
+
+
+def _by_pool(kind: Kind, group: Sequence[Found], batches: Mapping[int, str]) -> dict[str, list[Found]]:
+    pools: dict[str, list[Found]] = {}
+    for comparison, m in group:
+        pools.setdefault(_pool(kind, batches[id(comparison)], comparison), []).append((comparison, m))
+    return pools
 
 
 def _pool(kind: Kind, batch: str, comparison: Comparison) -> str:
@@ -483,7 +555,8 @@ def _share_check(
     badness[repeats] = -np.inf
     order = np.argsort(-badness, kind="stable")
     beyond, rows = int((badness > info.sign * limit).sum()), len(values)
-    allowed = _may_pass(rows, pool)
+    share = BEYOND_RESIZED if pool == RESIZED_INPUTS else BEYOND
+    allowed = _may_pass(rows, share)
     place = int(order[min(allowed, rows - 1)])
     measure = Measure(
         batch=pool,
@@ -498,6 +571,7 @@ def _share_check(
         index=int(np.concatenate([m.places for _, m in group])[place]),
         rows=rows,
         beyond=beyond,
+        share=share,
     )
     if _unsure(measure):
         # Where so few rows do not tell, the user's own metric on the user's own inputs does.
@@ -520,12 +594,14 @@ def _is_graded(comparison: Comparison) -> bool:
     return comparison.task is not None and not all(np.isin(side, (0, 1)).all() for side in comparison.task)
 
 
-def _may_pass(rows: int, batch: str) -> int:
-    """Return how many of the rows of a batch or pool may exceed a limit on 99 of 100, of 90 if they are resized."""
+def _may_pass(rows: int, share: float) -> int:
+    """Return how many of some rows may exceed a limit that this share of all may exceed."""
+    if share == BEYOND_WORST:
+        return 0
     allowed = int(rows >= FEW_ROWS)
-    if batch != RESIZED_INPUTS:
-        return max(int(BEYOND * rows), allowed)
-    while _chance_of_fewer(allowed + 1, rows, BEYOND_RESIZED) < SURE:
+    if share != BEYOND_RESIZED:
+        return max(int(share * rows), allowed)
+    while _chance_of_fewer(allowed + 1, rows, share) < SURE:
         allowed += 1
     return allowed
 
@@ -539,10 +615,8 @@ def _chance_of_fewer(beyond: int, rows: int, share: float) -> float:
 
 def _unsure(check: Measure) -> bool:
     """Return whether so many rows beyond a limit may be chance in so few rows."""
-    # The limit of a metric of right or wrong is itself a share of the rows.
-    share = check.limit or BEYOND if _is_share(check) else BEYOND
-    in_doubt = check.rows > 0 and not check.passed and check.batch != RESIZED_INPUTS
-    return in_doubt and _chance_of_fewer(check.beyond, check.rows, share) < SURE
+    in_doubt = check.rows > 0 and not check.passed and check.share != BEYOND_RESIZED
+    return in_doubt and _chance_of_fewer(check.beyond, check.rows, check.share) < SURE
 
 
 def _is_share(check: Measure) -> bool:
@@ -602,6 +676,9 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str, batch: str 
     # A metric of right or wrong has no drop between 0 and 1: a limit on one row would allow none of thousands to turn.
     graded = any(map(_is_graded, evaluation))
     mean_limit, row_limit = (t.limit(metric, "task") for metric in (TASK_DROP, TASK_DROP_WORST))
+    if row_limit is not None and _step(evaluation) > row_limit:
+        # Of a share of five points, each row that changes at all is beyond it.
+        row_limit = None
     # Rows that turned wrong, less those that turned right: so few may be chance.
     turned = round(drops.sum()) if not graded and not t.exact_ranking else 0
     lost = int((drops > row_limit).sum()) if graded and row_limit is not None else 0
@@ -613,14 +690,21 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str, batch: str 
     # An average precision of few objects jumps by chance, up as often as down: rows that gain as much are set off.
     if row_limit is not None and len(drops) >= FEW_ROWS:
         lost = max(lost - int((drops < -row_limit).sum()), 0)
-    for metric, value, limit, noise, beyond, passed in (
+    for noted, value, limit, noise, beyond, passed in (
         ("drop", mean, mean_limit, chance, turned, mean_limit is None or mean <= mean_limit),
-        (ONE_ROW, float(drops[worst]), row_limit if graded else None, None, lost, lost <= _may_pass(len(drops), batch)),
+        (
+            ONE_ROW,
+            float(drops[worst]),
+            row_limit if graded else None,
+            None,
+            lost,
+            lost <= _may_pass(len(drops), BEYOND),
+        ),
     ):
         yield Measure(
             batch=batch,
             output="",
-            metric=f"{name} {metric}",
+            metric=f"{name} {noted}",
             value=value,
             limit=limit,
             table=limit,
@@ -629,7 +713,16 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str, batch: str 
             row=rows[worst],
             rows=len(drops) if beyond > 0 else 0,
             beyond=max(beyond, 0),
+            # The limit of a metric of right or wrong is itself a share of the rows.
+            share=BEYOND if noted == ONE_ROW or not limit else limit,
         )
+
+
+def _step(evaluation: Sequence[Comparison]) -> float:
+    """Return the step of a task metric whose values are all multiples of one; 0 if they are not."""
+    values = np.concatenate([side for each in evaluation if each.task is not None for side in each.task])
+    step = float(np.diff(np.unique(np.round(values, DIGITS))).min(initial=1.0))
+    return step if np.allclose(values / step, np.round(values / step), atol=1e-6) else 0.0
 
 
 def _beside_alone(batches: Sequence[Comparison], evaluation: Sequence[Comparison]) -> list[Comparison]:
@@ -654,7 +747,7 @@ def _notes(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Compari
     yield from (
         reason_of(check).model_copy(update={"code": Code.ROWS_UNMOVED})
         for check in checks
-        if check.passed and check.beyond > _may_pass(check.rows, check.batch)
+        if check.passed and check.beyond > _may_pass(check.rows, check.share)
     )
     for check in (c for c in checks if c.batch == EVALUATION and c.limit is not None):
         code = _ROUNDING.get(check.metric)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import textwrap
 
-from edgekit.artifact.metric import metric_info, plain, share
+from edgekit.artifact.metric import all_but, metric_info, plain, share
 from edgekit.artifact.result import CANDIDATE, EvaluationResult, Measure, Ratio, Timing
-from edgekit.judge.verdict import RESIZED_INPUTS
 from edgekit.report.study import ReportRow
 
 NONE = "–"
@@ -49,7 +48,7 @@ def value(measure: Measure) -> str:
 
 def beside_limit(measure: Measure) -> str:
     """Return a metric and its output with the value, and its limit in brackets."""
-    share = f" in {90 if measure.batch == RESIZED_INPUTS else 99} of 100 rows" if measure.rows else ""
+    share = f" in {all_but(measure.share)} rows" if measure.rows and measure.share != measure.limit else ""
     limit_text = f" ({limit(measure)}{share})" if measure.limit is not None else ""
     return f"{metric_label(measure)}: {value(measure)}{unit(measure)}{limit_text}"
 
