@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 NOT_FINITE = "not finite"
@@ -104,6 +105,12 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(
             name="presence", meaning="share of rows where a detection appears or vanishes", unit="share", mean=True
         ),
+        MetricInfo(
+            name="clear presence",
+            meaning="share of rows where a detection appears or vanishes that is not near the threshold",
+            unit="share",
+            mean=True,
+        ),
         MetricInfo(name="lost mass", meaning="top-K regret: lost share of the best sum of K scores", relative=True),
         MetricInfo(name="relative", meaning="largest difference over the peak", unit="peak", widened=True),
         MetricInfo(name="deviation", meaning="largest difference in units of the spread", unit="spread"),
@@ -195,7 +202,8 @@ def task_meaning(name: str) -> str:
 
 def all_but(share: float) -> str:
     """Return a share of rows that must be right in words: "99 of 100" if 0.01 may be wrong."""
-    return f"{round(1 / share) - 1} of {round(1 / share)}"
+    right = Fraction(1 - share).limit_denominator(10000)
+    return f"{right.numerator} of {right.denominator}"
 
 
 def plain(value: float | None, digits: int = 3) -> str:

@@ -10,7 +10,7 @@ float64 per row, computed in float64, with its name in reports:
   plain.
 - cosine: 1 - s (1 - plain cosine). s is 1 if the larger map's root mean square is at least the floor, else the square
   of their quotient: if nothing is relevant, the direction is rounding. The floor is MASS_FLOOR, for other outputs
-  RESOLVED of their real outputs' spread, and for classes UNDECIDED of it. Two zero maps count 1, and so do a few
+  QUIET of their real outputs' spread (of an embedding RESOLVED), and for classes UNDECIDED of it. Two zero maps count 1, and so do a few
   numbers.
 - task metric of the artifact: computed after ties at K, within RESOLUTION, are undone (`ties_undone`).
 - nrmse: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR); "nrmse
@@ -24,6 +24,7 @@ float64 per row, computed in float64, with its name in reports:
 - agreement: share of the K places that are right; a swap within the score tolerance counts as right.
 - presence: share of rows in which only one side has a score of at least the output's threshold, if the reference's
   largest score is further from it than RESOLUTION.
+- clear presence: the same, if it is also further from it than scores of a row of few that have no order.
 - lost mass: share of the best possible sum of K reference scores that the chosen places lack.
 - relative: max abs over the reference's peak, or over the spread of real outputs if that is larger: for a picture
   without the queried object the output is rounding only. Features count only at places that both sides chose.
@@ -80,6 +81,8 @@ RESOLVED, FLOORED = 0.01, 0.5
 # Of the spread of real logits, as INT8's limit of the error: below it, an error that is allowed turns the few logits of
 # a row.
 UNDECIDED = 0.3
+# Of the spread of other real outputs: a row below it, as of a picture without objects, is mostly the steps of INT8.
+QUIET = 0.1
 # Fewer scores in a row are no map, and fewer numbers have no direction.
 FEW_SCORES = 8
 # Share of the scores' spread within which scores of a row of FEW_RANKS or fewer have no order: half of INT8's limit on
@@ -234,7 +237,7 @@ def _measures(
     elif answers[0][output.name].dtype.kind != "f" or output.role == "detections":
         return
     else:
-        floor = (UNDECIDED if output.role in CLASSES else RESOLVED) * real
+        floor = real * (UNDECIDED if output.role in CLASSES else RESOLVED if output.role == "embedding" else QUIET)
         # The deviations in units of the spread tell more.
         few = output.role == "tensor" and r[0].size < FEW_SCORES and real > 0
         rows = _values(r, c, under, peak, np.inf if few else floor)
@@ -300,7 +303,8 @@ def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:
     if threshold is not None:
         tops = r.max(1)
         flipped = (tops >= threshold) != (c.max(1) >= threshold)
-        yield "presence", flipped & (np.abs(tops - threshold) > resolution), r.argmax(1)
+        for metric, ignored in (("presence", resolution), ("clear presence", tied)):
+            yield metric, flipped & (np.abs(tops - threshold) > ignored), r.argmax(1)
 
 
 def _spearman(r: Array, c: Array, resolution: float) -> float:

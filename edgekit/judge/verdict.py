@@ -63,7 +63,7 @@ NOISE_CAP = 10.0
 NOISE_LIMIT = 0.01
 
 
-PRESENCE = "presence"
+PRESENCE = "clear presence"
 # Prefix of the metrics of channels.
 CHANNEL = "channel "
 Found = tuple[Comparison, RowValues]
@@ -285,7 +285,7 @@ def _checks(
     rules = _limits_of(t, batch, kind)
     for group in _group_measures((comparison, m) for comparison in comparisons for m in comparison.measures):
         row = rules.get((group[0][1].role, group[0][1].metric))
-        if row is not None and _together(t, row):
+        if row is not None and (_together(t, row) or row.share):
             continue
         # Other batches only show limited measures.
         if row is None and batch != EVALUATION:
@@ -444,7 +444,7 @@ def _pooled_measures(
         if row is None:
             continue
         # Of INT8 each row that appears or disappears counts as one beyond the limit.
-        is_counted = row.worst is not None or (row.metric == PRESENCE and kind == "real" and not t.exact_ranking)
+        is_counted = row.worst is not None or row.share > 0 or (row.metric == PRESENCE and kind == "real")
         if metric_info(row.metric).mean and kind == "real" and not is_counted:
             yield _check(POOLS[kind], group, row.value, noise, 0.0)
         elif metric_info(row.metric).mean and kind == "changed":
@@ -457,7 +457,7 @@ def _pooled_measures(
             yield from _channels(POOLS[kind], group, rules, noise) if row.metric == f"{CHANNEL}error" else ()
         elif is_counted:
             for pool, found in _by_pool(kind, group, batches).items():
-                yield _share_check(pool, found, row.value, noise, batches)
+                yield _share_check(pool, found, row, noise, batches)
 
 
 def _by_pool(kind: Kind, group: Sequence[Found], batches: Mapping[int, str]) -> dict[str, list[Found]]:
@@ -535,13 +535,13 @@ def _worst_channel(group: Sequence[Found], limit: Limit) -> Iterator[Measure]:
 
 
 def _share_check(
-    pool: str, group: Sequence[Found], table: float, noise: Mapping[str, float], batches: Mapping[int, str]
+    pool: str, group: Sequence[Found], rule: Limit, noise: Mapping[str, float], batches: Mapping[int, str]
 ) -> Measure:
-    """Check the limit of 99 of 100 rows, of 90 if resized: its value is that of the first row after them."""
+    """Check the limit of 99 of 100 rows, fewer if resized or random: its value is that of the first row after them."""
     info = metric_info(group[0][1].metric)
     values = np.concatenate([m.values for _, m in group])
     own = max(_own(m, noise) for _, m in group) if info.widened else None
-    limit = widen_limit(table, own or 0.0)
+    limit = widen_limit(rule.value, own or 0.0)
     each = [
         _excused_rows(comparison, m, noise, batches[id(comparison)].startswith(EVALUATION)) for comparison, m in group
     ]
@@ -555,7 +555,7 @@ def _share_check(
     badness[repeats] = -np.inf
     order = np.argsort(-badness, kind="stable")
     beyond, rows = int((badness > info.sign * limit).sum()), len(values)
-    share = BEYOND_RESIZED if pool == RESIZED_INPUTS else BEYOND
+    share = rule.share or (BEYOND_RESIZED if pool == RESIZED_INPUTS else BEYOND)
     allowed = _may_pass(rows, share)
     place = int(order[min(allowed, rows - 1)])
     measure = Measure(
@@ -564,7 +564,7 @@ def _share_check(
         metric=info.name,
         value=_finite(float(values[place])),
         limit=limit,
-        table=table,
+        table=rule.value,
         noise=own,
         passed=beyond <= allowed,
         row=names[place],
@@ -599,7 +599,7 @@ def _may_pass(rows: int, share: float) -> int:
     if share == BEYOND_WORST:
         return 0
     allowed = int(rows >= FEW_ROWS)
-    if share != BEYOND_RESIZED:
+    if share < BEYOND_RESIZED:
         return max(int(share * rows), allowed)
     while _chance_of_fewer(allowed + 1, rows, share) < SURE:
         allowed += 1
@@ -615,7 +615,7 @@ def _chance_of_fewer(beyond: int, rows: int, share: float) -> float:
 
 def _unsure(check: Measure) -> bool:
     """Return whether so many rows beyond a limit may be chance in so few rows."""
-    in_doubt = check.rows > 0 and not check.passed and check.share != BEYOND_RESIZED
+    in_doubt = check.rows > 0 and not check.passed and check.share < BEYOND_RESIZED
     return in_doubt and _chance_of_fewer(check.beyond, check.rows, check.share) < SURE
 
 
@@ -688,8 +688,9 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str, batch: str 
     if mean_limit is not None and mean > mean_limit and error > 0 and len(drops) >= FEW_ROWS:
         chance = mean_limit + SURE_ERRORS * error
     # An average precision of few objects jumps by chance, up as often as down: rows that gain as much are set off.
-    if row_limit is not None and len(drops) >= FEW_ROWS:
-        lost = max(lost - int((drops < -row_limit).sum()), 0)
+    if row_limit is not None and len(drops) >= FEW_ROWS and (gained := int((drops < -row_limit).sum())):
+        by_chance = SURE_ERRORS * math.sqrt(lost + gained)
+        lost = lost - gained if lost - gained > _may_pass(len(drops), BEYOND) + by_chance else 0
     for noted, value, limit, noise, beyond, passed in (
         ("drop", mean, mean_limit, chance, turned, mean_limit is None or mean <= mean_limit),
         (

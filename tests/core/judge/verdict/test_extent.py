@@ -63,11 +63,13 @@ def test_stress_is_judged_absolutely_where_ranks_are_exact() -> None:
     assert "stress" in str(verdict.reasons[0])
 
 
-@pytest.mark.parametrize(("share", "failing"), [(0.98, set()), (1.02, {"nrmse of spread"})])
-def test_stress_where_ranks_are_not_exact_is_only_kept_from_gross_errors(share: float, failing: set[str]) -> None:
-    reference = np.full((1, N), 0.2, np.float32)
-    other = reference + np.float32(share * OTHERS * SPREAD_FLOOR) * (-1) ** np.arange(N)
-    found = compare(OUTPUTS[:3], answer(reference), answer(other), ["grey"])
+@pytest.mark.parametrize(("rows", "failing"), [(7, set()), (8, {"nrmse of spread"})])
+def test_stress_where_ranks_are_not_exact_is_only_kept_from_gross_errors(rows: int, failing: set[str]) -> None:
+    """Of ten random inputs seven may be answered otherwise: as many of two fifths would be by chance."""
+    reference = np.full((10, N), 0.2, np.float32)
+    other = reference + np.float32(1.02 * OTHERS * SPREAD_FLOOR) * (-1) ** np.arange(N)
+    other[rows:] = reference[rows:]
+    found = compare(OUTPUTS[:3], answer(reference), answer(other), [f"grey {row}" for row in range(10)])
     assert metrics(judge(INT8, {}, evaluation=[at()], stress=[found])) == failing
     assert metrics(judge(INT8, {}, evaluation=[at()], grid=[({"batch": 1}, found)])) == failing
 

@@ -43,7 +43,7 @@ def test_scores_that_shrink_are_rejected_in_int8_for_what_they_decide() -> None:
     unsure = verdict_of(maps() * 0.93, INT8, threshold=None)
     assert unsure.status == "verified"  # by its ranks it is sound
     found = verdict_of(maps() * 0.93, INT8)
-    assert (found.status, reasons(found)) == ("rejected", {"presence"})
+    assert (found.status, reasons(found)) == ("rejected", {"clear presence"})
 
 
 @pytest.mark.parametrize(

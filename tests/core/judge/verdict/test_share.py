@@ -178,7 +178,6 @@ def test_a_metric_of_few_steps_has_no_limit_on_one_row(step: float, status: str)
     before = np.full(200, 0.8)
     after = before.copy()
     after[:4] -= step
-    after[4] += 0.2
     found = judge(INT8, {}, evaluation=[replace(errors(*[KEPT] * 200), task=(before, after))])
     assert found.status == status, found.reasons
 
