@@ -10,8 +10,8 @@ float64 per row, computed in float64, with its name in reports:
   plain.
 - cosine: 1 - s (1 - plain cosine). s is 1 if the larger map's root mean square is at least the floor, else the square
   of their quotient: if nothing is relevant, the direction is rounding. The floor is MASS_FLOOR, for other outputs
-  QUIET of their real outputs' spread (of an embedding RESOLVED), and for classes UNDECIDED of it. Two zero maps count 1, and so do a few
-  numbers.
+  QUIET of their real outputs' spread, for classes UNDECIDED and for embeddings RESOLVED of it. Two zero maps count 1,
+  and so do a few numbers.
 - task metric of the artifact: computed after ties at K, within RESOLUTION, are undone (`ties_undone`).
 - nrmse: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR); "nrmse
   of spread": over half the spread of real scores if that is larger. Of a few scores both are over the whole spread if
