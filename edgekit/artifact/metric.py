@@ -69,8 +69,9 @@ def _table() -> dict[str, MetricInfo]:
     rows = (
         MetricInfo(name="max abs", meaning="largest absolute difference", unit="score", widened=True),
         MetricInfo(name="mean abs", meaning="mean absolute difference", unit="score"),
-        MetricInfo(name="nrmse of spread", meaning="the same, over half the spread of real scores", relative=True),
         MetricInfo(name="nrmse", meaning="normalized root mean square error, over the map's spread", relative=True),
+        MetricInfo(name="nrmse of spread", meaning="the same, over half the spread of real scores", relative=True),
+        MetricInfo(name="nrmse in noise", meaning="the same, of eight scores or more", relative=True),
         MetricInfo(name="cosine", meaning="cosine similarity of a row", better="higher", style="share", relative=True),
         MetricInfo(name="cosine whole", meaning="cosine similarity of all rows", better="higher", style="share"),
         MetricInfo(

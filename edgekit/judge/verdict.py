@@ -285,7 +285,7 @@ def _checks(
     rules = _limits_of(t, batch, kind)
     for group in _group_measures((comparison, m) for comparison in comparisons for m in comparison.measures):
         row = rules.get((group[0][1].role, group[0][1].metric))
-        if row is not None and (_together(t, row) or row.share):
+        if row is not None and _together(t, row):
             continue
         # Other batches only show limited measures.
         if row is None and batch != EVALUATION:
@@ -444,7 +444,7 @@ def _pooled_measures(
         if row is None:
             continue
         # Of INT8 each row that appears or disappears counts as one beyond the limit.
-        is_counted = row.worst is not None or row.share > 0 or (row.metric == PRESENCE and kind == "real")
+        is_counted = row.worst is not None or (row.metric == PRESENCE and kind == "real")
         if metric_info(row.metric).mean and kind == "real" and not is_counted:
             yield _check(POOLS[kind], group, row.value, noise, 0.0)
         elif metric_info(row.metric).mean and kind == "changed":
@@ -537,7 +537,7 @@ def _worst_channel(group: Sequence[Found], limit: Limit) -> Iterator[Measure]:
 def _share_check(
     pool: str, group: Sequence[Found], rule: Limit, noise: Mapping[str, float], batches: Mapping[int, str]
 ) -> Measure:
-    """Check the limit of 99 of 100 rows, fewer if resized or random: its value is that of the first row after them."""
+    """Check the limit of 99 of 100 rows, of 90 if resized: its value is that of the first row after them."""
     info = metric_info(group[0][1].metric)
     values = np.concatenate([m.values for _, m in group])
     own = max(_own(m, noise) for _, m in group) if info.widened else None
@@ -555,7 +555,7 @@ def _share_check(
     badness[repeats] = -np.inf
     order = np.argsort(-badness, kind="stable")
     beyond, rows = int((badness > info.sign * limit).sum()), len(values)
-    share = rule.share or (BEYOND_RESIZED if pool == RESIZED_INPUTS else BEYOND)
+    share = BEYOND_RESIZED if pool == RESIZED_INPUTS else BEYOND
     allowed = _may_pass(rows, share)
     place = int(order[min(allowed, rows - 1)])
     measure = Measure(

@@ -6,7 +6,7 @@ import importlib
 
 from edgekit import errors, registry
 from edgekit.artifact import fact
-from edgekit.artifact.metric import METRICS, all_but
+from edgekit.artifact.metric import METRICS
 from edgekit.artifact.option import as_text
 from edgekit.judge.limits import ALL, SCALED, TABLE, TOLERANCES
 from edgekit.target import Need, Target
@@ -20,8 +20,7 @@ def limits() -> str:
     rows = []
     for row in TABLE:
         roles = ", ".join(row.roles) if row.roles != SCALED else "all others"
-        values = [_limit(value) for value in (row.fp32, row.delegated, row.fp16, row.int8, row.worst)]
-        values[3] += f" in {all_but(row.share)}" if row.share else ""
+        values = (_limit(value) for value in (row.fp32, row.delegated, row.fp16, row.int8, row.worst))
         rows.append((row.metric, roles, ", ".join(row.kinds) if row.kinds != ALL else "all", *values, row.reason))
     names = (tolerance.name for tolerance in TOLERANCES)
     return table(("metric", "of", "inputs", *names, "int8, any row", "why"), rows)
