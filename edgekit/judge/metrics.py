@@ -289,10 +289,11 @@ def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:
     rms, wide = np.sqrt(error / r.shape[1]), FLOORED * scale if np.isfinite(scale) else floor
     # One score, or a few, have no spread of their own: they are measured by that of all rows.
     yield "nrmse", rms / np.maximum(r.std(1), 2 * wide if few else floor), place
-    yield "nrmse of spread", rms / np.maximum(r.std(1), 2 * wide if few else wide), place
+    of_spread = rms / np.maximum(r.std(1), 2 * wide if few else wide)
+    yield "nrmse of spread", of_spread, place
     if not few:
         # Of a few bounded scores sound INT8 may answer noise by any.
-        yield "nrmse in noise", rms / np.maximum(r.std(1), wide), place
+        yield "nrmse in noise", of_spread, place
     directed = map_cosine(r, c, min(MASS_FLOOR, MASSED * scale))
     yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= resolution, 1.0, directed), place
     yield "cosine whole", np.full(len(r), cosine(r.ravel(), c.ravel())), place

@@ -327,8 +327,7 @@ def _beyond_worst(
         if row is None or row.worst is None or _together(t, row):
             continue
         for pool, some in _by_pool(kind, group, batches).items():
-            own = max(_own(m, noise) for _, m in some) if metric_info(row.metric).widened else 0.0
-            limit, moved = widen_limit(row.worst, own), False
+            limit, moved = widen_limit(row.worst, _largest_noise(some, noise) or 0.0), False
             rows: list[str] = []
             beyond: list[str] = []
             for comparison, m in some:
@@ -384,7 +383,7 @@ def _check(
     mean = float((values * weights).sum() / max(weights.sum(), 1))
     info = metric_info(measure.metric)
     sign = info.sign
-    own = max(_own(m, noise) for _, m in rows) if info.widened else None
+    own = _largest_noise(rows, noise)
     limit = None if table is None else widen_limit(table, own or 0.0)
     within = np.ones(len(values), bool)
     if limit is not None:
@@ -540,12 +539,10 @@ def _share_check(
     """Check the limit of 99 of 100 rows, of 90 if resized: its value is that of the first row after them."""
     info = metric_info(group[0][1].metric)
     values = np.concatenate([m.values for _, m in group])
-    own = max(_own(m, noise) for _, m in group) if info.widened else None
+    own = _largest_noise(group, noise)
     limit = widen_limit(rule.value, own or 0.0)
-    each = [
-        _excused_rows(comparison, m, noise, batches[id(comparison)].startswith(EVALUATION)) for comparison, m in group
-    ]
-    excused = np.concatenate(each)
+    real = (batches[id(comparison)].startswith(EVALUATION) for comparison, _ in group)
+    excused = np.concatenate([_excused_rows(*found, noise, each) for found, each in zip(group, real, strict=True)])
     names = [name for comparison, m in group for name in m.names or comparison.names]
     badness = np.where(excused, -np.inf, np.nan_to_num(info.sign * values, nan=np.inf))
     # An input that is beyond the limit alone does not count again in a batch.
@@ -646,6 +643,10 @@ def _channels(
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
+
+
+def _largest_noise(found: Sequence[Found], noise: Mapping[str, float]) -> float | None:
+    return max(_own(m, noise) for _, m in found) if metric_info(found[0][1].metric).widened else None
 
 
 def _own(m: RowValues, noise: Mapping[str, float]) -> float:
