@@ -40,6 +40,8 @@ LONGER_EXPOSURE = "exposed "
 # Share of the other inputs of a run in an answer.
 MIXED = "mixed rows"
 TASK_DROP, TASK_DROP_WORST = "task drop", "task drop, worst row"
+# Errors in random inputs, below those of another order of magnitude.
+NOISE_ERRORS = ("nrmse in noise", "usual error")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ judged. A NaN fails every limit.
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ import numpy as np
 from edgekit.artifact.fact import EVALUATION, IN_BATCHES, Code, Fact, fact
 from edgekit.artifact.metric import metric_info, plain
 from edgekit.artifact.result import EvaluationResult, Measure, Status
+from edgekit.judge.chance import BEYOND, BEYOND_RESIZED, BEYOND_WORST, is_unsure, may_pass
 from edgekit.judge.deviation import FEW_VALUES, USUAL, channel_deviations
 from edgekit.judge.limits import (
     BIAS,
@@ -41,11 +41,11 @@ from edgekit.judge.limits import (
     LEVELLED,
     LONGER_EXPOSURE,
     LOSSY,
+    NOISE_ERRORS,
     PHOTOGRAPHS,
     SHIFTED,
     STRESS,
     TASK_DROP,
-    TASK_DROP_WORST,
     WORDS,
     Kind,
     Limit,
@@ -53,6 +53,7 @@ from edgekit.judge.limits import (
     kind_of,
 )
 from edgekit.judge.metrics import Comparison, RowValues, condition_of
+from edgekit.judge.task_drop import ONE_ROW, beside_alone, task_measures, unmoved_rows
 from edgekit.model.spec import ORDERED, Array, Output
 
 # Times the reference's own noise: both sides have it, and a maximum over few images is a small estimate of it.
@@ -75,33 +76,15 @@ REAL_INPUTS = "real inputs"
 POOLS: Mapping[Kind, str] = {"real": REAL_INPUTS, "changed": "changed inputs", "random": "random inputs"}
 # All real inputs that are resized.
 RESIZED_INPUTS = "resized inputs"
-# Share of the rows that may exceed a limit with a `worst`, and of resized ones: no calibration set has these, and
-# sound INT8 exceeds it in up to 11 % of them where the model itself answers worse. Nobody can give more of these, so
-# what chance explains passes.
-BEYOND, BEYOND_RESIZED = 0.01, 0.1
-# Share of the rows that may exceed a `worst`: a single one of hundreds is no proof.
-BEYOND_WORST = 0.002
-# Least rows of which one may exceed a limit on 99 of 100: in fewer, one proves with SURE that more than BEYOND do.
-FEW_ROWS = 6
 # Share of wrong decisions in one condition of changed inputs, and the least rows that it needs: what fails in grey bars
 # is wrong, however many other conditions hold.
 WRONG_IN_CONDITION, FEW_IN_CONDITION = 0.4, 4
-# Confidence needed to reject an artifact for the share of its rows beyond a limit (binomial).
-SURE = 0.95
-# Standard errors of that confidence, of a mean.
-SURE_ERRORS = 1.645
 # Times the error of the median channel, and least channels: in a longer exposure, which saturates all of them, one may
 # err more.
 APART, ENOUGH_CHANNELS = 1.6, 8
 # Standard deviations by which the share of wrong outputs in one batch may exceed its limit: three of 128 outputs are
 # allowed where the limit is 1 %, and two of 96.
 CHANCE = 2.0
-# End of the name of the check on the row whose task metric falls most.
-ONE_ROW = "drop, one row"
-# Drop of a row's task metric that is none: half of INT8's limit on the mean.
-TASK_DROP_UNMOVED = 0.0025
-# Of a drop: a metric that is a mean of ten numbers is off by some 1e-17.
-DIGITS = 12
 # Codes of reasons that name a limit; any other fault is one on whatever inputs it shows.
 _LIMIT_CODES = {Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND, Code.TOO_FEW_ROWS, Code.TOO_FEW_TURNED, Code.TOO_FEW_FOR_MEAN}
 # Inputs that edgekit makes or brings, by batch or pool; any other batch has its own sizes.
@@ -165,9 +148,13 @@ def judge(
     shapes = {", ".join(f"{axis} {size}" for axis, size in sizes.items()): sizes for sizes, _ in grid}
     batches = [(EVALUATION, evaluation), (STRESS, stress), *(more or {}).items()]
     batches += [(shape, [comparison for each, comparison in grid if each == sizes]) for shape, sizes in shapes.items()]
-    checks = [*_task(tolerance, evaluation, metric_name)]
-    checks += _task(tolerance, _beside_alone((more or {}).get(IN_BATCHES, ()), evaluation), metric_name, IN_BATCHES)
+    checks = [*task_measures(tolerance, evaluation, metric_name)]
+    checks += task_measures(
+        tolerance, beside_alone((more or {}).get(IN_BATCHES, ()), evaluation), metric_name, IN_BATCHES
+    )
     every = [(batch, each) for batch, comparisons in batches for each in comparisons]
+    if not tolerance.exact_ranking and any(each.task is not None for each in evaluation):
+        every = [(batch, _beside_metric(tolerance, batch, each)) for batch, each in every]
     of_kind = {kind: [(b, each) for b, each in every if _kind(tolerance, b, each) == kind] for kind in get_args(Kind)}
     worst = {kind: _beyond_worst(tolerance, kind, alike, noise) for kind, alike in of_kind.items()}
     faults: list[Fact] = []
@@ -180,8 +167,8 @@ def judge(
         # A row counts once: in batches its error is much the same.
         checks += _pooled_measures(tolerance, kind, [found for found in alike if found[0] != IN_BATCHES], noise)
     broken = [check for check in checks if not check.passed]
-    beyond = [reason_of(check) for check in broken if not check.within_noise and not _unsure(check)]
-    unsure = [reason_of(check) for check in broken if check.within_noise or _unsure(check)]
+    beyond = [reason_of(check) for check in broken if not check.within_noise and not is_unsure(check)]
+    unsure = [reason_of(check) for check in broken if check.within_noise or is_unsure(check)]
     unproved = {reason.batch for reason in (*faults, *beyond, *unsure)}
     reasons = (*faults, *beyond) or tuple(unsure)
     proved = tuple(dict(sizes) for shape, sizes in shapes.items() if shape not in unproved)
@@ -264,6 +251,16 @@ def _kind(t: Tolerance, batch: str, comparison: Comparison) -> Kind:
     return comparison.kind if comparison.kind is not None and t.name in LOSSY else kind_of(batch)
 
 
+def _beside_metric(t: Tolerance, batch: str, comparison: Comparison) -> Comparison:
+    """Return a comparison whose errors in noise have no limit, since the user's own metric decides in INT8.
+
+    Inputs that are moved towards their ends keep theirs: a device may meet them.
+    """
+    if _kind(t, batch, comparison) != "random" or batch.startswith(SHIFTED):
+        return comparison
+    return replace(comparison, measures=tuple(m for m in comparison.measures if m.metric not in NOISE_ERRORS))
+
+
 def _missing(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Comparison]) -> list[Fact]:
     relevant = checks if t.exact_ranking else [check for check in checks if kind_of(check.batch) == "real"]
     if not relevant:
@@ -296,7 +293,7 @@ def _checks(
             told = {"rows": found.rows, "beyond": len(found.names), "share": BEYOND_WORST}
             check = check.model_copy(update=told)
             # Where a single row does not tell, the user's own metric on the user's own inputs does.
-            check = check.model_copy(update={"passed": _unsure(check) and not found.moved})
+            check = check.model_copy(update={"passed": is_unsure(check) and not found.moved})
         yield check
 
 
@@ -336,7 +333,7 @@ def _beyond_worst(
                 names = [_input_of(batch, comparison, name) for name in m.names or comparison.names]
                 rows += names
                 beyond += [names[place] for place in np.flatnonzero(off)]
-                moved |= bool((off & ~_unmoved_rows(comparison, m)).any())
+                moved |= bool((off & ~unmoved_rows(comparison, m)).any())
             found[pool, group[0][1].output, row.metric] = _Beyond(frozenset(beyond), len(set(rows)), moved)
     return found
 
@@ -413,18 +410,18 @@ def reason_of(measure: Measure) -> Fact:
     if not measure.output and measure.within_noise:
         chance = plain(measure.noise or 0.0, 2)
         return Fact(code=Code.TOO_FEW_FOR_MEAN, details={"chance": chance}, **shared)
-    if not measure.rows or (measure.share == BEYOND_WORST and not measure.passed and not _unsure(measure)):
+    if not measure.rows or (measure.share == BEYOND_WORST and not measure.passed and not is_unsure(measure)):
         return Fact(code=Code.LIMIT_EXCEEDED, **shared)
     details: dict[str, str | int | float] = {
         "beyond": measure.beyond,
         "rows": measure.rows,
-        "allowed": _may_pass(measure.rows, measure.share),
+        "allowed": may_pass(measure.rows, measure.share),
         "share": measure.share,
     }
     if _is_share(measure):
         details = {name: details[name] for name in ("beyond", "rows", "share")}
-        return Fact(code=Code.TOO_FEW_TURNED if _unsure(measure) else Code.LIMIT_EXCEEDED, details=details, **shared)
-    return Fact(code=Code.TOO_FEW_ROWS if _unsure(measure) else Code.ROWS_BEYOND, details=details, **shared)
+        return Fact(code=Code.TOO_FEW_TURNED if is_unsure(measure) else Code.LIMIT_EXCEEDED, details=details, **shared)
+    return Fact(code=Code.TOO_FEW_ROWS if is_unsure(measure) else Code.ROWS_BEYOND, details=details, **shared)
 
 
 def _allowed_share(limit: float, answers: int, chance: float) -> float:
@@ -553,7 +550,7 @@ def _share_check(
     order = np.argsort(-badness, kind="stable")
     beyond, rows = int((badness > info.sign * limit).sum()), len(values)
     share = BEYOND_RESIZED if pool == RESIZED_INPUTS else BEYOND
-    allowed = _may_pass(rows, share)
+    allowed = may_pass(rows, share)
     place = int(order[min(allowed, rows - 1)])
     measure = Measure(
         batch=pool,
@@ -570,50 +567,12 @@ def _share_check(
         beyond=beyond,
         share=share,
     )
-    if _unsure(measure):
+    if is_unsure(measure):
         # Where so few rows do not tell, the user's own metric on the user's own inputs does.
-        unmoved = np.concatenate([_unmoved_rows(comparison, m) for comparison, m in group])
+        unmoved = np.concatenate([unmoved_rows(comparison, m) for comparison, m in group])
         moved = int((badness[~unmoved] > info.sign * limit).sum())
         return measure.model_copy(update={"passed": moved <= allowed})
     return measure
-
-
-def _unmoved_rows(comparison: Comparison, m: RowValues) -> Array:
-    """Return the rows on which the user's metric, if it is more than right or wrong, stays the same or improves."""
-    if comparison.task is None or not _is_graded(comparison) or m.names:
-        return np.zeros(len(m.values), bool)
-    before, after = comparison.task
-    return np.asarray(before - after <= TASK_DROP_UNMOVED)
-
-
-def _is_graded(comparison: Comparison) -> bool:
-    """Return whether the task metric is more than right or wrong."""
-    return comparison.task is not None and not all(np.isin(side, (0, 1)).all() for side in comparison.task)
-
-
-def _may_pass(rows: int, share: float) -> int:
-    """Return how many of some rows may exceed a limit that this share of all may exceed."""
-    if share == BEYOND_WORST:
-        return 0
-    allowed = int(rows >= FEW_ROWS)
-    if share < BEYOND_RESIZED:
-        return max(int(share * rows), allowed)
-    while _chance_of_fewer(allowed + 1, rows, share) < SURE:
-        allowed += 1
-    return allowed
-
-
-def _chance_of_fewer(beyond: int, rows: int, share: float) -> float:
-    """Return the chance that fewer of some rows exceed a limit, if this share of all does."""
-    # Logarithms: of thousands of rows, the number of ways is beyond the largest float.
-    ways = (math.lgamma(rows + 1) - math.lgamma(n + 1) - math.lgamma(rows - n + 1) for n in range(beyond))
-    return sum(math.exp(w + n * math.log(share) + (rows - n) * math.log1p(-share)) for n, w in enumerate(ways))
-
-
-def _unsure(check: Measure) -> bool:
-    """Return whether so many rows beyond a limit may be chance in so few rows."""
-    in_doubt = check.rows > 0 and not check.passed and check.share < BEYOND_RESIZED
-    return in_doubt and _chance_of_fewer(check.beyond, check.rows, check.share) < SURE
 
 
 def _is_share(check: Measure) -> bool:
@@ -665,82 +624,6 @@ def _excused_rows(comparison: Comparison, m: RowValues, noise: Mapping[str, floa
     return excused
 
 
-def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str, batch: str = EVALUATION) -> Iterator[Measure]:
-    tasks = [
-        (each.names, np.round(each.task[0] - each.task[1], DIGITS)) for each in evaluation if each.task is not None
-    ]
-    if not tasks:
-        return
-    rows = [row for names, _ in tasks for row in names]
-    drops = np.concatenate([drop for _, drop in tasks])
-    worst, mean = int(drops.argmax()), float(drops.mean())
-    # A metric of right or wrong has no drop between 0 and 1: a limit on one row would allow none of thousands to turn.
-    graded = any(map(_is_graded, evaluation))
-    mean_limit, row_limit = (t.limit(metric, "task") for metric in (TASK_DROP, TASK_DROP_WORST))
-    if row_limit is not None and _step(evaluation) > row_limit:
-        # Of a share of five points, each row that changes at all is beyond it.
-        row_limit = None
-    # Rows that turned wrong, less those that turned right: so few may be chance.
-    turned = round(drops.sum()) if not graded and not t.exact_ranking else 0
-    lost = int((drops > row_limit).sum()) if graded and row_limit is not None else 0
-    # A mean of so few rows may exceed its limit by chance.
-    error = float(drops.std()) / math.sqrt(len(drops)) if graded and not t.exact_ranking else 0.0
-    chance = None
-    if mean_limit is not None and mean > mean_limit and error > 0 and len(drops) >= FEW_ROWS:
-        chance = mean_limit + SURE_ERRORS * error
-    # An average precision of few objects jumps by chance, up as often as down: rows that gain as much are set off.
-    if row_limit is not None and len(drops) >= FEW_ROWS and (gained := int((drops < -row_limit).sum())):
-        by_chance = SURE_ERRORS * math.sqrt(lost + gained)
-        lost = lost - gained if lost - gained > _may_pass(len(drops), BEYOND) + by_chance else 0
-    for noted, value, limit, noise, beyond, passed in (
-        ("drop", mean, mean_limit, chance, turned, mean_limit is None or mean <= mean_limit),
-        (
-            ONE_ROW,
-            float(drops[worst]),
-            row_limit if graded else None,
-            None,
-            lost,
-            lost <= _may_pass(len(drops), BEYOND),
-        ),
-    ):
-        yield Measure(
-            batch=batch,
-            output="",
-            metric=f"{name} {noted}",
-            value=value,
-            limit=limit,
-            table=limit,
-            noise=noise,
-            passed=passed,
-            row=rows[worst],
-            rows=len(drops) if beyond > 0 else 0,
-            beyond=max(beyond, 0),
-            # The limit of a metric of right or wrong is itself a share of the rows.
-            share=BEYOND if noted == ONE_ROW or not limit else limit,
-        )
-
-
-def _step(evaluation: Sequence[Comparison]) -> float:
-    """Return the step of a task metric whose values are all multiples of one; 0 if they are not."""
-    values = np.concatenate([side for each in evaluation if each.task is not None for side in each.task])
-    step = float(np.diff(np.unique(np.round(values, DIGITS))).min(initial=1.0))
-    return step if np.allclose(values / step, np.round(values / step), atol=1e-6) else 0.0
-
-
-def _beside_alone(batches: Sequence[Comparison], evaluation: Sequence[Comparison]) -> list[Comparison]:
-    """Return rows in batches whose task metric is measured by the artifact's own alone, if that is less.
-
-    What a row loses alone counts there. The rows in batches are some of all, and would make more of it.
-    """
-    tasks = [(each.names, each.task[1]) for each in evaluation if each.task is not None]
-    alone = {name: value for names, values in tasks for name, value in zip(names, values, strict=True)}
-    return [
-        replace(each, task=(np.minimum(each.task[0], [alone.get(name, np.inf) for name in each.names]), each.task[1]))
-        for each in batches
-        if each.task is not None
-    ]
-
-
 def _notes(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Comparison]) -> Iterator[Fact]:
     if not evaluation:
         yield fact(Code.NO_EVALUATION_SET)
@@ -749,7 +632,7 @@ def _notes(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Compari
     yield from (
         reason_of(check).model_copy(update={"code": Code.ROWS_UNMOVED})
         for check in checks
-        if check.passed and check.beyond > _may_pass(check.rows, check.share)
+        if check.passed and check.beyond > may_pass(check.rows, check.share)
     )
     for check in (c for c in checks if c.batch == EVALUATION and c.limit is not None):
         code = _ROUNDING.get(check.metric)

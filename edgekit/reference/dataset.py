@@ -30,7 +30,7 @@ import numpy as np
 
 from edgekit import metrics
 from edgekit.errors import DataError, reason, suggestion
-from edgekit.judge.verdict import FEW_ROWS
+from edgekit.judge.chance import FEW_ROWS
 from edgekit.model.evaluation_set import (
     BATCH,
     COUNT,

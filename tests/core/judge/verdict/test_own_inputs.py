@@ -7,6 +7,7 @@ import pytest
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.result import EvaluationResult
+from edgekit.judge.deviation import spreads
 from edgekit.judge.limits import FP16, FP32, INT8, Tolerance
 from edgekit.judge.metrics import Comparison, compare
 from edgekit.judge.verdict import judge, weigh_own_inputs
@@ -25,7 +26,8 @@ def compared(answer: Array, with_metric: bool = False) -> Comparison:
     metric = parse_metric("top_k:logits") if with_metric else None
     names = [f"row {row}" for row in range(ROWS)]
     logits, answers = {"logits": LOGITS}, {"logits": answer.astype(np.float32)}
-    return compare(OUTPUTS, logits, answers, names, metric=metric, truth=TRUTH if with_metric else None)
+    truth, scales = TRUTH if with_metric else None, spreads(OUTPUTS, [logits], {})
+    return compare(OUTPUTS, logits, answers, names, metric=metric, truth=truth, scales=scales)
 
 
 def weighed(
@@ -78,3 +80,21 @@ def test_a_wrong_artifact_stays_rejected(verdict: object) -> None:
     result = verdict()  # type: ignore[operator]  # a function of the parameters above
     assert result.status == "rejected"
     assert Code.MADE_INPUTS not in {each.code for each in (*result.reasons, *result.notes)}
+
+
+@pytest.mark.parametrize(
+    ("batch", "with_metric", "factor", "status"),
+    [
+        pytest.param("stress", True, -1, "verified", id="drawn"),
+        pytest.param("height 64", True, -1, "verified", id="drawn at another size"),
+        pytest.param("stress", False, -1, "rejected", id="no metric"),
+        pytest.param("shifted", True, -1, "rejected", id="beyond the data"),
+        pytest.param("stress", True, -40, "rejected", id="another order of magnitude"),
+    ],
+)
+def test_in_int8_errors_in_drawn_inputs_have_no_limit_beside_a_metric(
+    batch: str, with_metric: bool, factor: float, status: str
+) -> None:
+    evaluation = [compared(LOGITS, with_metric)]
+    result = judge(INT8, {}, evaluation=evaluation, more={batch: [compared(LOGITS * factor)]})
+    assert result.status == status
