@@ -15,7 +15,7 @@ from tools.exam.effect import Effect
 from tools.exam.examined import examined, remembered, side_by_side
 from tools.exam.models import MODELS
 from tools.exam.sitting import ROOT, Room, Said
-from tools.exam.table import CAUGHT, FLAGGED, HARMLESS, MISSED, PASSED, WITHIN, outcome, total, written
+from tools.exam.table import CAUGHT, FLAGGED, HARMLESS, MISSED, PASSED, UNDECIDED, WITHIN, outcome, total, written
 
 FAULTS, CLEAN = 2, 1
 """Cases of each graph that the sample takes."""
@@ -112,7 +112,7 @@ def test_a_verdict_is_asked_for_once(room: Room, drawn: tuple[Drawn, ...], tmp_p
         (0.5, "rejected", CAUGHT),
         (0.01, "verified", WITHIN),
         (0.02, "verified", MISSED),
-        (0.02, "not verified here", MISSED),
+        (0.02, "not verified here", UNDECIDED),
     ],
 )
 def test_what_a_fault_counts_as(value: float, status: str, word: str) -> None:
@@ -132,6 +132,7 @@ def test_the_table_counts_and_names_what_was_missed_and_flagged() -> None:
         "grave": (0.9, "verified"),
         "mild": (0.001, "verified"),
         "unlucky": (0.015, "verified"),
+        "rare": (0.9, "not verified here"),
         "found": (0.9, "rejected"),
         "none": (0.0, "rejected"),
     }
@@ -142,14 +143,17 @@ def test_the_table_counts_and_names_what_was_missed_and_flagged() -> None:
         for name, (value, status) in effects.items()
     ]
     outcomes.append(outcome(Case("classifier", "onnx", "clean", "other", b""), Said("rejected", ("too far off",), 3)))
-    said = "5 faults: 1 caught, 1 within tolerance, 1 at the limit, 1 missed, 1 harmless (1 of them rejected)."
+    said = (
+        "6 faults: 1 caught, 1 within tolerance, 1 at the limit, 1 undecided, 1 missed,"
+        " 1 harmless (1 of them rejected)."
+    )
     text = written(outcomes, ["onnx of nobody, which is rejected as exported."])
     assert total(outcomes) == f"{said} 1 clean variants: 1 flagged."
     assert said in text
     assert "| classifier onnx: grave | weights | labels | 0.9 | 0.01 |" in text
     assert "- classifier onnx: other: rejected, too far off" in text
     assert "Not examined: onnx of nobody" in text
-    assert "| classifier, onnx | 1 | 1 | 1 | 1 | 1 | 0 | 1 |" in text
+    assert "| classifier, onnx | 1 | 1 | 1 | 1 | 1 | 1 | 0 | 1 |" in text
 
 
 def test_the_committed_table_is_of_a_whole_run_and_the_docs_say_its_totals() -> None:

@@ -11,8 +11,9 @@ from tools.exam.effect import Effect
 from tools.exam.sitting import Said
 
 CAUGHT, WITHIN, AT_LIMIT, MISSED, HARMLESS = "caught", "within tolerance", "at the limit", "missed", "harmless"
+UNDECIDED = "undecided"
 PASSED, FLAGGED = "passed", "flagged"
-FAULT_COLUMNS = (CAUGHT, WITHIN, AT_LIMIT, MISSED, HARMLESS)
+FAULT_COLUMNS = (CAUGHT, WITHIN, AT_LIMIT, UNDECIDED, MISSED, HARMLESS)
 LISTED = 20
 """Faults within tolerance that are listed, largest effect first."""
 
@@ -53,7 +54,9 @@ class Outcome:
             return CAUGHT
         if self.effect.times <= 1:
             return WITHIN
-        return AT_LIMIT if self.effect.value <= self.effect.limit + self.effect.chance else MISSED
+        if self.effect.value <= self.effect.limit + self.effect.chance:
+            return AT_LIMIT
+        return UNDECIDED if self.status == "not verified here" else MISSED
 
     def record(self) -> dict[str, object]:
         """What JSON can hold."""
@@ -86,8 +89,9 @@ def written(outcomes: Sequence[Outcome], left_out: Sequence[str]) -> str:
         "Made by `python -m tools.exam --out tools/exam/table.md`. A fault is **caught** where the"
         " artifact was rejected, **within tolerance** where it was not and its effect on the task is within the gate's"
         " limit for the role, **at the limit** where a share of wrong answers is over it by no more than two standard"
-        " deviations of the share that the gate's own inputs show, **missed** where it is further over, and"
-        " **harmless** where nothing of the task changes, whatever the verdict. The effect is measured on 96 fresh"
+        " deviations of the share that the gate's own inputs show, **undecided** where it is further over and the"
+        ' verdict is "not verified here", **missed** where it is verified, and **harmless** where nothing of the task'
+        " changes, whatever the verdict. The effect is measured on 96 fresh"
         " inputs (960 where it is near its limit) against the unbroken artifact of the same precision.",
         "",
         total(outcomes),
@@ -98,6 +102,7 @@ def written(outcomes: Sequence[Outcome], left_out: Sequence[str]) -> str:
         *_counts("By class of fault", faults, lambda o: o.kind),
         *_counts("By precision and class", faults, lambda o: f"{o.target}, {o.kind}"),
         *_listed("At the limit", (o for o in faults if o.word == AT_LIMIT), None),
+        *_listed("Undecided", (o for o in faults if o.word == UNDECIDED), None),
         *_listed("Missed", (o for o in faults if o.word == MISSED), None),
         *_flagged(outcomes),
         *_listed(f"Within tolerance: the {LISTED} largest effects", (o for o in faults if o.word == WITHIN), LISTED),
@@ -112,7 +117,7 @@ def total(outcomes: Sequence[Outcome]) -> str:
     rejected = sum(o.word == HARMLESS and o.status == "rejected" for o in outcomes)
     return (
         f"{faults} faults: {found[CAUGHT]} caught, {found[WITHIN]} within tolerance,"
-        f" {found[AT_LIMIT]} at the limit, {found[MISSED]} missed,"
+        f" {found[AT_LIMIT]} at the limit, {found[UNDECIDED]} undecided, {found[MISSED]} missed,"
         f" {found[HARMLESS]} harmless ({rejected} of them rejected)."
         f" {found[PASSED] + found[FLAGGED]} clean variants: {found[FLAGGED]} flagged."
     )
