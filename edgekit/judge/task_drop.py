@@ -74,7 +74,8 @@ def task_measures(
             noise=noise,
             passed=passed,
             row=rows[worst],
-            rows=len(drops) if beyond > 0 else 0,
+            # A drop beyond the limit that is set off is still one of so many rows.
+            rows=len(drops) if beyond > 0 or (noted == ONE_ROW and limit is not None and value > limit) else 0,
             beyond=max(beyond, 0),
             # The limit of a metric of right or wrong is itself a share of the rows.
             share=BEYOND if noted == ONE_ROW or not limit else limit,

@@ -85,6 +85,9 @@ APART, ENOUGH_CHANNELS = 1.6, 8
 # Standard deviations by which the share of wrong outputs in one batch may exceed its limit: three of 128 outputs are
 # allowed where the limit is 1 %, and two of 96.
 CHANCE = 2.0
+# Peaks of the model's answers by which two of them may differ: an artifact's answer that is no further off is not of
+# another order of magnitude, however little the answers to real inputs differ.
+SAME_ORDER = 2.0
 # Codes of reasons that name a limit; any other fault is one on whatever inputs it shows.
 _LIMIT_CODES = {Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND, Code.TOO_FEW_ROWS, Code.TOO_FEW_TURNED, Code.TOO_FEW_FOR_MEAN}
 # Inputs that edgekit makes or brings, by batch or pool; any other batch has its own sizes.
@@ -617,6 +620,8 @@ def _excused_rows(comparison: Comparison, m: RowValues, noise: Mapping[str, floa
     if metric_info(m.metric).relative:
         off = comparison.get(m.of, "max abs") if m.role in ORDERED else comparison.get(m.output, "relative")
         excused |= np.asarray(off) <= min(_own(m, noise), NOISE_LIMIT)
+    if m.metric == "gross error":
+        excused |= np.asarray(comparison.get(m.output, "relative")) <= SAME_ORDER
     if (
         m.role == "features" and not real and not m.names
     ):  # of a flat map each side may choose other patches: no row is left to compare

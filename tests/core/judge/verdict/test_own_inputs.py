@@ -98,3 +98,16 @@ def test_in_int8_errors_in_drawn_inputs_have_no_limit_beside_a_metric(
     evaluation = [compared(LOGITS, with_metric)]
     result = judge(INT8, {}, evaluation=evaluation, more={batch: [compared(LOGITS * factor)]})
     assert result.status == status
+
+
+@pytest.mark.parametrize(("answer", "status"), [(0.0, "verified"), (3.5, "rejected")])
+def test_an_answer_to_noise_within_the_models_own_range_is_not_gross(answer: float, status: str) -> None:
+    output = (Output("health", role="tensor"),)
+    names, draw = [f"row {row}" for row in range(ROWS)], np.random.default_rng(1)
+    health = draw.uniform(0.84, 0.9, (ROWS, 1)).astype(np.float32)
+    units, noise = spreads(output, [{"health": health}], {}), {"health": np.ones_like(health)}
+    metric, wrong = parse_metric("mean_absolute_error:health,unit=1"), {"health": np.full_like(health, answer)}
+    said = {"health": health}
+    real = compare(output, said, said, names, scales=units, metric=metric, truth=health)
+    drawn = compare(output, noise, wrong, names, scales=units)
+    assert judge(INT8, {}, evaluation=[real], more={"stress": [drawn]}).status == status
