@@ -546,9 +546,14 @@ def _share_check(
     names = [name for comparison, m in group for name in m.names or comparison.names]
     badness = np.where(excused, -np.inf, np.nan_to_num(info.sign * values, nan=np.inf))
     # An input that is beyond the limit alone does not count again in a batch.
+    inputs = [
+        _input_of(batches[id(comparison)], comparison, name)
+        for comparison, m in group
+        for name in m.names or comparison.names
+    ]
     again = np.concatenate([np.full(len(m.values), comparison.size == "usual") for comparison, m in group])
-    alone = {names[row] for row in np.flatnonzero((badness > info.sign * limit) & ~again)}
-    repeats = [row for row in np.flatnonzero(again) if names[row].partition(": ")[2] in alone]
+    alone = {inputs[row] for row in np.flatnonzero((badness > info.sign * limit) & ~again)}
+    repeats = [row for row in np.flatnonzero(again) if inputs[row] in alone]
     badness[repeats] = -np.inf
     order = np.argsort(-badness, kind="stable")
     beyond, rows = int((badness > info.sign * limit).sum()), len(values)
