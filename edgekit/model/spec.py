@@ -61,9 +61,9 @@ Role = Literal[
 ]
 """Purpose of an output, which decides how it is judged (shapes without the batch, which may be at any position):
 
-- "scores" [N]: values in [0, 1] whose order matters; "counts" [N]: integers that follow from scores by
-  `floor(low + (high - low) * score + 0.5)`; "ranking" [K]: indices of the largest scores, largest first; "features"
-  [K, D]: rows that belong to the ranking.
+- "scores" [N]: values in [0, 1], each with a meaning of its own (relevance, a probability of yes); "counts" [N]:
+  integers that follow from scores by `floor(low + (high - low) * score + 0.5)`; "ranking" [K]: indices of the largest
+  scores, largest first; "features" [K, D]: rows that belong to the ranking.
 - "logits" and "probabilities" [..., C], or with the classes along the axis declared as "channels": the largest is the
   answer; "labels": integers, compared for equality.
 - "boxes" [n, 4 or more], or with "channels" declared elsewhere: left, top, right, bottom, and further values.
